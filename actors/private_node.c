@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/private_node.h"
 
-#include "actors/spec.h"
+#include "actors/common/actor_spec.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/process/spawn.h"
@@ -19,11 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The process started here is the warden: it holds the daemon and everything below it, and ends
+/* The process started here is the supervisor: it holds the daemon and everything below it, and ends
  * all of that when this process's end of `line` closes, however that comes about. */
 struct tdm__private_node {
-    struct tdm__process warden;
-    int line; /* a socket to the warden and the daemon */
+    struct tdm__process supervisor;
+    int line; /* a socket to the supervisor and the daemon */
     long long daemon_pid;
     char address[TDM__ADDRESS_BYTES];
 };
@@ -174,13 +174,13 @@ static tdm_status read_ready(struct tdm__private_node *node, const char *line)
 static tdm_status read_first_line(struct tdm__private_node *node, int64_t timeout_ms)
 {
     char line[TDM__ERROR_DETAIL_BYTES] = "";
-    struct pollfd answer = {.fd = node->line, .events = POLLIN};
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    struct pollfd reply = {.fd = node->line, .events = POLLIN};
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     ssize_t got;
     int ready;
 
     do {
-        ready = poll(&answer, 1, (int)tdm__deadline_left(deadline_ms));
+        ready = poll(&reply, 1, (int)tdm__deadline_remaining_ms(deadline_ms));
     } while (ready < 0 && errno == EINTR);
     if (ready <= 0) {
         return tdm__fail(TDM_E_TIMEOUT, "tandemd did not answer within %lld ms",
@@ -188,8 +188,7 @@ static tdm_status read_first_line(struct tdm__private_node *node, int64_t timeou
     }
     got = recv(node->line, line, sizeof(line) - 1, 0); /* a record at a time */
     if (got <= 0) {
-        return tdm__fail(TDM_E_NODE_LOST,
-                         "tandemd ended while starting; its words are on stderr");
+        return tdm__fail(TDM_E_NODE_LOST, "tandemd ended while starting; its words are on stderr");
     }
     if (strncmp(line, "failed ", 7) == 0) {
         return tdm__fail(TDM_E_NODE_LOST, "tandemd: %s", line + 7);
@@ -197,8 +196,8 @@ static tdm_status read_first_line(struct tdm__private_node *node, int64_t timeou
     return read_ready(node, line);
 }
 
-static tdm_status start_warden(struct tdm__private_node *node,
-                               const struct tdm_runtime_options *options)
+static tdm_status supervisor_start(struct tdm__private_node *node,
+                                   const struct tdm_runtime_options *options)
 {
     struct daemon_words words;
     char program[PATH_MAX];
@@ -213,7 +212,7 @@ static tdm_status start_warden(struct tdm__private_node *node,
     write_words(options, &words);
     spawn.argv = words.argv;
     spawn.fds[0] = line[1];
-    status = tdm__spawn(&spawn, &node->warden);
+    status = tdm__spawn(&spawn, &node->supervisor);
     (void)close(line[1]);
     if (status != TDM_OK) {
         (void)close(line[0]);
@@ -223,8 +222,8 @@ static tdm_status start_warden(struct tdm__private_node *node,
     return TDM_OK;
 }
 
-tdm_status tdm__private_node_start(const struct tdm_runtime_options *options,
-                                   int64_t timeout_ms, struct tdm__private_node **node_out)
+tdm_status tdm__private_node_start(const struct tdm_runtime_options *options, int64_t timeout_ms,
+                                   struct tdm__private_node **node_out)
 {
     struct tdm__private_node *node = calloc(1, sizeof(*node));
     tdm_status status;
@@ -232,7 +231,7 @@ tdm_status tdm__private_node_start(const struct tdm_runtime_options *options,
     if (node == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a private node");
     }
-    status = start_warden(node, options);
+    status = supervisor_start(node, options);
     if (status != TDM_OK) {
         free(node);
         return status;
@@ -253,22 +252,22 @@ const char *tdm__private_node_address(const struct tdm__private_node *node)
 
 /* ---- end -------------------------------------------------------------------------------- */
 
-void tdm__private_node_end_text(struct tdm__private_node *node, char *text, size_t text_bytes)
+void tdm__private_node_exit_text(struct tdm__private_node *node, char *text, size_t text_bytes)
 {
-    struct pollfd ended = {.fd = node->warden.pidfd, .events = POLLIN};
+    struct pollfd ended = {.fd = node->supervisor.pidfd, .events = POLLIN};
     char how[64];
     siginfo_t info = {0};
 
     text[0] = '\0';
-    /* The warden ends right after the daemon, and with its status: 128 + the signal. */
+    /* The supervisor ends right after the daemon, and with its status: 128 + the signal. */
     if (poll(&ended, 1, 2000) <= 0 ||
-        waitid(P_PIDFD, (id_t)node->warden.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+        waitid(P_PIDFD, (id_t)node->supervisor.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
         info.si_pid == 0) {
         return;
     }
     if (info.si_code != CLD_EXITED) {
-        (void)snprintf(text, text_bytes, "its warden (pid %d) ended by %s",
-                       (int)node->warden.pid,
+        (void)snprintf(text, text_bytes, "its supervisor (pid %d) ended by %s",
+                       (int)node->supervisor.pid,
                        tdm__wait_status_text(info.si_status, how, sizeof(how)));
         return;
     }
@@ -277,23 +276,22 @@ void tdm__private_node_end_text(struct tdm__private_node *node, char *text, size
     } else {
         (void)snprintf(how, sizeof(how), "exit code %d", info.si_status);
     }
-    (void)snprintf(text, text_bytes, "the daemon (pid %lld) ended by %s", node->daemon_pid,
-                   how);
+    (void)snprintf(text, text_bytes, "the daemon (pid %lld) ended by %s", node->daemon_pid, how);
 }
 
 void tdm__private_node_stop(struct tdm__private_node *node, int64_t timeout_ms)
 {
-    struct pollfd ended = {.fd = node->warden.pidfd, .events = POLLIN};
+    struct pollfd ended = {.fd = node->supervisor.pidfd, .events = POLLIN};
     int wait_status;
 
     (void)shutdown(node->line, SHUT_WR); /* "stop": the daemon ends its actors, then itself */
     (void)poll(&ended, 1, (int)timeout_ms);
-    (void)close(node->line); /* the warden kills whatever is left */
+    (void)close(node->line); /* the supervisor kills whatever is left */
     if (poll(&ended, 1, 5000) <= 0) {
-        tdm__process_signal(&node->warden, SIGKILL);
+        tdm__process_signal(&node->supervisor, SIGKILL);
         (void)poll(&ended, 1, 1000);
     }
-    (void)tdm__process_reap(&node->warden, &wait_status);
-    tdm__process_forget(&node->warden);
+    (void)tdm__process_reap(&node->supervisor, &wait_status);
+    tdm__process_forget(&node->supervisor);
     free(node);
 }

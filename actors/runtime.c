@@ -2,19 +2,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 
-#include "actors/arguments.h"
 #include "actors/call_list.h"
-#include "actors/link.h"
-#include "actors/objects/large.h"
-#include "actors/objects/objects.h"
+#include "actors/client/actor_channel.h"
+#include "actors/client/call_arguments.h"
+#include "actors/common/fork_server.h"
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table.h"
 #include "actors/private_node.h"
-#include "actors/template.h"
-#include "actors/worker.h"
+#include "actors/server/worker.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/loop/standby.h"
+#include "runtime/loop/background_poller.h"
 #include "runtime/token.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static tdm_runtime *current_runtime;
 
 /* ---- parts that drivers and workers share ----------------------------------------------- */
 
-tdm_status tdm__runtime_create(const struct tdm__identity *self,
+tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
 {
     tdm_runtime *runtime = calloc(1, sizeof(*runtime));
@@ -45,13 +45,13 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
         status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
     }
     if (status == TDM_OK) {
-        status = tdm__memory_create(runtime, &runtime->memory);
+        status = tdm__object_memory_create(runtime, &runtime->memory);
     }
     if (status == TDM_OK) {
-        status = tdm__objects_create(runtime, &runtime->objects);
+        status = tdm__ref_table_create(runtime, &runtime->objects);
     }
     if (status == TDM_OK) {
-        tdm__rpc_on_stray(runtime->rpc, tdm__objects_stray, runtime);
+        tdm__rpc_on_late_reply(runtime->rpc, tdm__ref_table_discard_stray_reply, runtime);
     }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
@@ -73,24 +73,25 @@ static void tell_posted(tdm_runtime *runtime)
 
 void tdm__runtime_destroy(tdm_runtime *runtime)
 {
-    uint32_t depth = runtime->loop == NULL ? 0 : tdm__loop_let_go(runtime->loop);
+    uint32_t depth = runtime->loop == NULL ? 0 : tdm__loop_leave_all(runtime->loop);
 
     (void)depth; /* there is no lock to take back */
-    tdm__standby_stop(runtime->standby);
+    tdm__background_poller_stop(runtime->background_poller);
     tell_posted(runtime);
-    runtime->leaving = true;
+    runtime->is_stopping = true;
     if (runtime->daemon != NULL) {
         tdm__conn_on_closed(runtime->daemon, NULL, NULL);
     }
-    tdm__rpc_destroy(runtime->rpc); /* completes what is under way, so the links still stand */
+    tdm__rpc_destroy(
+        runtime->rpc); /* completes what is under way, so the actor_channels still stand */
     runtime->daemon = NULL;
-    while (runtime->links != NULL) {
-        tdm__link_destroy(runtime->links);
+    while (runtime->actor_channels != NULL) {
+        tdm__actor_channel_destroy(runtime->actor_channels);
     }
-    tdm__objects_destroy(runtime->objects);
+    tdm__ref_table_destroy(runtime->objects);
     runtime->objects = NULL;
-    tdm__arguments_drop_spare(runtime);
-    tdm__memory_destroy(runtime->memory);
+    tdm__call_arguments_free_cached(runtime);
+    tdm__object_memory_destroy(runtime->memory);
     runtime->memory = NULL;
     if (runtime->loop != NULL) {
         tdm__loop_destroy(runtime->loop);
@@ -106,7 +107,7 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
 static void in_forked_child(void)
 {
     if (current_runtime != NULL) {
-        current_runtime->forked = true;
+        current_runtime->is_forked_child = true;
         tdm__loop_after_fork(current_runtime->loop);
         current_runtime = NULL;
     }
@@ -139,9 +140,9 @@ static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reaso
     (void)reason;
     runtime->daemon = NULL;
     if (runtime->worker != NULL) {
-        tdm__worker_abandoned(runtime->worker); /* never returns */
+        tdm__worker_exit_without_daemon(runtime->worker); /* never returns */
     }
-    tdm__links_die_with_daemon(runtime, detail);
+    tdm__actor_channels_fail_all(runtime, detail);
 }
 
 void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn)
@@ -152,28 +153,27 @@ void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn)
 
 tdm_status tdm__runtime_check(const tdm_runtime *runtime)
 {
-    if (runtime->forked) {
+    if (runtime->is_forked_child) {
         return tdm__fail(TDM_E_STATE, "this process was forked from the one whose runtime this "
                                       "is: start a runtime of its own");
     }
     return TDM_OK;
 }
 
-tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail)
+tdm_status tdm__runtime_set_daemon_lost(tdm_runtime *runtime, const char *detail)
 {
-    char *end = runtime->daemon_end;
+    char *end = runtime->daemon_end_text;
 
-    if (end[0] == '\0' && runtime->private_node != NULL && !runtime->leaving) {
-        tdm__private_node_end_text(runtime->private_node, end, sizeof(runtime->daemon_end));
+    if (end[0] == '\0' && runtime->private_node != NULL && !runtime->is_stopping) {
+        tdm__private_node_exit_text(runtime->private_node, end, sizeof(runtime->daemon_end_text));
     }
     if (end[0] == '\0') {
-        (void)snprintf(end, sizeof(runtime->daemon_end), "%s", detail);
+        (void)snprintf(end, sizeof(runtime->daemon_end_text), "%s", detail);
     }
     if (runtime->node_name[0] == '\0') {
         return tdm__fail(TDM_E_NODE_LOST, "%s", end); /* it was never reached */
     }
-    return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name,
-                     end);
+    return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name, end);
 }
 
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
@@ -182,7 +182,7 @@ tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_o
 
     TDM_TRY(tdm__runtime_check(runtime));
     if (runtime->daemon == NULL) {
-        return tdm__runtime_daemon_gone(runtime, "its connection has ended");
+        return tdm__runtime_set_daemon_lost(runtime, "its connection has ended");
     }
     *daemon_out = runtime->daemon;
     return TDM_OK;
@@ -192,14 +192,15 @@ tdm_status tdm__runtime_wait(tdm_runtime *runtime, bool (*done)(void *arg), void
                              int64_t timeout_ms)
 {
     TDM_TRY(tdm__runtime_check(runtime));
-    return tdm__loop_run(runtime->loop, done, arg, tdm__deadline_in(timeout_ms));
+    return tdm__loop_run(runtime->loop, done, arg, tdm__deadline_after(timeout_ms));
 }
 
-tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm_bytes packed,
-                            int64_t timeout_ms, tdm_document **document_out)
+tdm_status tdm__runtime_call_daemon(tdm_runtime *runtime, const char *method,
+                                    struct tdm_bytes packed, int64_t timeout_ms,
+                                    tdm_document **document_out)
 {
-    struct tdm__request request = {
-        .method = method, .packed = packed, .deadline_ms = tdm__deadline_in(timeout_ms)};
+    struct tdm__rpc_request request = {
+        .method = method, .packed = packed, .deadline_ms = tdm__deadline_after(timeout_ms)};
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     struct tdm__conn *daemon;
     tdm_status status;
@@ -211,7 +212,7 @@ tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm
         return status;
     }
     (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
-    return tdm__runtime_daemon_gone(runtime, detail);
+    return tdm__runtime_set_daemon_lost(runtime, detail);
 }
 
 tdm_status tdm__runtime_on_stop(tdm_runtime *runtime, void (*fn)(void *arg), void *arg)
@@ -268,10 +269,9 @@ static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
     const char *listen_host;
     tdm_status status;
 
-    TDM_TRY(tdm__runtime_ask(runtime, "node.describe", (struct tdm_bytes){"\x90", 1},
-                             timeout_ms, &document));
-    status =
-        tdm_unpack(tdm_document_root(document), "ssss", &id, &name, &directory, &listen_host);
+    TDM_TRY(tdm__runtime_call_daemon(runtime, "node.describe", (struct tdm_bytes){"\x90", 1},
+                                     timeout_ms, &document));
+    status = tdm_unpack(tdm_document_root(document), "ssss", &id, &name, &directory, &listen_host);
     if (status == TDM_OK) {
         status = tdm__id_parse(id, &runtime->self.node);
     }
@@ -296,19 +296,18 @@ static tdm_status join_node(tdm_runtime *runtime, const char *address, int64_t t
     return tdm__wrap(learn_node(runtime, timeout_ms), "joining the node at %s", address);
 }
 
-static void serve_driver(void *arg, struct tdm__incoming *incoming)
+static void serve_driver(void *arg, struct tdm__incoming_call *incoming)
 {
-    if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__objects_serve(arg, incoming)) {
+    if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__ref_table_serve(arg, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }
 
-static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES],
-                                tdm_runtime **runtime_out)
+static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
 {
-    struct tdm__identity self = {.kind = TDM__PEER_DRIVER, .pid = getpid()};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DRIVER, .pid = getpid()};
 
-    TDM_TRY(tdm__id_make(&self.id));
+    TDM_TRY(tdm__id_generate(&self.id));
     (void)snprintf(self.name, sizeof(self.name), "%s", program_invocation_short_name);
     return tdm__runtime_create(&self, token, runtime_out);
 }
@@ -335,10 +334,10 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
                    name_space == NULL ? "default" : name_space);
     (void)tdm__id_text(&runtime->self.id, runtime->job_id);
     runtime->private_node = node;
-    tdm__rpc_serve(runtime->rpc, serve_driver, runtime);
+    tdm__rpc_set_call_handler(runtime->rpc, serve_driver, runtime);
     status = join_node(runtime, address, start_timeout_ms(options));
     if (status == TDM_OK) {
-        status = tdm__standby_start(runtime->loop, &runtime->standby);
+        status = tdm__background_poller_start(runtime->loop, &runtime->background_poller);
     }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
@@ -362,8 +361,7 @@ static tdm_status private_start(const struct tdm_runtime_options *options,
     return status;
 }
 
-tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
-                             tdm_runtime **runtime_out)
+tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runtime **runtime_out)
 {
     static const struct tdm_runtime_options defaults = TDM_RUNTIME_OPTIONS_INIT;
     const char *address;
@@ -399,7 +397,7 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     struct tdm__private_node *node;
     struct tdm__conn *daemon;
 
-    if (runtime == NULL || runtime->forked) {
+    if (runtime == NULL || runtime->is_forked_child) {
         return; /* after fork() it is the parent's */
     }
     TDM_ASSERT(runtime->worker == NULL);
@@ -407,8 +405,8 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     if (tdm__runtime_daemon(runtime, &daemon) == TDM_OK) {
         /* Waits until this driver's actors have ended.  A daemon that cannot answer ends them
          * when it sees the connection close. */
-        if (tdm__runtime_ask(runtime, "actor.leave", (struct tdm_bytes){"\x90", 1},
-                             STOP_TIMEOUT_MS, NULL) != TDM_OK) {
+        if (tdm__runtime_call_daemon(runtime, "actor.leave", (struct tdm_bytes){"\x90", 1},
+                                     STOP_TIMEOUT_MS, NULL) != TDM_OK) {
             tdm__log(TDM__WARN, "runtime", "leaving the node: %s", tdm_error_detail());
         }
     }

@@ -44,27 +44,27 @@ static void pong(int fd)
 static double ping_once(int fd)
 {
     char buffer[CALL_BYTES] = {0};
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
 
     bench_write(fd, buffer, CALL_BYTES);
     bench_read(fd, buffer, REPLY_BYTES);
-    return bench_seconds() - begun;
+    return bench_clock_seconds() - begun;
 }
 
 static double call_once(tdm_actor *actor, int64_t number)
 {
-    double begun = bench_seconds();
-    int64_t answer;
+    double begun = bench_clock_seconds();
+    int64_t reply;
     tdm_ref *ref;
     double took;
 
     TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number));
-    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &answer));
+    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &reply));
     tdm_ref_release(ref);
-    took = bench_seconds() - begun;
-    if (answer != number) {
-        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number,
-                           (long long)answer));
+    took = bench_clock_seconds() - begun;
+    if (reply != number) {
+        TDM_CHECK(
+            tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number, (long long)reply));
     }
     return took;
 }
@@ -99,8 +99,8 @@ struct pair {
 
 static void measure_call(const struct pair *pair, int core, struct bench_measure *measure)
 {
-    bench_pin(pair->actor_pid, core);
-    bench_pin(pair->peer_pid, core);
+    bench_pin_to_core(pair->actor_pid, core);
+    bench_pin_to_core(pair->peer_pid, core);
     (void)round_of_calls(pair->actor, WARM_CALLS);
     (void)round_of_pings(pair->fd, WARM_CALLS);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
@@ -110,9 +110,9 @@ static void measure_call(const struct pair *pair, int core, struct bench_measure
         if (!bench_ours_first(i)) {
             calls = round_of_calls(pair->actor, CALLS_PER_ROUND);
         }
-        bench_round(measure, calls, pings);
+        bench_measure_round(measure, calls, pings);
     }
-    bench_report(measure);
+    bench_measure_report(measure);
 }
 
 static void measure_both(const struct pair *pair)
@@ -126,7 +126,7 @@ static void measure_both(const struct pair *pair)
                                        .against = "blocking unix ping-pong",
                                        .at_least = 1 / 0.3};
 
-    bench_pin(0, 0);
+    bench_pin_to_core(0, 0);
     measure_call(pair, 0, &same);
     if (bench_cores() > 1) {
         measure_call(pair, 1, &own);
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 
     bench_peer_run(argc, argv, roles, 1);
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
-    bench_init(argc, argv);
+    bench_parse_arguments(argc, argv);
     TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &pair.actor, ""));
     TDM_CHECK(tdm_actor_wait_ready(pair.actor, GET_TIMEOUT_MS));
     tdm_actor_describe(pair.actor, &info);

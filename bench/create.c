@@ -1,7 +1,7 @@
 /* create.c - an actor's whole life against the bare life of a process of the same program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ours: created, called, its answer read, killed, gone.  The peer: posix_spawn of this program,
- * a connection to it, one question and its answer of the same bytes, SIGKILL, reaped.  The
+/* Ours: created, called, its reply read, killed, gone.  The peer: posix_spawn of this program,
+ * a connection to it, one question and its reply of the same bytes, SIGKILL, reaped.  The
  * peer's socket listens before it starts, so that it never has to be waited for. */
 #include "measure.h"
 #include "peer.h"
@@ -32,7 +32,7 @@ static tdm_status echo(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 
-static void answer_one(int listener)
+static void reply_one(int listener)
 {
     char buffer[CALL_BYTES] = {0};
     int fd = accept(listener, NULL, NULL);
@@ -63,7 +63,7 @@ static int listen_anywhere(struct sockaddr_un *address_out, socklen_t *address_b
 static void peer_life(int listener, const struct sockaddr_un *address, socklen_t address_bytes)
 {
     char buffer[CALL_BYTES] = {0};
-    pid_t pid = bench_peer_spawn("answer", listener);
+    pid_t pid = bench_peer_spawn("reply", listener);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || connect(fd, (const struct sockaddr *)address, address_bytes) != 0) {
@@ -79,15 +79,15 @@ static void actor_life(tdm_runtime *runtime, int64_t number)
 {
     tdm_actor *actor;
     tdm_ref *ref;
-    int64_t answer;
+    int64_t reply;
 
     TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &actor, ""));
     TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number));
-    TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "i", &answer));
+    TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "i", &reply));
     tdm_ref_release(ref);
-    if (answer != number) {
-        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number,
-                           (long long)answer));
+    if (reply != number) {
+        TDM_CHECK(
+            tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number, (long long)reply));
     }
     TDM_CHECK(tdm_actor_kill(actor, TIMEOUT_MS));
     tdm_actor_destroy(actor);
@@ -96,12 +96,12 @@ static void actor_life(tdm_runtime *runtime, int64_t number)
 /* Lives a second, one after the other. */
 static double round_of_actors(tdm_runtime *runtime)
 {
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
 
     for (int64_t i = 0; i < LIVES_PER_ROUND; i++) {
         actor_life(runtime, INT64_MAX - i);
     }
-    return LIVES_PER_ROUND / (bench_seconds() - begun);
+    return LIVES_PER_ROUND / (bench_clock_seconds() - begun);
 }
 
 static double round_of_peers(void)
@@ -109,20 +109,20 @@ static double round_of_peers(void)
     struct sockaddr_un address;
     socklen_t address_bytes;
     int listener = listen_anywhere(&address, &address_bytes);
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
     double took;
 
     for (int i = 0; i < LIVES_PER_ROUND; i++) {
         peer_life(listener, &address, address_bytes);
     }
-    took = bench_seconds() - begun;
+    took = bench_clock_seconds() - begun;
     (void)close(listener);
     return LIVES_PER_ROUND / took;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct bench_role roles[] = {{"answer", answer_one}};
+    static const struct bench_role roles[] = {{"reply", reply_one}};
     static struct bench_measure measure = {.name = "actor_life",
                                            .unit = "1/s",
                                            .against = "posix_spawn, connect, call, kill, reap",
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
 
     bench_peer_run(argc, argv, roles, 1);
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
-    bench_init(argc, argv);
+    bench_parse_arguments(argc, argv);
     (void)round_of_actors(runtime);
     (void)round_of_peers();
     for (uint32_t i = 0; i < bench_rounds(); i++) {
@@ -142,9 +142,9 @@ int main(int argc, char **argv)
         if (!bench_ours_first(i)) {
             actors = round_of_actors(runtime);
         }
-        bench_round(&measure, actors, peers);
+        bench_measure_round(&measure, actors, peers);
     }
-    bench_report(&measure);
+    bench_measure_report(&measure);
     tdm_runtime_stop(runtime);
     return bench_status();
 }

@@ -3,7 +3,7 @@
 /* An actor owns the region and measures itself.  What a pause adds to the copy is unmapping and
  * giving the pages back; what a resume adds is taking pages, which the kernel clears, and
  * mapping them.  The peer is one process that copies between two warm places of its own. */
-#include "copiers.h"
+#include "copy_workers.h"
 #include "measure.h"
 
 #include <stdio.h>
@@ -56,8 +56,7 @@ static tdm_status check_pages(const struct tenant *tenant)
 
         memcpy(&mark, address + at, sizeof(mark));
         if (mark != at + tenant->turn) {
-            return tdm_fail(TDM_E_METHOD, "byte %llu has not come back",
-                            (unsigned long long)at);
+            return tdm_fail(TDM_E_METHOD, "byte %llu has not come back", (unsigned long long)at);
         }
     }
     return TDM_OK;
@@ -72,11 +71,11 @@ static tdm_status tenant_turn(tdm_call *call, void *self)
     double resumed;
 
     mark_pages(tenant);
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     TDM_TRY(tdm_region_pause(tenant->region));
-    paused = bench_seconds();
+    paused = bench_clock_seconds();
     TDM_TRY(tdm_region_resume(tenant->region, TIMEOUT_MS));
-    resumed = bench_seconds();
+    resumed = bench_clock_seconds();
     TDM_TRY(check_pages(tenant));
     return tdm_call_reply(call, "ff", paused - begun, resumed - paused);
 }
@@ -93,7 +92,7 @@ static void turn(tdm_actor *tenant, double *pause_out, double *resume_out)
     tdm_ref_release(ref);
 }
 
-static void measure_turns(tdm_actor *tenant, const struct bench_copiers *copiers)
+static void measure_turns(tdm_actor *tenant, const struct bench_copy_workers *copiers)
 {
     static struct bench_measure pause = {.name = "pause_1gib",
                                          .unit = "GiB/s",
@@ -113,24 +112,24 @@ static void measure_turns(tdm_actor *tenant, const struct bench_copiers *copiers
         turn(tenant, &paused, &resumed);
     }
     for (uint32_t i = 0; i < bench_rounds(); i++) {
-        double copied = bench_ours_first(i) ? 0 : bench_copiers_run(copiers);
+        double copied = bench_ours_first(i) ? 0 : bench_copy_workers_run(copiers);
 
         turn(tenant, &paused, &resumed);
         if (bench_ours_first(i)) {
-            copied = bench_copiers_run(copiers);
+            copied = bench_copy_workers_run(copiers);
         }
-        bench_round(&pause, gib / paused, gib / copied);
-        bench_round(&resume, gib / resumed, gib / copied);
+        bench_measure_round(&pause, gib / paused, gib / copied);
+        bench_measure_round(&resume, gib / resumed, gib / copied);
     }
-    bench_report(&pause);
-    bench_report(&resume);
+    bench_measure_report(&pause);
+    bench_measure_report(&resume);
 }
 
 int main(int argc, char **argv)
 {
     static const struct bench_role roles[] = {BENCH_COPIER_ROLE};
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    struct bench_copiers copiers;
+    struct bench_copy_workers copiers;
     tdm_runtime *runtime;
     tdm_actor *tenant;
 
@@ -138,15 +137,15 @@ int main(int argc, char **argv)
     options.gpus = 1;
     options.gpu_bytes = REGION_BYTES;
     TDM_CHECK(tdm_runtime_start(&options, &runtime));
-    bench_init(argc, argv);
+    bench_parse_arguments(argc, argv);
     TDM_CHECK(tdm_actor_create(runtime, "tenant", &(struct tdm_actor_options){.num_gpus = 1},
                                &tenant, ""));
     TDM_CHECK(tdm_actor_wait_ready(tenant, TIMEOUT_MS));
-    bench_copiers_start(&copiers, "copier", 1, REGION_BYTES);
+    bench_copy_workers_start(&copiers, "copier", 1, REGION_BYTES);
 
     measure_turns(tenant, &copiers);
 
-    bench_copiers_stop(&copiers);
+    bench_copy_workers_stop(&copiers);
     tdm_actor_destroy(tenant);
     tdm_runtime_stop(runtime);
     return bench_status();

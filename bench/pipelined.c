@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    WINDOW = 1000,
+    CALLS_IN_FLIGHT = 1000,
     CALLS_PER_ROUND = 100000,
     GET_TIMEOUT_MS = 10000,
     /* header 72, method "echo" 4, array of one 64-bit integer 10 */
@@ -64,12 +64,12 @@ struct echo_state {
     uint64_t received;
     size_t have;
     char in[REPLY_BYTES * FRAMES_AT_ONCE];
-    char out[CALL_BYTES * WINDOW];
+    char out[CALL_BYTES * CALLS_IN_FLIGHT];
 };
 
 static void send_frames(int fd, struct echo_state *state)
 {
-    uint64_t room = state->received + WINDOW - state->sent;
+    uint64_t room = state->received + CALLS_IN_FLIGHT - state->sent;
     uint64_t left = CALLS_PER_ROUND - state->sent;
     uint64_t frames = room < left ? room : left;
 
@@ -109,47 +109,47 @@ static void receive_frames(int fd, struct echo_state *state)
 static double echoes_per_second(int fd)
 {
     static struct echo_state state;
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
 
     memset(&state, 0, sizeof(state));
     while (state.received < CALLS_PER_ROUND) {
         send_frames(fd, &state);
         receive_frames(fd, &state);
     }
-    return CALLS_PER_ROUND / (bench_seconds() - begun);
+    return CALLS_PER_ROUND / (bench_clock_seconds() - begun);
 }
 
 /* ---- the calls -------------------------------------------------------------------------- */
 
 static void take_result(tdm_ref *ref, int64_t expected)
 {
-    int64_t answer;
+    int64_t reply;
 
-    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &answer));
+    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &reply));
     tdm_ref_release(ref);
-    if (answer != expected) {
-        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)expected,
-                           (long long)answer));
+    if (reply != expected) {
+        TDM_CHECK(
+            tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)expected, (long long)reply));
     }
 }
 
 static double calls_per_second(tdm_actor *actor)
 {
-    static tdm_ref *refs[WINDOW];
-    double begun = bench_seconds();
+    static tdm_ref *refs[CALLS_IN_FLIGHT];
+    double begun = bench_clock_seconds();
 
     for (int64_t i = 0; i < CALLS_PER_ROUND; i++) {
-        tdm_ref **place = &refs[i % WINDOW];
+        tdm_ref **place = &refs[i % CALLS_IN_FLIGHT];
 
-        if (i >= WINDOW) {
-            take_result(*place, INT64_MAX - (i - WINDOW));
+        if (i >= CALLS_IN_FLIGHT) {
+            take_result(*place, INT64_MAX - (i - CALLS_IN_FLIGHT));
         }
         TDM_CHECK(tdm_actor_call(actor, "echo", place, "i", INT64_MAX - i));
     }
-    for (int64_t i = CALLS_PER_ROUND - WINDOW; i < CALLS_PER_ROUND; i++) {
-        take_result(refs[i % WINDOW], INT64_MAX - i);
+    for (int64_t i = CALLS_PER_ROUND - CALLS_IN_FLIGHT; i < CALLS_PER_ROUND; i++) {
+        take_result(refs[i % CALLS_IN_FLIGHT], INT64_MAX - i);
     }
-    return CALLS_PER_ROUND / (bench_seconds() - begun);
+    return CALLS_PER_ROUND / (bench_clock_seconds() - begun);
 }
 
 struct pair {
@@ -161,8 +161,8 @@ struct pair {
 
 static void measure_pair(const struct pair *pair, int core, struct bench_measure *measure)
 {
-    bench_pin(pair->actor_pid, core);
-    bench_pin(pair->peer_pid, core);
+    bench_pin_to_core(pair->actor_pid, core);
+    bench_pin_to_core(pair->peer_pid, core);
     (void)calls_per_second(pair->actor);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
         double calls = bench_ours_first(i) ? calls_per_second(pair->actor) : 0;
@@ -171,9 +171,9 @@ static void measure_pair(const struct pair *pair, int core, struct bench_measure
         if (!bench_ours_first(i)) {
             calls = calls_per_second(pair->actor);
         }
-        bench_round(measure, calls, echoes);
+        bench_measure_round(measure, calls, echoes);
     }
-    bench_report(measure);
+    bench_measure_report(measure);
 }
 
 int main(int argc, char **argv)
@@ -190,13 +190,13 @@ int main(int argc, char **argv)
 
     bench_peer_run(argc, argv, roles, 1);
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
-    bench_init(argc, argv);
+    bench_parse_arguments(argc, argv);
     TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &pair.actor, ""));
     TDM_CHECK(tdm_actor_wait_ready(pair.actor, GET_TIMEOUT_MS));
     tdm_actor_describe(pair.actor, &info);
     pair.actor_pid = (pid_t)info.pid;
     pair.fd = bench_peer_pair("echo", &pair.peer_pid);
-    bench_pin(0, 0);
+    bench_pin_to_core(0, 0);
     measure_pair(&pair, bench_cores() > 1 ? 1 : 0, &measure);
     bench_peer_kill(pair.peer_pid);
     (void)close(pair.fd);

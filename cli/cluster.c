@@ -16,9 +16,9 @@
 /* Looks where nodes make their directories. */
 static tdm_status find_only(char *address, size_t room)
 {
-    const char *parent = tdm__directory_parent();
+    const char *parent = tdm__directory_parent_path();
     char list[1024] = "";
-    struct tdm__text text = tdm__text_in(list, sizeof(list));
+    struct tdm__text text = tdm__text_init(list, sizeof(list));
     const struct dirent *entry;
     uint32_t count = 0;
     DIR *entries;
@@ -28,8 +28,8 @@ static tdm_status find_only(char *address, size_t room)
         char path[512];
 
         (void)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
-        if (strncmp(entry->d_name, TDM__DIRECTORY_NAME_START,
-                    strlen(TDM__DIRECTORY_NAME_START)) == 0 &&
+        if (strncmp(entry->d_name, TDM__DIRECTORY_NAME_START, strlen(TDM__DIRECTORY_NAME_START)) ==
+                0 &&
             tdm__directory_is_locked(path)) {
             count++;
             (void)snprintf(address, room, "unix:%s/tandemd.sock", path);
@@ -50,13 +50,13 @@ static tdm_status find_only(char *address, size_t room)
     return TDM_OK;
 }
 
-tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out)
+tdm_status tdm__cluster_join(const struct tdm__parsed_arguments *args, tdm_runtime **runtime_out)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     const char *named = getenv("TANDEM_ADDRESS");
     char address[600];
 
-    options.address = tdm__option_value(words, "--address");
+    options.address = tdm__option_value(args, "--address");
     if (options.address == NULL && named != NULL && named[0] != '\0') {
         options.address = named;
     }
@@ -64,18 +64,18 @@ tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runti
         TDM_TRY(find_only(address, sizeof(address)));
         options.address = address;
     }
-    options.start_timeout_ms = TDM__CLUSTER_MS;
+    options.start_timeout_ms = TDM__CLUSTER_TIMEOUT_MS;
     return tdm_runtime_start(&options, runtime_out);
 }
 
-bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word)
+bool tdm__cluster_actor_matches(const struct tdm_actor_state *actor, const char *word)
 {
     return strcmp(actor->name, word) == 0 ||
            (strlen(word) >= 4 && strncmp(actor->id, word, strlen(word)) == 0);
 }
 
-tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const char *node_id,
-                                 tdm_document **document_out)
+tdm_status tdm__cluster_call_node(tdm_runtime *runtime, const char *method, const char *node_id,
+                                  tdm_document **document_out)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -83,8 +83,8 @@ tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__timeline_read_encode(&(struct tdm__timeline_read_message){node_id}, writer);
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), TDM__CLUSTER_MS,
-                                  document_out);
+        status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer),
+                                          TDM__CLUSTER_TIMEOUT_MS, document_out);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -92,8 +92,8 @@ tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const
 
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status)
 {
-    int code = status == TDM_OK ? TDM__EXIT_DONE : tdm__command_failed(status);
+    int code = status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 
-    tdm_runtime_stop(runtime); /* has words of its own to say about the connection's end */
+    tdm_runtime_stop(runtime); /* has args of its own to say about the connection's end */
     return code;
 }

@@ -10,16 +10,16 @@
 #include <tandem/value.h>
 
 /* What a command may wait for an answer. */
-enum { TDM__CLUSTER_MS = 5000 };
+enum { TDM__CLUSTER_TIMEOUT_MS = 5000 };
 
 /* Joins the node of --address, of TANDEM_ADDRESS, or the only one of this user on this machine.
  * Never starts one. */
-tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out);
+tdm_status tdm__cluster_join(const struct tdm__parsed_arguments *args, tdm_runtime **runtime_out);
 /* Is the actor called so, or does its id begin so (at least 4 digits)? */
-bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word);
+bool tdm__cluster_actor_matches(const struct tdm_actor_state *actor, const char *word);
 /* Calls `method` with the node's id, for an answer that only that node has. */
-tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const char *node_id,
-                                 tdm_document **document_out);
+tdm_status tdm__cluster_call_node(tdm_runtime *runtime, const char *method, const char *node_id,
+                                  tdm_document **document_out);
 /* Leaves it; returns the exit code, having printed what went wrong if `status` is a failure. */
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status);
 

@@ -1,8 +1,8 @@
-/* command.c - sorts the words of a call and finds its command. */
+/* command.c - sorts the args of a call and finds its command. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 
-#include "colocate/job/nearest.h"
+#include "colocate/job/suggestion.h"
 #include "runtime/error.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ print_refusal(const char *program, const char *command, const char *format, va_l
     return TDM__EXIT_USAGE;
 }
 
-int tdm__words_refused(const char *command, const char *format, ...)
+int tdm__refuse_arguments(const char *command, const char *format, ...)
 {
     va_list args;
     int code;
@@ -33,9 +33,9 @@ int tdm__words_refused(const char *command, const char *format, ...)
     return code;
 }
 
-/* Refuses words of `command`, which may be a whole program; NULL: there is no command. */
-__attribute__((format(printf, 2, 3))) static int
-refuse_words(const struct tdm__command *command, const char *format, ...)
+/* Refuses args of `command`, which may be a whole program; NULL: there is no command. */
+__attribute__((format(printf, 2, 3))) static int refuse_words(const struct tdm__command *command,
+                                                              const char *format, ...)
 {
     bool is_program = command != NULL && command->program != NULL;
     va_list args;
@@ -49,8 +49,8 @@ refuse_words(const struct tdm__command *command, const char *format, ...)
 }
 
 /* `near` is what may have been meant, or NULL. */
-static int refuse_unknown(const struct tdm__command *command, const char *what,
-                          const char *word, const char *near)
+static int refuse_unknown(const struct tdm__command *command, const char *what, const char *word,
+                          const char *near)
 {
     return near == NULL
                ? refuse_words(command, "unknown %s \"%s\"", what, word)
@@ -65,9 +65,9 @@ int tdm__command_failed(tdm_status status)
     return TDM__EXIT_FAILED;
 }
 
-const char *tdm__option_value(const struct tdm__words *words, const char *name)
+const char *tdm__option_value(const struct tdm__parsed_arguments *args, const char *name)
 {
-    for (const struct tdm__option *option = words->options; option->name != NULL; option++) {
+    for (const struct tdm__option *option = args->options; option->name != NULL; option++) {
         if (strcmp(option->name, name) == 0) {
             return option->value;
         }
@@ -86,7 +86,7 @@ static int refuse_option(const struct tdm__command *command, const char *word)
          option->name != NULL && count < KNOWN_MAX; option++) {
         known[count++] = option->name;
     }
-    return refuse_unknown(command, "option", word, tdm__nearest(word, known, count));
+    return refuse_unknown(command, "option", word, tdm__suggestion_find(word, known, count));
 }
 
 /* `*index` is at an option's word, and stays at its last word. */
@@ -102,10 +102,10 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
             continue;
         }
         option->value = NULL;
-        if (!option->wants_value && equals != NULL) {
+        if (!option->takes_value && equals != NULL) {
             return refuse_words(command, "no value is wanted in \"%s\"", word);
         }
-        if (!option->wants_value) {
+        if (!option->takes_value) {
             option->value = option->name;
         } else if (equals != NULL) {
             option->value = equals + 1;
@@ -117,33 +117,33 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
         }
         return command->take == NULL ||
                        command->take(arg, (uint32_t)(option - command->options), option->value)
-                   ? TDM__EXIT_DONE
+                   ? TDM__EXIT_SUCCESS
                    : TDM__EXIT_USAGE;
     }
     return refuse_option(command, word);
 }
 
-int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first,
-                    void *arg, struct tdm__words *words)
+int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first, void *arg,
+                    struct tdm__parsed_arguments *args)
 {
     for (int i = first; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1] != '\0') {
             int code = sort_option(command, argc, argv, &i, arg);
 
-            if (code != TDM__EXIT_DONE) {
+            if (code != TDM__EXIT_SUCCESS) {
                 return code;
             }
-        } else if (words->rest_count < command->rest_max) {
-            words->rest[words->rest_count++] = argv[i];
+        } else if (args->operands_count < command->operands_max) {
+            args->operands[args->operands_count++] = argv[i];
         } else {
             return refuse_words(command, "one word too many: \"%s\"", argv[i]);
         }
     }
-    if (words->rest_count < command->rest_min) {
-        return refuse_words(command, "%s wants more words\n%.*s", command->name,
+    if (args->operands_count < command->operands_min) {
+        return refuse_words(command, "%s wants more args\n%.*s", command->name,
                             (int)strcspn(command->help, "\n"), command->help);
     }
-    return TDM__EXIT_DONE;
+    return TDM__EXIT_SUCCESS;
 }
 
 /* ---- commands --------------------------------------------------------------------------- */
@@ -151,15 +151,14 @@ int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, i
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {
     (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
-                "usage: tandem COMMAND [words]\n\n",
+                "usage: tandem COMMAND [args]\n\n",
                 stdout);
     for (uint32_t i = 0; i < commands_count; i++) {
         (void)printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     }
-    (void)fputs(
-        "\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
-        "2 the words were wrong.\n",
-        stdout);
+    (void)fputs("\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
+                "2 the args were wrong.\n",
+                stdout);
 }
 
 bool tdm__words_ask_for_help(int argc, char **argv, int first)
@@ -188,15 +187,15 @@ static int end_output(int code)
 
 static int run_command(const struct tdm__command *command, int argc, char **argv)
 {
-    struct tdm__words words = {.options = command->options};
+    struct tdm__parsed_arguments args = {.options = command->options};
     int code;
 
     if (tdm__words_ask_for_help(argc, argv, 2)) {
         (void)fputs(command->help, stdout);
-        return TDM__EXIT_DONE;
+        return TDM__EXIT_SUCCESS;
     }
-    code = tdm__words_sort(command, argc, argv, 2, NULL, &words);
-    return code != TDM__EXIT_DONE ? code : end_output(command->run(&words));
+    code = tdm__words_sort(command, argc, argv, 2, NULL, &args);
+    return code != TDM__EXIT_SUCCESS ? code : end_output(command->run(&args));
 }
 
 static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,
@@ -208,7 +207,7 @@ static int refuse_command(const struct tdm__command *const *commands, uint32_t c
     for (; count < commands_count && count < KNOWN_MAX; count++) {
         known[count] = commands[count]->name;
     }
-    return refuse_unknown(NULL, "command", word, tdm__nearest(word, known, count));
+    return refuse_unknown(NULL, "command", word, tdm__suggestion_find(word, known, count));
 }
 
 static bool is_help_word(const char *word)
@@ -228,18 +227,18 @@ static const struct tdm__command *find_command(const struct tdm__command *const 
     return NULL;
 }
 
-int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
-                      int argc, char **argv)
+int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count, int argc,
+                      char **argv)
 {
     const char *word = argc < 2 ? "" : argv[1];
     const struct tdm__command *command;
 
     if (argc < 2) {
-        return tdm__words_refused(NULL, "a command is missing");
+        return tdm__refuse_arguments(NULL, "a command is missing");
     }
     if (is_help_word(word) && argc < 3) {
         print_help(commands, commands_count);
-        return TDM__EXIT_DONE;
+        return TDM__EXIT_SUCCESS;
     }
     if (is_help_word(word)) { /* `tandem help run` */
         command = find_command(commands, commands_count, argv[2]);
@@ -247,7 +246,7 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
             return refuse_command(commands, commands_count, argv[2]);
         }
         (void)fputs(command->help, stdout);
-        return TDM__EXIT_DONE;
+        return TDM__EXIT_SUCCESS;
     }
     word = strcmp(word, "--version") == 0 ? "version" : word;
     command = find_command(commands, commands_count, word);

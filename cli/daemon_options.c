@@ -1,4 +1,4 @@
-/* daemon_options.c - the words of tandemd's command line. */
+/* daemon_options.c - the args of tandemd's command line. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
 
@@ -39,8 +39,7 @@ static const char help[] =
     "  --private          end with the process at the other end of descriptor 3\n";
 
 /* `source`, here and below: the option or the variable that says it. */
-static bool read_number(const char *source, const char *text, uint64_t max,
-                        uint64_t *number_out)
+static bool read_number(const char *source, const char *text, uint64_t max, uint64_t *number_out)
 {
     char *end;
     unsigned long long number;
@@ -84,8 +83,7 @@ static bool read_resource(const char *source, const char *text, size_t length,
     }
     *equals = '\0';
     amount = strtod(equals + 1, &end);
-    if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 ||
-        strcmp(word, "GPU") == 0) {
+    if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 || strcmp(word, "GPU") == 0) {
         (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, word,
                       equals + 1);
         return false;
@@ -115,8 +113,7 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
 }
 
 /* "SEED,N" */
-static bool read_faults(const char *source, const char *text,
-                        struct cli_daemon_options *options)
+static bool read_faults(const char *source, const char *text, struct cli_daemon_options *options)
 {
     char seed[64];
     const char *comma = strchr(text, ',');
@@ -154,9 +151,8 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
         is_plain = is_plain && text[i] >= ' ' && text[i] <= '~';
     }
     if (!is_plain) {
-        (void)fprintf(stderr,
-                      "tandemd: --name \"%s\": wanted 1 to %d bytes of printable ASCII\n", text,
-                      (int)CLI_NAME_BYTES - 1);
+        (void)fprintf(stderr, "tandemd: --name \"%s\": wanted 1 to %d bytes of printable ASCII\n",
+                      text, (int)CLI_NAME_BYTES - 1);
         return false;
     }
     memcpy(name, text, length + 1);
@@ -170,8 +166,8 @@ static bool read_health(struct cli_daemon_options *options)
     const char *faults = getenv("TANDEM_STORE_FAULTS");
 
     return (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
-           (health == NULL || read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX,
-                                         &options->health_timeout_ms));
+           (health == NULL ||
+            read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
 
 /* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
@@ -187,15 +183,14 @@ static bool read_environment(struct cli_daemon_options *options)
 
     options->device = device != NULL && device[0] != '\0' ? device : options->device;
     return read_resources(resources, &options->resources) && read_health(options) &&
-           (gpus == NULL ||
-            read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
+           (gpus == NULL || read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL ||
             read_number("TANDEM_GPU_BYTES", bytes, UINT64_MAX, &options->gpu_bytes)) &&
            (store == NULL || read_number("TANDEM_OBJECT_STORE_BYTES", store, UINT64_MAX >> 1,
                                          &options->object_store_bytes));
 }
 
-/* Indices into `words`. */
+/* Indices into `args`. */
 enum word {
     WORD_PRIVATE,
     WORD_PRINT_LOGS,
@@ -219,7 +214,7 @@ enum word {
     WORDS_COUNT
 };
 
-static struct tdm__option words[] = {
+static struct tdm__option args[] = {
     [WORD_PRIVATE] = {"--private", false, NULL},
     [WORD_PRINT_LOGS] = {"--print-logs", false, NULL},
     [WORD_DIRECTORY] = {"--directory", true, NULL},
@@ -245,7 +240,7 @@ static struct tdm__option words[] = {
 static bool take_word(void *arg, uint32_t index, const char *value)
 {
     struct cli_daemon_options *options = arg;
-    const char *name = words[index].name;
+    const char *name = args[index].name;
 
     switch ((enum word)index) {
     case WORD_PRIVATE:
@@ -304,10 +299,10 @@ static const struct tdm__command daemon_words = {.program = "tandemd",
                                                  .name = "tandemd",
                                                  .summary = "the daemon of one node",
                                                  .help = help,
-                                                 .options = words,
+                                                 .options = args,
                                                  .take = take_word};
 
-static bool check(const struct cli_daemon_options *options)
+static bool check_options(const struct cli_daemon_options *options)
 {
     if (options->gpu_bytes % BLOCK_BYTES != 0) {
         (void)fprintf(
@@ -328,8 +323,7 @@ static uint64_t tenths_of_memory(uint32_t tenths)
     long pages = sysconf(_SC_PHYS_PAGES);
     long page_bytes = sysconf(_SC_PAGESIZE);
 
-    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 10 * tenths
-                                       : 0;
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 10 * tenths : 0;
 }
 
 bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
@@ -338,11 +332,11 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     struct cli_daemon_options options = {.cluster = "tandem",
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
                                          .device = "host",
-                                         .gpus = CLI_NOT_SAID,
+                                         .gpus = CLI_UNSET,
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
-    struct tdm__words rest = {.options = words};
+    struct tdm__parsed_arguments operands = {.options = args};
 
     if (tdm__words_ask_for_help(argc, argv, 1)) {
         (void)fputs(help, stdout);
@@ -354,10 +348,10 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     if (!read_environment(&options)) {
         return false;
     }
-    if (tdm__words_sort(&daemon_words, argc, argv, 1, &options, &rest) != TDM__EXIT_DONE) {
+    if (tdm__words_sort(&daemon_words, argc, argv, 1, &options, &operands) != TDM__EXIT_SUCCESS) {
         return false;
     }
-    if (!check(&options)) {
+    if (!check_options(&options)) {
         return false;
     }
     *options_out = options;

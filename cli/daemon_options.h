@@ -1,4 +1,4 @@
-/* daemon_options.h - the words of tandemd's command line. */
+/* daemon_options.h - the args of tandemd's command line. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_CLI_DAEMON_OPTIONS_H
 #define TDM_CLI_DAEMON_OPTIONS_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CLI_NOT_SAID UINT32_MAX
+#define CLI_UNSET UINT32_MAX
 enum { CLI_NAME_BYTES = TDM__NODE_NAME_BYTES };
 
 /* Texts are borrowed from argv and the environment, except `name`. */
@@ -23,7 +23,7 @@ struct cli_daemon_options {
     const char *metrics_address; /* NULL: nowhere */
     uint32_t cpus;
     const char *device; /* "host" or another kind of them (cli/devices.h) */
-    uint32_t gpus;      /* CLI_NOT_SAID: what the device has */
+    uint32_t gpus;      /* CLI_UNSET: what the device has */
     uint64_t gpu_bytes; /* of each; a multiple of 2 MiB; 0: what the device has */
     char name[CLI_NAME_BYTES];
     struct tdm__resources resources; /* named ones only */
@@ -31,8 +31,8 @@ struct cli_daemon_options {
     uint64_t object_store_bytes;     /* of shared memory, for large values */
     struct tdm__labels labels;
     uint32_t health_timeout_ms; /* 0: never */
-    uint64_t fault_seed;   /* for tests: one in `fault_one_in` (0: none) of the store's ... */
-    uint32_t fault_one_in; /* ... operations is lost, answered for nobody, or delayed */
+    uint64_t fault_seed;        /* for tests: one in `fault_one_in` (0: none) of the store's ... */
+    uint32_t fault_one_in;      /* ... operations is lost, answered for nobody, or delayed */
 };
 
 /* Prints what is wrong, or the help that was asked for, and returns false. */

@@ -46,15 +46,14 @@ tdm_status cli_devices_prepare(struct cli_daemon_options *options)
     struct tdm__device_list list;
     bool is_real;
 
-    TDM_TRY(tdm__device_kind_find(options->device, &kind));
+    TDM_TRY(tdm__device_kind_by_name(options->device, &kind));
     TDM_TRY(kind->list(&list));
     is_real = list.count > 0;
-    if (options->gpus == CLI_NOT_SAID) {
+    if (options->gpus == CLI_UNSET) {
         options->gpus = is_real ? list.count : GPUS_DEFAULT;
     }
     if (options->gpu_bytes == 0) {
-        options->gpu_bytes =
-            is_real ? list.bytes / BLOCK_BYTES * BLOCK_BYTES : GPU_BYTES_DEFAULT;
+        options->gpu_bytes = is_real ? list.bytes / BLOCK_BYTES * BLOCK_BYTES : GPU_BYTES_DEFAULT;
     }
     if (is_real) {
         TDM_TRY(check_room(options, &list));

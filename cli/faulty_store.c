@@ -5,8 +5,8 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/mix.h"
-#include "runtime/store/outcome.h"
+#include "runtime/splitmix.h"
+#include "runtime/store/completion.h"
 
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -14,28 +14,28 @@
 /* The fault of an operation is drawn when it is asked for, so that a run with the same order of
  * operations meets the same faults. */
 
-enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_ANSWER, FAULT_DELAY, FAULTS_COUNT };
+enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_REPLY, FAULT_DELAY, FAULTS_COUNT };
 
 enum { DELAY_MS_MAX = 20 };
 
 struct operation {
     LIST_ENTRY(operation) entry;
-    struct faulty_store *faulty;  /* NULL: closed, nobody waits any more */
-    struct tdm__outcome *outcome; /* owned; NULL once it is given back */
+    struct faulty_store *faulty;           /* NULL: closed, nobody waits any more */
+    struct tdm__store_completion *outcome; /* owned; NULL once it is given back */
     enum fault fault;
     int64_t delay_ms;
 
     /* A delayed answer. */
     struct tdm__timer *timer; /* owned */
     tdm_status status;
-    struct tdm__records *records; /* owned */
+    struct tdm__store_records *records; /* owned */
 };
 
 struct faulty_store {
     struct tdm__store store; /* first */
     struct tdm__loop *loop;
     struct tdm__store *inner; /* borrowed */
-    struct tdm__outcomes *outcomes;
+    struct tdm__store_completions *outcomes;
     LIST_HEAD(, operation) operations;
     uint64_t seed;
     uint64_t draws_count;
@@ -43,10 +43,10 @@ struct faulty_store {
 };
 
 static struct operation *create_operation(struct faulty_store *faulty,
-                                          struct tdm__outcome *outcome)
+                                          struct tdm__store_completion *outcome)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
-    uint64_t draw = tdm__mix(faulty->seed, faulty->draws_count++);
+    uint64_t draw = tdm__splitmix64(faulty->seed, faulty->draws_count++);
 
     TDM_ASSERT(operation != NULL);
     operation->faulty = faulty;
@@ -69,10 +69,10 @@ static void free_operation(struct operation *operation)
     free(operation);
 }
 
-static void give_answer(struct operation *operation, tdm_status status,
-                        struct tdm__records *records)
+static void faulty_complete(struct operation *operation, tdm_status status,
+                            struct tdm__store_records *records)
 {
-    tdm__outcomes_add(operation->faulty->outcomes, operation->outcome, status, records);
+    tdm__store_completions_add(operation->faulty->outcomes, operation->outcome, status, records);
     free_operation(operation);
 }
 
@@ -83,25 +83,25 @@ static bool lose_request(struct operation *operation)
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
         return false;
     }
-    give_answer(operation, tdm__fail(TDM_E_STORE, "fault: the request was lost"), NULL);
+    faulty_complete(operation, tdm__fail(TDM_E_STORE, "fault: the request was lost"), NULL);
     return true;
 }
 
 static void on_delay_over(void *arg)
 {
     struct operation *operation = arg;
-    struct tdm__records *records = operation->records;
+    struct tdm__store_records *records = operation->records;
 
     operation->records = NULL;
     if (operation->status != TDM_OK) {
         (void)tdm__fail(operation->status, "fault: a delayed failure");
     }
-    give_answer(operation, operation->status, records);
+    faulty_complete(operation, operation->status, records);
 }
 
 /* The inner store has answered.  Takes `records`. */
 static void on_answer(struct operation *operation, tdm_status status,
-                      struct tdm__records *records)
+                      struct tdm__store_records *records)
 {
     struct faulty_store *faulty = operation->faulty;
 
@@ -110,29 +110,28 @@ static void on_answer(struct operation *operation, tdm_status status,
         free_operation(operation);
         return;
     }
-    if (operation->fault == FAULT_LOST_ANSWER) {
+    if (operation->fault == FAULT_LOST_REPLY) {
         free(records);
-        give_answer(operation, tdm__fail(TDM_E_STORE, "fault: the answer was lost"), NULL);
+        faulty_complete(operation, tdm__fail(TDM_E_STORE, "fault: the answer was lost"), NULL);
         return;
     }
     if (operation->fault == FAULT_DELAY &&
-        tdm__timer_create(faulty->loop, on_delay_over, operation, &operation->timer) ==
-            TDM_OK &&
+        tdm__timer_create(faulty->loop, on_delay_over, operation, &operation->timer) == TDM_OK &&
         tdm__timer_set(operation->timer, tdm__clock_ms() + operation->delay_ms) == TDM_OK) {
         operation->status = status;
         operation->records = records;
         return;
     }
-    give_answer(operation, status, records);
+    faulty_complete(operation, status, records);
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__record *items,
+static void on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
                     uint32_t count)
 {
-    struct tdm__records *records = NULL;
+    struct tdm__store_records *records = NULL;
 
     if (status == TDM_OK) {
-        status = tdm__records_copy(items, count, &records);
+        status = tdm__store_records_copy(items, count, &records);
     }
     on_answer(arg, status, records);
 }
@@ -142,7 +141,7 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
     struct operation *operation = arg;
 
     if (operation->faulty != NULL) {
-        tdm__outcome_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->outcome, version);
     }
     on_answer(operation, status, NULL);
 }
@@ -152,7 +151,7 @@ static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         void *arg)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
-    struct operation *operation = create_operation(faulty, tdm__outcome_of_read(fn, arg));
+    struct operation *operation = create_operation(faulty, tdm__store_completion_of_read(fn, arg));
 
     if (!lose_request(operation)) {
         faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms, on_read,
@@ -160,16 +159,17 @@ static void faulty_read(struct tdm__store *store, const char *const *patterns,
     }
 }
 
-static void faulty_commit(struct tdm__store *store, const struct tdm__write *writes,
+static void faulty_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                           void *arg)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
-    struct operation *operation = create_operation(faulty, tdm__outcome_of_commit(fn, arg));
+    struct operation *operation =
+        create_operation(faulty, tdm__store_completion_of_commit(fn, arg));
 
     if (!lose_request(operation)) {
-        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms,
-                                   on_committed, operation);
+        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms, on_committed,
+                                   operation);
     }
 }
 
@@ -191,7 +191,7 @@ static void faulty_close(struct tdm__store *store)
     while (operation != NULL) {
         struct operation *next = LIST_NEXT(operation, entry);
 
-        tdm__outcomes_add(faulty->outcomes, operation->outcome, TDM_E_STORE, NULL);
+        tdm__store_completions_add(faulty->outcomes, operation->outcome, TDM_E_STORE, NULL);
         if (operation->timer != NULL) {
             free_operation(operation);
         } else {
@@ -200,7 +200,7 @@ static void faulty_close(struct tdm__store *store)
         }
         operation = next;
     }
-    tdm__outcomes_destroy(faulty->outcomes);
+    tdm__store_completions_destroy(faulty->outcomes);
     free(faulty);
 }
 
@@ -212,8 +212,8 @@ static const struct tdm__store_ops faulty_ops = {
     .watch = faulty_watch,
 };
 
-tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner,
-                                  uint64_t seed, uint32_t one_in, struct tdm__store **store_out)
+tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed,
+                                  uint32_t one_in, struct tdm__store **store_out)
 {
     struct faulty_store *faulty;
     tdm_status status;
@@ -231,7 +231,7 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
     faulty->seed = seed;
     faulty->one_in = one_in;
     LIST_INIT(&faulty->operations);
-    status = tdm__outcomes_create(loop, &faulty->outcomes);
+    status = tdm__store_completions_create(loop, &faulty->outcomes);
     if (status != TDM_OK) {
         free(faulty);
         return status;

@@ -8,8 +8,7 @@
 /* Wraps `inner`, which the caller keeps and closes.  A generator seeded with `seed` draws for
  * each operation: one in `one_in` loses its request, loses its reply (both complete with
  * TDM_E_STORE), or is delayed.  `tandemd --store-faults` uses it. */
-tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner,
-                                  uint64_t seed, uint32_t one_in,
-                                  struct tdm__store **store_out);
+tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed,
+                                  uint32_t one_in, struct tdm__store **store_out);
 
 #endif

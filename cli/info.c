@@ -21,14 +21,14 @@ struct machine {
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-static struct machine look(void)
+static struct machine machine_detect(void)
 {
     struct machine machine = {.cpus = sysconf(_SC_NPROCESSORS_ONLN)};
     const struct tdm__device_kind *cuda;
 
     machine.memory_gib = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / GIB;
     machine.large_pages = tdm__large_pages_setting();
-    machine.gpus_status = tdm__device_kind_find("cuda", &cuda);
+    machine.gpus_status = tdm__device_kind_by_name("cuda", &cuda);
     if (machine.gpus_status == TDM_OK) {
         machine.gpus_status = cuda->list(&machine.gpus);
     }
@@ -48,14 +48,14 @@ static void print_json(const struct machine *machine)
     json_decref(root);
 }
 
-static int run(const struct tdm__words *words)
+static int info_main(const struct tdm__parsed_arguments *args)
 {
-    const char *remedy = tdm__large_pages_remedy();
-    struct machine machine = look();
+    const char *remedy = tdm__large_pages_advice();
+    struct machine machine = machine_detect();
 
-    if (tdm__option_value(words, "--json") != NULL) {
+    if (tdm__option_value(args, "--json") != NULL) {
         print_json(&machine);
-        return TDM__EXIT_DONE;
+        return TDM__EXIT_SUCCESS;
     }
     (void)printf("tandem %s\ncpus         %ld\nmemory       %.1f GiB\n"
                  "host         virtual GPUs, as many as are asked for\n",
@@ -70,7 +70,7 @@ static int run(const struct tdm__words *words)
     if (remedy != NULL) {
         (void)printf("             (as root: %s)\n", remedy);
     }
-    return TDM__EXIT_DONE;
+    return TDM__EXIT_SUCCESS;
 }
 
 const struct tdm__command tdm__command_info = {
@@ -80,4 +80,4 @@ const struct tdm__command tdm__command_info = {
             "Tells what this machine offers: GPUs by the devices of\n"
             "`tandemd --device`.\n",
     .options = options,
-    .run = run};
+    .run = info_main};

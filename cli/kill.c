@@ -10,22 +10,21 @@
 static struct tdm__option options[] = {{"--address", true, NULL}, {NULL, false, NULL}};
 
 /* The one living actor that is meant; NULL, and why, where it is not one. */
-static const struct tdm_actor_state *choose(const struct tdm_actor_state *actors,
-                                            uint32_t count, const char *word)
+static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *actors,
+                                                  uint32_t count, const char *word)
 {
     const struct tdm_actor_state *found = NULL;
     const struct tdm_actor_state *dead = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
-        if (!tdm__cluster_is_meant(&actors[i], word)) {
+        if (!tdm__cluster_actor_matches(&actors[i], word)) {
             continue;
         }
         if (strcmp(actors[i].state, "DEAD") == 0) {
             dead = &actors[i];
         } else if (found != NULL) {
-            (void)tdm__fail(TDM_E_INVAL,
-                            "\"%s\" may be %.12s or %.12s: give more digits of the id", word,
-                            found->id, actors[i].id);
+            (void)tdm__fail(TDM_E_INVAL, "\"%s\" may be %.12s or %.12s: give more digits of the id",
+                            word, found->id, actors[i].id);
             return NULL;
         } else {
             found = &actors[i];
@@ -53,8 +52,8 @@ static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes));
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, "actor.kill", tdm_writer_bytes(writer),
-                                  TDM__CLUSTER_MS, NULL);
+        status = tdm__runtime_call_daemon(runtime, "actor.kill", tdm_writer_bytes(writer),
+                                          TDM__CLUSTER_TIMEOUT_MS, NULL);
     }
     tdm_writer_destroy(writer);
     if (status == TDM_OK) {
@@ -77,18 +76,18 @@ static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count
     return false;
 }
 
-static tdm_status end_all(tdm_runtime *runtime, const struct tdm__words *words)
+static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     const struct tdm_actor_state *actors;
-    const struct tdm_actor_state *chosen[TDM__WORDS_MAX];
+    const struct tdm_actor_state *chosen[TDM__ARGUMENTS_MAX];
     uint32_t chosen_count = 0;
     uint32_t count;
     tdm_status status = TDM_OK;
 
-    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
-    for (uint32_t i = 0; status == TDM_OK && i < words->rest_count; i++) {
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
+    for (uint32_t i = 0; status == TDM_OK && i < args->operands_count; i++) {
         const struct tdm_actor_state *actor =
-            choose(actors, count, words->rest[i]); /* all of them, before one is killed */
+            choose_actor(actors, count, args->operands[i]); /* all of them, before one is killed */
 
         status = actor == NULL ? TDM_E_INVAL : TDM_OK;
         if (actor != NULL && !is_among(chosen, chosen_count, actor)) {
@@ -102,12 +101,12 @@ static tdm_status end_all(tdm_runtime *runtime, const struct tdm__words *words)
     return status;
 }
 
-static int run(const struct tdm__words *words)
+static int kill_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;
-    tdm_status status = tdm__cluster_join(words, &runtime);
+    tdm_status status = tdm__cluster_join(args, &runtime);
 
-    return status == TDM_OK ? tdm__cluster_leave(runtime, end_all(runtime, words))
+    return status == TDM_OK ? tdm__cluster_leave(runtime, kill_actors(runtime, args))
                             : tdm__command_failed(status);
 }
 
@@ -119,6 +118,6 @@ const struct tdm__command tdm__command_kill = {
             "Its process gets SIGKILL; it is not restarted, and calls in flight fail.\n\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
-    .rest_min = 1,
-    .rest_max = TDM__WORDS_MAX,
-    .run = run};
+    .operands_min = 1,
+    .operands_max = TDM__ARGUMENTS_MAX,
+    .run = kill_main};

@@ -17,7 +17,7 @@ static struct tdm__option options[] = {{"--json", false, NULL},
                                        {NULL, false, NULL}};
 
 /* How it is asked for. */
-struct wish {
+struct list_filter {
     bool as_json;
     bool live_only;
     bool each;
@@ -28,30 +28,30 @@ enum { ID_SHOWN = 12, CELL_BYTES = 256 };
 /* ---- pieces ----------------------------------------------------------------------------- */
 
 /* "CPU 2, GPU 0.4"; of a node "CPU 3/8": what is free of what there is. */
-static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count,
-                                bool with_free, char text[CELL_BYTES])
+static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count, bool with_free,
+                                char text[CELL_BYTES])
 {
-    struct tdm__text words = tdm__text_in(text, CELL_BYTES);
+    struct tdm__text args = tdm__text_init(text, CELL_BYTES);
 
     for (uint32_t i = 0; i < count; i++) {
         const char *name = amounts[i].name;
         char number[TDM__AMOUNT_BYTES];
 
-        tdm__text_add(&words, "%s%s ", i == 0 ? "" : ", ", name);
+        tdm__text_add(&args, "%s%s ", i == 0 ? "" : ", ", name);
         if (with_free) {
-            tdm__text_add(&words, "%s/", tdm__amount_text(name, amounts[i].free, number));
+            tdm__text_add(&args, "%s/", tdm__amount_text(name, amounts[i].free, number));
         }
-        tdm__text_add(&words, "%s", tdm__amount_text(name, amounts[i].total, number));
+        tdm__text_add(&args, "%s", tdm__amount_text(name, amounts[i].total, number));
     }
     return text;
 }
 
 static const char *gpus_text(const uint32_t *gpus, uint32_t count, char text[CELL_BYTES])
 {
-    struct tdm__text words = tdm__text_in(text, CELL_BYTES);
+    struct tdm__text args = tdm__text_init(text, CELL_BYTES);
 
     for (uint32_t i = 0; i < count; i++) {
-        tdm__text_add(&words, "%s%u", i == 0 ? "" : ",", gpus[i]);
+        tdm__text_add(&args, "%s%u", i == 0 ? "" : ",", gpus[i]);
     }
     return text;
 }
@@ -61,9 +61,9 @@ static json_t *amounts_json(const struct tdm_amount *amounts, uint32_t count, bo
     json_t *object = json_object();
 
     for (uint32_t i = 0; i < count; i++) {
-        json_t *value = with_free ? json_pack("{s:f, s:f}", "total", amounts[i].total, "free",
-                                              amounts[i].free)
-                                  : json_real(amounts[i].total);
+        json_t *value =
+            with_free ? json_pack("{s:f, s:f}", "total", amounts[i].total, "free", amounts[i].free)
+                      : json_real(amounts[i].total);
 
         (void)json_object_set_new(object, amounts[i].name, value);
     }
@@ -89,10 +89,11 @@ static void print_json(json_t *array)
 }
 
 /* The one that was asked for.  Takes both. */
-static void show(struct tdm__table *table, json_t *array, const struct wish *wish)
+static void list_print(struct tdm__table *table, json_t *array,
+                       const struct list_filter *list_filter)
 {
-    tdm__table_print(table, wish->as_json ? NULL : stdout);
-    if (wish->as_json) {
+    tdm__table_print(table, list_filter->as_json ? NULL : stdout);
+    if (list_filter->as_json) {
         print_json(array);
     } else {
         json_decref(array);
@@ -103,13 +104,13 @@ static void show(struct tdm__table *table, json_t *array, const struct wish *wis
 
 static json_t *actor_json(const struct tdm_actor_state *actor)
 {
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "id", actor->id,
-        "class_name", actor->class_name, "name", actor->name, "name_space", actor->name_space,
-        "state", actor->state, "node_id", actor->node_id, "node_name", actor->node_name,
-        "creator", actor->creator, "group", actor->group, "death_cause", actor->death_cause,
-        "pid", (json_int_t)actor->pid, "restarts", (json_int_t)actor->restarts, "detached",
-        actor->detached);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "id",
+                  actor->id, "class_name", actor->class_name, "name", actor->name, "name_space",
+                  actor->name_space, "state", actor->state, "node_id", actor->node_id, "node_name",
+                  actor->node_name, "creator", actor->creator, "group", actor->group, "death_cause",
+                  actor->death_cause, "pid", (json_int_t)actor->pid, "restarts",
+                  (json_int_t)actor->restarts, "detached", actor->detached);
 
     if (object == NULL) { /* a text that is not UTF-8 */
         return json_pack("{s:s}", "id", actor->id);
@@ -146,8 +147,7 @@ static void add_actor(struct tdm__table *table, const struct tdm_actor_state *ac
     tdm__table_add(table, "%s", actor->node_name);
     tdm__table_add_pid(table, actor->pid);
     tdm__table_add(table, "%lld", (long long)actor->restarts);
-    tdm__table_add(table, "%s",
-                   amounts_text(actor->amounts, actor->amounts_count, false, cell));
+    tdm__table_add(table, "%s", amounts_text(actor->amounts, actor->amounts_count, false, cell));
     tdm__table_add(table, "%s", gpus_text(actor->gpu_indices, actor->gpus_count, cell));
     tdm__table_add(table, "%.*s", (int)strcspn(cause, "\n"), cause);
 }
@@ -164,27 +164,26 @@ static void add_actors(struct tdm__table *table, json_t *array,
     }
 }
 
-static tdm_status list_actors(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
-    static const char *const titles[] = {"ID",   "CLASS", "NAME",     "STATE",
-                                         "NODE", "PID",   "RESTARTS", "RESOURCES",
-                                         "GPUS", "DEATH", NULL};
+    static const char *const titles[] = {"ID",       "CLASS",     "NAME", "STATE", "NODE", "PID",
+                                         "RESTARTS", "RESOURCES", "GPUS", "DEATH", NULL};
     const struct tdm_actor_state *actors;
     uint32_t count;
     uint32_t missing;
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, &missing));
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, &missing));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
 
         add_actors(table, array, actors, count, false);
-        if (!wish->live_only) {
+        if (!list_filter->live_only) {
             add_actors(table, array, actors, count, true);
         }
-        show(table, array, wish);
+        list_print(table, array, list_filter);
     }
     tdm_list_free(actors);
     if (status == TDM_OK && missing > 0) {
@@ -198,13 +197,12 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct wish *wish)
 static json_t *object_json(const struct tdm_object_state *object)
 {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "id", object->id,
-        "owner", object->owner, "owner_name", object->owner_name, "node_id", object->node_id,
-        "node_name", object->node_name, "where", object->where, "pid", (json_int_t)object->pid,
-        "size_bytes", (json_int_t)object->size_bytes, "age_ms", (json_int_t)object->age_ms,
-        "holders_count", (json_int_t)object->holders_count, "borrowers_count",
-        (json_int_t)object->borrowers_count, "readers_count",
-        (json_int_t)object->readers_count);
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "id", object->id, "owner",
+        object->owner, "owner_name", object->owner_name, "node_id", object->node_id, "node_name",
+        object->node_name, "where", object->where, "pid", (json_int_t)object->pid, "size_bytes",
+        (json_int_t)object->size_bytes, "age_ms", (json_int_t)object->age_ms, "holders_count",
+        (json_int_t)object->holders_count, "borrowers_count", (json_int_t)object->borrowers_count,
+        "readers_count", (json_int_t)object->readers_count);
 
     return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* not UTF-8 */
 }
@@ -223,7 +221,7 @@ static void add_object(struct tdm__table *table, const struct tdm_object_state *
     tdm__table_add(table, "%.1f s", (double)object->age_ms / 1000);
 }
 
-static void tell_missing(const struct tdm_list_missing *missing)
+static void print_missing(const struct tdm_list_missing *missing)
 {
     if (missing->nodes > 0) {
         (void)fprintf(stderr, "tandem: %u nodes did not answer\n", missing->nodes);
@@ -237,18 +235,17 @@ static void tell_missing(const struct tdm_list_missing *missing)
     }
 }
 
-static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_objects(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
-    static const char *const titles[] = {"ID",      "OWNER", "PID",     "NODE",
-                                         "WHERE",   "SIZE",  "HOLDERS", "BORROWERS",
-                                         "READERS", "AGE",   NULL};
+    static const char *const titles[] = {"ID",      "OWNER",     "PID",     "NODE", "WHERE", "SIZE",
+                                         "HOLDERS", "BORROWERS", "READERS", "AGE",  NULL};
     const struct tdm_object_state *objects;
     uint32_t count;
     struct tdm_list_missing missing;
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_objects(runtime, TDM__CLUSTER_MS, &objects, &count, &missing));
+    TDM_TRY(tdm_list_objects(runtime, TDM__CLUSTER_TIMEOUT_MS, &objects, &count, &missing));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
@@ -257,8 +254,8 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
             add_object(table, &objects[i]);
             (void)json_array_append_new(array, object_json(&objects[i]));
         }
-        show(table, array, wish);
-        tell_missing(&missing);
+        list_print(table, array, list_filter);
+        print_missing(&missing);
     }
     tdm_list_free(objects);
     return status;
@@ -269,12 +266,11 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
 static json_t *calls_json(const struct tdm_calls_state *calls)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I}", "actor",
-                     calls->actor, "class_name", calls->class_name, "actor_name",
-                     calls->actor_name, "node_id", calls->node_id, "node_name",
-                     calls->node_name, "pid", (json_int_t)calls->pid, "method", calls->method,
-                     "waiting", (json_int_t)calls->waiting, "running",
-                     (json_int_t)calls->running, "finished", (json_int_t)calls->finished,
-                     "failed", (json_int_t)calls->failed);
+                     calls->actor, "class_name", calls->class_name, "actor_name", calls->actor_name,
+                     "node_id", calls->node_id, "node_name", calls->node_name, "pid",
+                     (json_int_t)calls->pid, "method", calls->method, "waiting",
+                     (json_int_t)calls->waiting, "running", (json_int_t)calls->running, "finished",
+                     (json_int_t)calls->finished, "failed", (json_int_t)calls->failed);
 }
 
 static void add_calls(struct tdm__table *table, const struct tdm_calls_state *calls)
@@ -312,7 +308,7 @@ static void add_call(struct tdm__table *table, const struct tdm_call_state *call
     tdm__table_add(table, "%.1f s", (double)call->age_ms / 1000);
 }
 
-static tdm_status list_each_call(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_each_call(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"CALLER", "PID",   "ACTOR", "CLASS", "NAME",
                                          "METHOD", "STATE", "AGE",   NULL};
@@ -322,7 +318,7 @@ static tdm_status list_each_call(tdm_runtime *runtime, const struct wish *wish)
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_each_call(runtime, TDM__CLUSTER_MS, &calls, &count, &missing));
+    TDM_TRY(tdm_list_each_call(runtime, TDM__CLUSTER_TIMEOUT_MS, &calls, &count, &missing));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
@@ -331,14 +327,14 @@ static tdm_status list_each_call(tdm_runtime *runtime, const struct wish *wish)
             add_call(table, &calls[i]);
             (void)json_array_append_new(array, call_json(&calls[i]));
         }
-        show(table, array, wish);
-        tell_missing(&missing);
+        list_print(table, array, list_filter);
+        print_missing(&missing);
     }
     tdm_list_free(calls);
     return status;
 }
 
-static tdm_status list_methods(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_methods(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ACTOR",   "CLASS",    "NAME",   "METHOD", "WAITING",
                                          "RUNNING", "FINISHED", "FAILED", NULL};
@@ -348,7 +344,7 @@ static tdm_status list_methods(tdm_runtime *runtime, const struct wish *wish)
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_calls(runtime, TDM__CLUSTER_MS, &calls, &count, &missing));
+    TDM_TRY(tdm_list_calls(runtime, TDM__CLUSTER_TIMEOUT_MS, &calls, &count, &missing));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
@@ -357,16 +353,17 @@ static tdm_status list_methods(tdm_runtime *runtime, const struct wish *wish)
             add_calls(table, &calls[i]);
             (void)json_array_append_new(array, calls_json(&calls[i]));
         }
-        show(table, array, wish);
-        tell_missing(&missing);
+        list_print(table, array, list_filter);
+        print_missing(&missing);
     }
     tdm_list_free(calls);
     return status;
 }
 
-static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_calls(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
-    return wish->each ? list_each_call(runtime, wish) : list_methods(runtime, wish);
+    return list_filter->each ? list_each_call(runtime, list_filter)
+                             : list_methods(runtime, list_filter);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------ */
@@ -388,7 +385,7 @@ static void add_node(struct tdm__table *table, json_t *array, const struct tdm_n
                          amounts_json(node->amounts, node->amounts_count, true)));
 }
 
-static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID", "NAME", "PID", "FREE/TOTAL", "ADDRESS", NULL};
     const struct tdm_node_state *nodes;
@@ -396,7 +393,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &count));
+    TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &count));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
@@ -404,7 +401,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
         for (uint32_t i = 0; i < count; i++) {
             add_node(table, array, &nodes[i]);
         }
-        show(table, array, wish);
+        list_print(table, array, list_filter);
     }
     tdm_list_free(nodes);
     return status;
@@ -413,7 +410,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
 /* ---- groups ----------------------------------------------------------------------------- */
 
 static void add_bundle(struct tdm__table *table, json_t *array,
-                       const struct tdm_group_state *group, uint32_t index)
+                       const struct tdm_placement_group_state *group, uint32_t index)
 {
     const struct tdm_bundle_state *bundle = &group->bundles[index];
     char cell[CELL_BYTES];
@@ -422,8 +419,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
     tdm__table_add(table, "%s", group->name);
     tdm__table_add(table, "%u", index);
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, bundle->node_id);
-    tdm__table_add(table, "%s",
-                   amounts_text(bundle->amounts, bundle->amounts_count, false, cell));
+    tdm__table_add(table, "%s", amounts_text(bundle->amounts, bundle->amounts_count, false, cell));
     tdm__table_add(table, "%s", gpus_text(bundle->gpu_indices, bundle->gpus_count, cell));
     (void)json_array_append_new(
         array, json_pack("{s:s, s:o, s:o}", "node_id", bundle->node_id, "resources",
@@ -431,16 +427,16 @@ static void add_bundle(struct tdm__table *table, json_t *array,
                          gpus_json(bundle->gpu_indices, bundle->gpus_count)));
 }
 
-static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
+static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"GROUP",     "NAME", "BUNDLE", "NODE",
                                          "RESOURCES", "GPUS", NULL};
-    const struct tdm_group_state *groups;
+    const struct tdm_placement_group_state *groups;
     uint32_t count;
     struct tdm__table *table;
     tdm_status status;
 
-    TDM_TRY(tdm_list_groups(runtime, TDM__CLUSTER_MS, &groups, &count));
+    TDM_TRY(tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups, &count));
     status = tdm__table_create(titles, &table);
     if (status == TDM_OK) {
         json_t *array = json_array();
@@ -456,7 +452,7 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
                                  groups[i].name, "name_space", groups[i].name_space, "detached",
                                  groups[i].detached, "bundles", bundles));
         }
-        show(table, array, wish);
+        list_print(table, array, list_filter);
     }
     tdm_list_free(groups);
     return status;
@@ -464,42 +460,42 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-static int run(const struct tdm__words *words)
+static int list_main(const struct tdm__parsed_arguments *args)
 {
     static const struct {
         const char *kind;
-        tdm_status (*list)(tdm_runtime *runtime, const struct wish *wish);
+        tdm_status (*list)(tdm_runtime *runtime, const struct list_filter *list_filter);
     } kinds[] = {{"actors", list_actors},
                  {"calls", list_calls},
                  {"objects", list_objects},
                  {"nodes", list_nodes},
                  {"groups", list_groups}};
-    const struct wish wish = {.as_json = tdm__option_value(words, "--json") != NULL,
-                              .live_only = tdm__option_value(words, "--live") != NULL,
-                              .each = tdm__option_value(words, "--each") != NULL};
+    const struct list_filter list_filter = {.as_json = tdm__option_value(args, "--json") != NULL,
+                                            .live_only = tdm__option_value(args, "--live") != NULL,
+                                            .each = tdm__option_value(args, "--each") != NULL};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         tdm_runtime *runtime;
         tdm_status status;
 
-        if (strcmp(words->rest[0], kinds[i].kind) != 0) {
+        if (strcmp(args->operands[0], kinds[i].kind) != 0) {
             continue;
         }
-        if (wish.live_only && kinds[i].list != list_actors) {
-            return tdm__words_refused("list", "--live goes with actors, not with %s",
-                                      kinds[i].kind);
+        if (list_filter.live_only && kinds[i].list != list_actors) {
+            return tdm__refuse_arguments("list", "--live goes with actors, not with %s",
+                                         kinds[i].kind);
         }
-        if (wish.each && kinds[i].list != list_calls) {
-            return tdm__words_refused("list", "--each goes with calls, not with %s",
-                                      kinds[i].kind);
+        if (list_filter.each && kinds[i].list != list_calls) {
+            return tdm__refuse_arguments("list", "--each goes with calls, not with %s",
+                                         kinds[i].kind);
         }
-        status = tdm__cluster_join(words, &runtime);
-        return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
+        status = tdm__cluster_join(args, &runtime);
+        return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &list_filter))
                                 : tdm__command_failed(status);
     }
-    return tdm__words_refused(
+    return tdm__refuse_arguments(
         "list", "there is no list of \"%s\": actors, calls, objects, nodes or groups",
-        words->rest[0]);
+        args->operands[0]);
 }
 
 const struct tdm__command tdm__command_list = {
@@ -517,6 +513,6 @@ const struct tdm__command tdm__command_list = {
             "  --json     one array, for programs; ids and death causes are whole there\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
-    .rest_min = 1,
-    .rest_max = 1,
-    .run = run};
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = list_main};

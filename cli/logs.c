@@ -12,15 +12,14 @@
 #include <tandem/state.h>
 #include <unistd.h>
 
-static struct tdm__option options[] = {{"--node", false, NULL}, {"--follow", false, NULL},
-                                       {"-f", false, NULL},     {"--tail", true, NULL},
-                                       {"--err", false, NULL},  {"--address", true, NULL},
-                                       {NULL, false, NULL}};
+static struct tdm__option options[] = {
+    {"--node", false, NULL}, {"--follow", false, NULL}, {"-f", false, NULL}, {"--tail", true, NULL},
+    {"--err", false, NULL},  {"--address", true, NULL}, {NULL, false, NULL}};
 
 enum { PIECE_BYTES = 256 << 10, TAIL_BYTES = 1 << 20, FOLLOW_MS = 100 };
 
 /* What is read, and how far it has been. */
-struct reading {
+struct log_reader {
     tdm_runtime *runtime;
     char node[33];  /* that has the file */
     char actor[33]; /* "" for the daemon's own */
@@ -33,22 +32,22 @@ struct reading {
 
 /* ---- who -------------------------------------------------------------------------------- */
 
-static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct reading *reading)
+static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_reader *log_reader)
 {
     const struct tdm_actor_state *actors;
     const struct tdm_actor_state *found = NULL;
     uint32_t count;
 
-    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
-        if (tdm__cluster_is_meant(&actors[i],
-                                  word)) { /* of several the newest, which is last */
+        if (tdm__cluster_actor_matches(&actors[i],
+                                       word)) { /* of several the newest, which is last */
             found = &actors[i];
         }
     }
     if (found != NULL) {
-        (void)snprintf(reading->actor, sizeof(reading->actor), "%s", found->id);
-        (void)snprintf(reading->node, sizeof(reading->node), "%s", found->node_id);
+        (void)snprintf(log_reader->actor, sizeof(log_reader->actor), "%s", found->id);
+        (void)snprintf(log_reader->node, sizeof(log_reader->node), "%s", found->node_id);
     }
     tdm_list_free(actors);
     if (found == NULL) {
@@ -60,7 +59,7 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct read
     return TDM_OK;
 }
 
-/* ---- reading ---------------------------------------------------------------------------- */
+/* ---- log_reader ---------------------------------------------------------------------------- */
 
 static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines)
 {
@@ -77,15 +76,15 @@ static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines
 }
 
 /* Reads a piece, prints the last `tail` lines of it (all: UINT64_MAX), goes on behind it. */
-static tdm_status read_piece(struct reading *reading, uint64_t tail)
+static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
 {
     uint64_t bytes_max = tail == UINT64_MAX ? PIECE_BYTES : TAIL_BYTES;
     tdm_document *document;
-    const struct tdm__log_read_message message = {.actor = reading->actor,
-                                                  .stream = reading->stream,
-                                                  .offset = reading->offset,
+    const struct tdm__log_read_message message = {.actor = log_reader->actor,
+                                                  .stream = log_reader->stream,
+                                                  .offset = log_reader->offset,
                                                   .bytes_max = bytes_max,
-                                                  .node_id = reading->node};
+                                                  .node_id = log_reader->node};
     struct tdm__log_piece_message piece;
     struct tdm_bytes text;
     tdm_writer *writer;
@@ -95,8 +94,8 @@ static tdm_status read_piece(struct reading *reading, uint64_t tail)
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__log_read_encode(&message, writer);
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(reading->runtime, "log.read", tdm_writer_bytes(writer),
-                                  TDM__CLUSTER_MS, &document);
+        status = tdm__runtime_call_daemon(log_reader->runtime, "log.read", tdm_writer_bytes(writer),
+                                          TDM__CLUSTER_TIMEOUT_MS, &document);
     }
     tdm_writer_destroy(writer);
     TDM_TRY(status);
@@ -113,48 +112,48 @@ static tdm_status read_piece(struct reading *reading, uint64_t tail)
         (void)fwrite((const char *)text.data + first, 1, text.size_bytes - first, stdout);
         (void)fflush(stdout);
     }
-    reading->offset = (int64_t)(piece.offset + text.size_bytes);
-    reading->at_end = reading->offset >= (int64_t)piece.file_bytes;
-    reading->is_live = piece.is_live;
+    log_reader->offset = (int64_t)(piece.offset + text.size_bytes);
+    log_reader->at_end = log_reader->offset >= (int64_t)piece.file_bytes;
+    log_reader->is_live = piece.is_live;
     tdm_document_destroy(document);
     return TDM_OK;
 }
 
 /* All that there is, and with `follow` what comes until the process ends. */
-static tdm_status read_all(struct reading *reading, const char *tail, bool follow)
+static tdm_status read_all(struct log_reader *log_reader, const char *tail, bool follow)
 {
     if (tail != NULL) {
-        reading->offset = -(int64_t)TAIL_BYTES;
-        TDM_TRY(read_piece(reading, strtoull(tail, NULL, 10)));
+        log_reader->offset = -(int64_t)TAIL_BYTES;
+        TDM_TRY(read_piece(log_reader, strtoull(tail, NULL, 10)));
     }
     for (;;) {
-        tdm_status status = read_piece(reading, UINT64_MAX);
+        tdm_status status = read_piece(log_reader, UINT64_MAX);
 
         if (status == TDM_E_NODE_LOST && follow) {
             (void)fputs("tandem: the node has ended\n", stderr);
             return TDM_OK;
         }
         TDM_TRY(status);
-        if (reading->at_end && (!follow || !reading->is_live || ferror(stdout) != 0)) {
+        if (log_reader->at_end && (!follow || !log_reader->is_live || ferror(stdout) != 0)) {
             return TDM_OK;
         }
-        if (reading->at_end) {
+        if (log_reader->at_end) {
             (void)poll(NULL, 0, FOLLOW_MS);
         }
     }
 }
 
-static tdm_status show(tdm_runtime *runtime, const struct tdm__words *words)
+static tdm_status logs_print(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
-    struct reading reading = {.runtime = runtime,
-                              .stream = tdm__option_value(words, "--err") != NULL};
+    struct log_reader log_reader = {.runtime = runtime,
+                                    .stream = tdm__option_value(args, "--err") != NULL};
     bool follow =
-        tdm__option_value(words, "--follow") != NULL || tdm__option_value(words, "-f") != NULL;
+        tdm__option_value(args, "--follow") != NULL || tdm__option_value(args, "-f") != NULL;
 
-    if (words->rest_count > 0) {
-        TDM_TRY(find_actor(runtime, words->rest[0], &reading));
+    if (args->operands_count > 0) {
+        TDM_TRY(find_actor(runtime, args->operands[0], &log_reader));
     }
-    return read_all(&reading, tdm__option_value(words, "--tail"), follow);
+    return read_all(&log_reader, tdm__option_value(args, "--tail"), follow);
 }
 
 static bool is_number(const char *text)
@@ -162,20 +161,20 @@ static bool is_number(const char *text)
     return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-static int run(const struct tdm__words *words)
+static int logs_main(const struct tdm__parsed_arguments *args)
 {
-    const char *tail = tdm__option_value(words, "--tail");
+    const char *tail = tdm__option_value(args, "--tail");
     tdm_runtime *runtime;
     tdm_status status;
 
-    if ((words->rest_count == 0) == (tdm__option_value(words, "--node") == NULL)) {
-        return tdm__words_refused("logs", "logs of whom? one actor, or --node");
+    if ((args->operands_count == 0) == (tdm__option_value(args, "--node") == NULL)) {
+        return tdm__refuse_arguments("logs", "logs of whom? one actor, or --node");
     }
     if (tail != NULL && !is_number(tail)) {
-        return tdm__words_refused("logs", "--tail wants a number of lines, not \"%s\"", tail);
+        return tdm__refuse_arguments("logs", "--tail wants a number of lines, not \"%s\"", tail);
     }
-    status = tdm__cluster_join(words, &runtime);
-    return status == TDM_OK ? tdm__cluster_leave(runtime, show(runtime, words))
+    status = tdm__cluster_join(args, &runtime);
+    return status == TDM_OK ? tdm__cluster_leave(runtime, logs_print(runtime, args))
                             : tdm__command_failed(status);
 }
 
@@ -191,6 +190,6 @@ const struct tdm__command tdm__command_logs = {
             "  --follow, -f  goes on until the actor ends\n"
             "  --address     of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
-    .rest_min = 0,
-    .rest_max = 1,
-    .run = run};
+    .operands_min = 0,
+    .operands_max = 1,
+    .run = logs_main};

@@ -9,55 +9,54 @@
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
 /* Large, hence on the heap. */
-struct work {
+struct plan_command {
     struct tdm__job_spec spec;
     struct tdm__job_library library;
-    struct tdm__plan_input input;
-    struct tdm__plan plan;
+    struct tdm__memory_budget_input input;
+    struct tdm__memory_budget plan;
 };
 
 /* The table is printed also where the job does not fit, so that one sees why. */
-static tdm_status plan_job(struct work *work, bool json)
+static tdm_status plan_job(struct plan_command *work, bool json)
 {
     tdm_status verdict;
 
-    TDM_TRY(tdm__job_plan_input(&work->spec, &work->library, &work->input));
-    verdict = tdm__plan_make(&work->input, &work->plan);
+    TDM_TRY(tdm__job_memory_budget_input(&work->spec, &work->library, &work->input));
+    verdict = tdm__memory_budget_compute(&work->input, &work->plan);
     if (verdict != TDM_OK && verdict != TDM_E_BUDGET) {
         return verdict;
     }
     if (json) {
-        TDM_TRY(tdm__plan_print_json(&work->plan, verdict == TDM_OK, stdout));
+        TDM_TRY(tdm__memory_budget_print_json(&work->plan, verdict == TDM_OK, stdout));
     } else {
-        tdm__plan_print(&work->plan, &work->input, verdict == TDM_OK, stdout);
+        tdm__memory_budget_print(&work->plan, &work->input, verdict == TDM_OK, stdout);
     }
     (void)fflush(stdout);
     return verdict;
 }
 
-static tdm_status plan_file(struct work *work, const struct tdm__words *words)
+static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_arguments *args)
 {
     tdm_status status;
 
-    TDM_TRY(tdm__job_file_read(words->rest[0], words->rest + 1, words->rest_count - 1,
+    TDM_TRY(tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1,
                                &work->spec));
     status = tdm__job_library_open(work->spec.library, &work->library);
     if (status == TDM_OK) {
-        status = plan_job(work, tdm__option_value(words, "--json") != NULL);
+        status = plan_job(work, tdm__option_value(args, "--json") != NULL);
         tdm__job_library_close(&work->library);
     }
     tdm__job_spec_fini(&work->spec);
     return status;
 }
 
-static int run(const struct tdm__words *words)
+static int plan_main(const struct tdm__parsed_arguments *args)
 {
-    struct work *work = calloc(1, sizeof(*work));
-    tdm_status status =
-        work == NULL ? tdm__fail(TDM_E_NOMEM, "the plan") : plan_file(work, words);
+    struct plan_command *work = calloc(1, sizeof(*work));
+    tdm_status status = work == NULL ? tdm__fail(TDM_E_NOMEM, "the plan") : plan_file(work, args);
 
     free(work);
-    return status == TDM_OK ? TDM__EXIT_DONE : tdm__command_failed(status);
+    return status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 }
 
 const struct tdm__command tdm__command_plan = {
@@ -69,6 +68,6 @@ const struct tdm__command tdm__command_plan = {
             "  key=value  sets a value over what the file says (trainer.lr=2e-3)\n"
             "  --json     one JSON object\n",
     .options = options,
-    .rest_min = 1,
-    .rest_max = TDM__WORDS_MAX,
-    .run = run};
+    .operands_min = 1,
+    .operands_max = TDM__ARGUMENTS_MAX,
+    .run = plan_main};

@@ -40,15 +40,15 @@ static tdm_status catch_interrupts(void)
     return TDM_OK;
 }
 
-static enum tdm__progress_mode choose_progress(const struct tdm__words *words)
+static enum tdm__progress_mode choose_progress(const struct tdm__parsed_arguments *args)
 {
     const char *no_color = secure_getenv("NO_COLOR");
     const char *terminal = secure_getenv("TERM");
 
-    if (tdm__option_value(words, "--json") != NULL) {
+    if (tdm__option_value(args, "--json") != NULL) {
         return TDM__PROGRESS_JSON;
     }
-    if (tdm__option_value(words, "--plain") != NULL || isatty(STDOUT_FILENO) == 0 ||
+    if (tdm__option_value(args, "--plain") != NULL || isatty(STDOUT_FILENO) == 0 ||
         (no_color != NULL && no_color[0] != '\0') ||
         (terminal != NULL && strcmp(terminal, "dumb") == 0)) {
         return TDM__PROGRESS_PLAIN;
@@ -57,15 +57,15 @@ static enum tdm__progress_mode choose_progress(const struct tdm__words *words)
 }
 
 /* --out, else the file's job.out, else the run that goes on, else a new out/<name>-<4 hex>. */
-static tdm_status choose_out(const struct tdm__words *words, const struct tdm__job_spec *spec,
-                             char out[TDM__PATH_BYTES])
+static tdm_status choose_out(const struct tdm__parsed_arguments *args,
+                             const struct tdm__job_spec *spec, char out[TDM__PATH_BYTES])
 {
-    const char *asked = tdm__option_value(words, "--out");
+    const char *asked = tdm__option_value(args, "--out");
     char text[TDM__ID_TEXT_BYTES];
     struct tdm__id id;
 
     asked = asked == NULL && spec->out[0] != '\0' ? spec->out : asked;
-    asked = asked == NULL ? tdm__option_value(words, "--resume") : asked;
+    asked = asked == NULL ? tdm__option_value(args, "--resume") : asked;
     if (asked != NULL && strlen(asked) >= TDM__PATH_BYTES) {
         return tdm__fail(TDM_E_LIMIT, "--out has %zu bytes, the limit is %d", strlen(asked),
                          TDM__PATH_BYTES - 1);
@@ -74,22 +74,23 @@ static tdm_status choose_out(const struct tdm__words *words, const struct tdm__j
         (void)snprintf(out, TDM__PATH_BYTES, "%s", asked);
         return TDM_OK;
     }
-    TDM_TRY(tdm__id_make(&id));
+    TDM_TRY(tdm__id_generate(&id));
     (void)snprintf(out, TDM__PATH_BYTES, "out/%s-%.4s", spec->name, tdm__id_text(&id, text));
     return TDM_OK;
 }
 
-static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__words *words)
+static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_run_options run_options = {.program = "tandem " TDM__VERSION,
-                                               .resume = tdm__option_value(words, "--resume"),
-                                               .progress = choose_progress(words),
+                                               .resume = tdm__option_value(args, "--resume"),
+                                               .progress = choose_progress(args),
                                                .interrupts = &interrupts};
     char out[TDM__PATH_BYTES];
     tdm_status status;
 
-    TDM_TRY(tdm__job_file_read(words->rest[0], words->rest + 1, words->rest_count - 1, spec));
-    status = choose_out(words, spec, out);
+    TDM_TRY(
+        tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1, spec));
+    status = choose_out(args, spec, out);
     if (status == TDM_OK) {
         status = catch_interrupts();
     }
@@ -101,30 +102,29 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__words *
     return status;
 }
 
-static int run(const struct tdm__words *words)
+static int run_main(const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_spec *spec = calloc(1, sizeof(*spec));
     tdm_status status =
-        spec == NULL ? tdm__fail(TDM_E_NOMEM, "the job file") : run_file(spec, words);
+        spec == NULL ? tdm__fail(TDM_E_NOMEM, "the job file") : run_file(spec, args);
 
     free(spec);
-    return status == TDM_OK ? TDM__EXIT_DONE : tdm__command_failed(status);
+    return status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 }
 
 const struct tdm__command tdm__command_run = {
     .name = "run",
     .summary = "run a colocated RL job",
-    .help =
-        "usage: tandem run FILE [key=value ...] [--json | --plain] [--out DIR]\n"
-        "                  [--resume DIR]\n\n"
-        "Runs the job that FILE describes: trainer and engines on the same GPUs, in turn.\n\n"
-        "  key=value     sets a value over what the file says (trainer.lr=2e-3)\n"
-        "  --json        progress as one JSON object a line\n"
-        "  --plain       progress as one plain line a step, as in a pipe or with NO_COLOR\n"
-        "  --out DIR     checkpoint and trace go here (default: out/<name>-<id>)\n"
-        "  --resume DIR  goes on from the last saved step in DIR\n\n"
-        "Ctrl-C once: finish the step, save, leave.  Twice: leave now.\n",
+    .help = "usage: tandem run FILE [key=value ...] [--json | --plain] [--out DIR]\n"
+            "                  [--resume DIR]\n\n"
+            "Runs the job that FILE describes: trainer and engines on the same GPUs, in turn.\n\n"
+            "  key=value     sets a value over what the file says (trainer.lr=2e-3)\n"
+            "  --json        progress as one JSON object a line\n"
+            "  --plain       progress as one plain line a step, as in a pipe or with NO_COLOR\n"
+            "  --out DIR     checkpoint and trace go here (default: out/<name>-<id>)\n"
+            "  --resume DIR  goes on from the last saved step in DIR\n\n"
+            "Ctrl-C once: finish the step, save, leave.  Twice: leave now.\n",
     .options = options,
-    .rest_min = 1,
-    .rest_max = TDM__WORDS_MAX,
-    .run = run};
+    .operands_min = 1,
+    .operands_max = TDM__ARGUMENTS_MAX,
+    .run = run_main};

@@ -87,8 +87,7 @@ void tdm__table_add_pid(struct tdm__table *table, int64_t pid)
 const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMOUNT_BYTES])
 {
     if (strcmp(name, "memory") == 0) {
-        (void)snprintf(text, TDM__AMOUNT_BYTES, "%.1f GiB",
-                       amount / (1024.0 * 1024.0 * 1024.0));
+        (void)snprintf(text, TDM__AMOUNT_BYTES, "%.1f GiB", amount / (1024.0 * 1024.0 * 1024.0));
     } else {
         (void)snprintf(text, TDM__AMOUNT_BYTES, "%.10g", amount);
     }
@@ -143,8 +142,7 @@ static bool print_gap(struct line *line, int gap)
     return line->room > 0;
 }
 
-static void print_row(const struct tdm__table *table, const char *const *cells,
-                      struct line line)
+static void print_row(const struct tdm__table *table, const char *const *cells, struct line line)
 {
     for (uint32_t column = 0; column < table->columns_count; column++) {
         const char *text = cells[column] == NULL ? "?" : cells[column];
@@ -158,19 +156,18 @@ static void print_row(const struct tdm__table *table, const char *const *cells,
     (void)fputc('\n', line.stream);
 }
 
-struct tdm__screen tdm__screen_of(FILE *stream)
+struct tdm__terminal_size tdm__terminal_size_of(FILE *stream)
 {
     struct winsize size = {0};
     int fd = stream == NULL ? -1 : fileno(stream);
 
     if (fd < 0 || isatty(fd) == 0 || ioctl(fd, TIOCGWINSZ, &size) < 0) {
-        return (struct tdm__screen){0, 0};
+        return (struct tdm__terminal_size){0, 0};
     }
-    return (struct tdm__screen){size.ws_col, size.ws_row};
+    return (struct tdm__terminal_size){size.ws_col, size.ws_row};
 }
 
-void tdm__table_print_within(struct tdm__table *table, FILE *stream, uint32_t width,
-                             uint32_t rows)
+void tdm__table_print_clipped(struct tdm__table *table, FILE *stream, uint32_t width, uint32_t rows)
 {
     struct line line = {stream, width == 0 ? UINT32_MAX : width};
     size_t columns = table->columns_count;
@@ -178,8 +175,7 @@ void tdm__table_print_within(struct tdm__table *table, FILE *stream, uint32_t wi
     if (stream != NULL) {
         print_row(table, table->titles, line);
     }
-    for (size_t i = 0;
-         stream != NULL && i + columns <= table->cells_count && i / columns < rows;
+    for (size_t i = 0; stream != NULL && i + columns <= table->cells_count && i / columns < rows;
          i += columns) {
         print_row(table, (const char *const *)&table->cells[i], line);
     }
@@ -192,5 +188,5 @@ void tdm__table_print_within(struct tdm__table *table, FILE *stream, uint32_t wi
 
 void tdm__table_print(struct tdm__table *table, FILE *stream)
 {
-    tdm__table_print_within(table, stream, tdm__screen_of(stream).width, UINT32_MAX);
+    tdm__table_print_clipped(table, stream, tdm__terminal_size_of(stream).width, UINT32_MAX);
 }

@@ -26,13 +26,13 @@ const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMO
 void tdm__table_print(struct tdm__table *table, FILE *stream);
 /* The same for lines of at most `width` characters, 0: any, and of the rows the first `rows`.
  */
-void tdm__table_print_within(struct tdm__table *table, FILE *stream, uint32_t width,
-                             uint32_t rows);
+void tdm__table_print_clipped(struct tdm__table *table, FILE *stream, uint32_t width,
+                              uint32_t rows);
 /* Columns and lines of the terminal behind the stream; both 0 where there is none. */
-struct tdm__screen {
+struct tdm__terminal_size {
     uint32_t width;
     uint32_t height;
 };
-struct tdm__screen tdm__screen_of(FILE *stream);
+struct tdm__terminal_size tdm__terminal_size_of(FILE *stream);
 
 #endif

@@ -1,27 +1,27 @@
 /* tandemd.c - the daemon of a node: puts the layers' services together and runs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/node/metrics_service.h"
-#include "actors/node/node.h"
-#include "actors/node/timeline_service.h"
-#include "actors/objects/account.h"
-#include "actors/worker.h"
+#include "actors/daemon/metrics_service.h"
+#include "actors/daemon/node.h"
+#include "actors/daemon/timeline_service.h"
+#include "actors/objects/memory_usage.h"
+#include "actors/server/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
-#include "colocate/comm/meet_service.h"
+#include "colocate/comm/rendezvous_service.h"
 #include "colocate/memory/broker_service.h"
-#include "colocate/turnstile_service.h"
+#include "colocate/memory_arbiter_service.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 #include "runtime/log.h"
-#include "runtime/process/family.h"
-#include "runtime/process/warden.h"
+#include "runtime/process/process_tree.h"
+#include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
-#include "runtime/step.h"
-#include "runtime/store/known.h"
-#include "runtime/store/observed.h"
+#include "runtime/store/metered.h"
+#include "runtime/store/read_cache.h"
 #include "runtime/token.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
+enum { LIFELINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
 
 /* Everything is here, made in the order of the fields and unmade in the opposite one. */
 struct daemon {
@@ -44,12 +44,12 @@ struct daemon {
     struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
     struct tdm__store *real_store;     /* under the faulty one of a test; else NULL */
     struct tdm__store *store;
-    struct tdm__known *known; /* lent to the store */
+    struct tdm__read_cache *read_cache; /* lent to the store */
     struct tdm__rpc *rpc;
     struct tdm__services services;
     struct tdm__node node;
     int signals;
-    struct tdm__watch *signals_watch;
+    struct tdm__fd_watch *signals_watch;
     bool joined;
     bool stop_wanted;
     bool actors_ended;
@@ -61,7 +61,7 @@ static struct daemon this_daemon;
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct daemon *daemon = arg;
 
@@ -72,12 +72,12 @@ static void serve(void *arg, struct tdm__incoming *incoming)
 struct driver {
     struct tdm__conn *conn; /* borrowed */
     int pidfd;
-    struct tdm__watch *watch; /* owned */
+    struct tdm__fd_watch *watch; /* owned */
 };
 
 static void driver_free(struct driver *driver)
 {
-    tdm__watch_destroy(driver->watch);
+    tdm__fd_watch_destroy(driver->watch);
     (void)close(driver->pidfd);
     free(driver);
 }
@@ -89,13 +89,13 @@ static void on_driver_ended(void *arg, int fd, unsigned ready)
     (void)fd;
     (void)ready;
     tdm__conn_close(driver->conn); /* on_closed() follows */
-    (void)tdm__watch_want(driver->watch, 0);
+    (void)tdm__fd_watch_set_events(driver->watch, 0);
 }
 
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct daemon *daemon = arg;
-    struct driver *driver = tdm__conn_user(conn);
+    struct driver *driver = tdm__conn_user_data(conn);
 
     (void)reason;
     (void)detail;
@@ -115,13 +115,13 @@ static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
     }
     *driver = (struct driver){.conn = conn, .pidfd = tdm__conn_peer_pidfd(conn)};
     if (driver->pidfd < 0 ||
-        tdm__watch_create(daemon->loop, driver->pidfd, TDM__READABLE, on_driver_ended, driver,
-                          &driver->watch) != TDM_OK) {
+        tdm__fd_watch_create(daemon->loop, driver->pidfd, TDM__READABLE, on_driver_ended, driver,
+                             &driver->watch) != TDM_OK) {
         driver->watch = NULL;
         driver_free(driver);
         return;
     }
-    tdm__conn_set_user(conn, driver);
+    tdm__conn_set_user_data(conn, driver);
 }
 
 static void on_accepted(void *arg, struct tdm__conn *conn)
@@ -148,20 +148,19 @@ static tdm_status start_own_redis(struct daemon *daemon)
 
 static tdm_status open_store(struct daemon *daemon)
 {
-    const char *url = daemon->redis == NULL ? daemon->options.redis_url
-                                            : tdm__redis_embedded_url(daemon->redis);
+    const char *url =
+        daemon->redis == NULL ? daemon->options.redis_url : tdm__redis_embedded_url(daemon->redis);
 
     TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
                                   &daemon->store));
     if (daemon->options.fault_one_in > 0) {
         daemon->real_store = daemon->store;
-        TDM_TRY(tdm__store_faulty_open(daemon->loop, daemon->real_store,
-                                       daemon->options.fault_seed, daemon->options.fault_one_in,
-                                       &daemon->store));
+        TDM_TRY(tdm__store_faulty_open(daemon->loop, daemon->real_store, daemon->options.fault_seed,
+                                       daemon->options.fault_one_in, &daemon->store));
     }
-    TDM_TRY(tdm__store_observed_open(daemon->store, &daemon->store));
-    TDM_TRY(tdm__known_create(&daemon->known));
-    daemon->store->known = daemon->known;
+    TDM_TRY(tdm__store_metered_open(daemon->store, &daemon->store));
+    TDM_TRY(tdm__read_cache_create(&daemon->read_cache));
+    daemon->store->read_cache = daemon->read_cache;
     return TDM_OK;
 }
 
@@ -180,7 +179,7 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
                                      "the same 32-byte file on every node");
     }
     (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
-    status = tdm__token_make(path, token);
+    status = tdm__token_create(path, token);
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
@@ -195,8 +194,7 @@ static tdm_status listen_here(struct daemon *daemon)
     if (daemon->options.listen_host == NULL) {
         return TDM_OK;
     }
-    (void)snprintf(node->listen_host, sizeof(node->listen_host), "%s",
-                   daemon->options.listen_host);
+    (void)snprintf(node->listen_host, sizeof(node->listen_host), "%s", daemon->options.listen_host);
     (void)snprintf(address, sizeof(address), "tcp:%s:%u", daemon->options.listen_host,
                    daemon->options.port);
     return tdm__rpc_listen(daemon->rpc, address, node->record.tcp_address,
@@ -206,14 +204,14 @@ static tdm_status listen_here(struct daemon *daemon)
 static tdm_status make_endpoint(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
-    struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
 
-    TDM_TRY(tdm__id_make(&node->record.id));
+    TDM_TRY(tdm__id_generate(&node->record.id));
     self.id = node->record.id;
     self.node = node->record.id;
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
-    tdm__rpc_serve(daemon->rpc, serve, daemon);
+    tdm__rpc_set_call_handler(daemon->rpc, serve, daemon);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
     return listen_here(daemon);
 }
@@ -223,20 +221,20 @@ static tdm_status add_services(struct daemon *daemon)
     struct tdm__broker *broker;
     void *blocks;
     void *meet;
-    void *turnstile;
+    void *memory_arbiter;
     void *version;
     struct tdm__node_metrics *metrics;
 
     tdm__services_add(&daemon->services, &tdm__node_service, &daemon->node);
     tdm__services_add(&daemon->services, &tdm__actor_service, &daemon->node);
-    tdm__services_add(&daemon->services, &tdm__group_service, &daemon->node);
+    tdm__services_add(&daemon->services, &tdm__placement_group_service, &daemon->node);
     TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
     TDM_TRY(tdm__broker_service_create(daemon->loop, broker, &blocks));
     tdm__services_add(&daemon->services, &tdm__broker_service, blocks);
-    TDM_TRY(tdm__meet_create(&daemon->node, &meet));
-    tdm__services_add(&daemon->services, &tdm__meet_service, meet);
-    TDM_TRY(tdm__turnstile_service_create(daemon->loop, broker, &turnstile));
-    tdm__services_add(&daemon->services, &tdm__turnstile_service, turnstile);
+    TDM_TRY(tdm__rendezvous_service_create(&daemon->node, &meet));
+    tdm__services_add(&daemon->services, &tdm__rendezvous_service, meet);
+    TDM_TRY(tdm__arbiter_service_create(daemon->loop, broker, &memory_arbiter));
+    tdm__services_add(&daemon->services, &tdm__arbiter_service, memory_arbiter);
     TDM_TRY(tdm__version_service_create(daemon->loop, daemon->store, &version));
     tdm__services_add(&daemon->services, &tdm__version_service, version);
     TDM_TRY(tdm__node_metrics_create(&daemon->node, daemon->options.metrics_address, &metrics));
@@ -260,12 +258,11 @@ static tdm_status describe_node(struct daemon *daemon)
     (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
     (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);
     if (strlen(daemon->directory) >= sizeof(node->directory)) {
-        return tdm__fail(TDM_E_LIMIT, "directory %s has %zu bytes, at most %zu",
-                         daemon->directory, strlen(daemon->directory),
-                         sizeof(node->directory) - 1);
+        return tdm__fail(TDM_E_LIMIT, "directory %s has %zu bytes, at most %zu", daemon->directory,
+                         strlen(daemon->directory), sizeof(node->directory) - 1);
     }
     (void)snprintf(node->directory, sizeof(node->directory), "%s", daemon->directory);
-    TDM_TRY(tdm__account_make(node->directory, daemon->options.object_store_bytes));
+    TDM_TRY(tdm__memory_usage_create_file(node->directory, daemon->options.object_store_bytes));
     length = readlink("/proc/self/exe", node->worker_program, sizeof(node->worker_program) - 1);
     if (length < 0) {
         return tdm__fail_errno(errno, "readlink /proc/self/exe");
@@ -273,7 +270,7 @@ static tdm_status describe_node(struct daemon *daemon)
     node->record.pid = getpid();
     node->loop = daemon->loop;
     node->services = &daemon->services;
-    node->spare_child = redis_pid;
+    node->exempt_child = redis_pid;
     node->print_logs = daemon->options.print_logs;
     return TDM_OK;
 }
@@ -302,8 +299,7 @@ static tdm_status join(struct daemon *daemon)
     node->store = daemon->store;
     node->totals.id = node->record.id;
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
-    TDM_TRY(
-        tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_in(STORE_TIMEOUT_MS)));
+    TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {
         return tdm__fail(daemon->join_status, "joining the cluster: %s", daemon->join_detail);
     }
@@ -333,13 +329,13 @@ static tdm_status watch_signals(struct daemon *daemon)
     if (daemon->signals < 0) {
         return tdm__fail_errno(errno, "signalfd");
     }
-    return tdm__watch_create(daemon->loop, daemon->signals, TDM__READABLE, on_signal, daemon,
-                             &daemon->signals_watch);
+    return tdm__fd_watch_create(daemon->loop, daemon->signals, TDM__READABLE, on_signal, daemon,
+                                &daemon->signals_watch);
 }
 
 static tdm_status daemon_start(struct daemon *daemon)
 {
-    tdm__family_adopt_orphans();
+    tdm__process_tree_adopt_orphans();
     TDM_TRY(tdm__loop_create(&daemon->loop));
     TDM_TRY(watch_signals(daemon));
     TDM_TRY(describe_node(daemon));
@@ -371,13 +367,13 @@ static bool actors_have_ended(void *arg)
 {
     const struct daemon *daemon = arg;
 
-    return daemon->actors_ended && !tdm__node_groups_are_going(&daemon->node);
+    return daemon->actors_ended && !tdm__placement_groups_are_going(&daemon->node);
 }
 
-static void end_in_good_order(struct daemon *daemon)
+static void daemon_stop_gracefully(struct daemon *daemon)
 {
     tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
-    (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_in(END_MS));
+    (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_after(END_MS));
 }
 
 /* The store closes first: what still waits for it is told so while all it belongs to stands. */
@@ -391,14 +387,14 @@ static void daemon_free(struct daemon *daemon)
     if (daemon->real_store != NULL) {
         daemon->real_store->ops->close(daemon->real_store);
     }
-    tdm__known_destroy(daemon->known);
+    tdm__read_cache_destroy(daemon->read_cache);
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);
     if (daemon->rpc != NULL) {
         tdm__rpc_destroy(daemon->rpc);
     }
     tdm__redis_embedded_stop(daemon->redis);
-    tdm__watch_destroy(daemon->signals_watch);
+    tdm__fd_watch_destroy(daemon->signals_watch);
     if (daemon->loop != NULL) {
         tdm__loop_destroy(daemon->loop);
     }
@@ -407,18 +403,18 @@ static void daemon_free(struct daemon *daemon)
 /* ---- the program ------------------------------------------------------------------------ */
 
 /* To whoever started the daemon: a record on its line, or a line on stdout. */
-static void announce(const struct daemon *daemon, const char *text)
+static void daemon_announce(const struct daemon *daemon, const char *text)
 {
     if (daemon->options.is_private) {
-        (void)send(LINE_FD, text, strlen(text), MSG_NOSIGNAL);
-        (void)close(LINE_FD);
+        (void)send(LIFELINE_FD, text, strlen(text), MSG_NOSIGNAL);
+        (void)close(LIFELINE_FD);
     } else {
         (void)printf("%s\n", text);
         (void)fflush(stdout);
     }
 }
 
-static void complain(void)
+static void daemon_report_failure(void)
 {
     (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
 }
@@ -432,33 +428,33 @@ static int daemon_run(struct daemon *daemon)
         (void)snprintf(text, sizeof(text), "failed %s: %s", tdm_strerror(status),
                        tdm_error_detail());
         if (daemon->options.is_private) {
-            announce(daemon, text);
+            daemon_announce(daemon, text);
         } else {
-            complain();
+            daemon_report_failure();
         }
         daemon_free(daemon);
         return 1;
     }
     (void)snprintf(text, sizeof(text), "ready %d %s", (int)getpid(),
                    daemon->node.record.unix_address);
-    announce(daemon, text);
+    daemon_announce(daemon, text);
     (void)tdm__loop_run(daemon->loop, stop_is_wanted, daemon, TDM__NEVER);
-    end_in_good_order(daemon);
+    daemon_stop_gracefully(daemon);
     daemon_free(daemon);
     return 0;
 }
 
-/* Takes it for as long as the daemon or its warden lives, and ends what a dead one left. */
+/* Takes it for as long as the daemon or its supervisor lives, and ends what a dead one left. */
 static tdm_status choose_directory(struct daemon *daemon)
 {
     int lock; /* never closed */
 
-    tdm__directory_sweep();
+    tdm__directory_remove_abandoned();
     if (daemon->options.directory == NULL) {
-        TDM_TRY(tdm__directory_make(daemon->directory, sizeof(daemon->directory)));
+        TDM_TRY(tdm__directory_create(daemon->directory, sizeof(daemon->directory)));
         return tdm__directory_lock(daemon->directory, &lock);
     }
-    TDM_TRY(tdm__directory_use(daemon->options.directory));
+    TDM_TRY(tdm__directory_create_at(daemon->options.directory));
     if (realpath(daemon->options.directory, daemon->directory) == NULL) {
         return tdm__fail_errno(errno, "realpath %s", daemon->options.directory);
     }
@@ -478,7 +474,7 @@ static tdm_status name_directory(const char *directory)
 
 int main(int argc, char **argv)
 {
-    struct tdm__warden_options warden = {.line = -1};
+    struct tdm__supervisor_options supervisor = {.lifeline = -1};
     struct daemon *daemon = &this_daemon;
     tdm_status status;
 
@@ -487,13 +483,13 @@ int main(int argc, char **argv)
         return 2;
     }
     tdm__log_init("tandemd");
-    tdm__step_as("daemon");
+    tdm__failpoint_set_process("daemon");
     status = choose_directory(daemon);
     if (status == TDM_OK) {
-        warden.line = daemon->options.is_private ? LINE_FD : -1;
-        warden.directory = daemon->directory;
-        warden.remove_directory = daemon->options.directory == NULL;
-        status = tdm__warden_fork(&warden);
+        supervisor.lifeline = daemon->options.is_private ? LIFELINE_FD : -1;
+        supervisor.directory = daemon->directory;
+        supervisor.remove_directory = daemon->options.directory == NULL;
+        status = tdm__supervisor_fork(&supervisor);
     }
     if (status == TDM_OK) {
         status = name_directory(daemon->directory);
@@ -502,7 +498,7 @@ int main(int argc, char **argv)
         status = cli_devices_prepare(&daemon->options);
     }
     if (status != TDM_OK) {
-        complain();
+        daemon_report_failure();
         return 1;
     }
     return daemon_run(daemon);

@@ -1,6 +1,6 @@
 /* timeline.c - `tandem timeline`: what ran when, as a Chrome trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/observe.h"
+#include "actors/common/worker_metrics.h"
 #include "cli/cluster.h"
 #include "colocate/job/trace.h"
 #include "runtime/clock.h"
@@ -78,14 +78,14 @@ static void write_span(struct timeline *timeline, const struct tdm__timeline_mes
         {.name = "call", .number = (double)span->call_id},
         {.name = "caller_pid", .number = (double)span->caller_pid},
         {.name = "status", .text = tdm_strerror((tdm_status)span->status)}};
-    const struct tdm__trace_event event = {
-        .name = span->method,
-        .category = span->status == TDM_OK ? "call" : "failed",
-        .process = process,
-        .begin_ns = span->began_ns + offset_ns,
-        .end_ns = span->ended_ns + offset_ns,
-        .arguments = arguments,
-        .arguments_count = sizeof(arguments) / sizeof(arguments[0])};
+    const struct tdm__trace_event event = {.name = span->method,
+                                           .category = span->status == TDM_OK ? "call" : "failed",
+                                           .process = process,
+                                           .begin_ns = span->began_ns + offset_ns,
+                                           .end_ns = span->ended_ns + offset_ns,
+                                           .arguments = arguments,
+                                           .arguments_count =
+                                               sizeof(arguments) / sizeof(arguments[0])};
 
     tdm__trace_event(timeline->trace, &event);
 }
@@ -119,16 +119,15 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
     const struct tdm_node_state *nodes;
     uint32_t count;
 
-    TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &count));
+    TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &count));
     for (uint32_t i = 0; i < count; i++) {
         if (timeline->nodes_count == NODES_MAX) {
-            (void)fprintf(stderr,
-                          "tandem: the calls of %u nodes more are left out: at most %d\n",
+            (void)fprintf(stderr, "tandem: the calls of %u nodes more are left out: at most %d\n",
                           count - i, (int)NODES_MAX);
             break;
         }
-        if (tdm__cluster_ask_node(runtime, "timeline.read", nodes[i].id,
-                                  &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
+        if (tdm__cluster_call_node(runtime, "timeline.read", nodes[i].id,
+                                   &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
             timeline->nodes_count++;
         } else {
             (void)fprintf(stderr, "tandem: node %s: %s\n", nodes[i].name, tdm_error_detail());
@@ -171,11 +170,11 @@ static tdm_status collect(tdm_runtime *runtime, const char *path)
     return status;
 }
 
-static int run(const struct tdm__words *words)
+static int timeline_main(const struct tdm__parsed_arguments *args)
 {
-    const char *path = tdm__option_value(words, "-o");
+    const char *path = tdm__option_value(args, "-o");
     tdm_runtime *runtime;
-    tdm_status status = tdm__cluster_join(words, &runtime);
+    tdm_status status = tdm__cluster_join(args, &runtime);
 
     if (status != TDM_OK) {
         return tdm__command_failed(status);
@@ -193,4 +192,4 @@ const struct tdm__command tdm__command_timeline = {
             "  -o FILE    default: timeline.json\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
-    .run = run};
+    .run = timeline_main};

@@ -1,7 +1,7 @@
 /* top.c - `tandem top`: a cluster while it works, again and again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
-#include "cli/glance.h"
+#include "cli/cluster_summary.h"
 #include "cli/table.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -20,7 +20,7 @@ static struct tdm__option options[] = {{"--every", true, NULL},
 enum { EVERY_SECONDS = 2, EVERY_SECONDS_MAX = 3600, ID_SHOWN = 12 };
 
 /* What an actor had done when it was asked. */
-struct work {
+struct actor_calls {
     char id[33];
     uint64_t calls;
     uint64_t failures;
@@ -28,46 +28,46 @@ struct work {
     uint64_t busy_ns;
 };
 
-struct look {
+struct top_sample {
     int64_t at_ns;
-    struct work *works; /* owned */
+    struct actor_calls *works; /* owned */
     uint32_t count;
 };
 
 /* A line of the table. */
 struct row {
     const struct tdm_actor_state *actor;
-    const struct work *work; /* NULL: it did not answer */
-    bool is_known;           /* what follows: it had answered before, too */
-    double calls;            /* a second, since the look before */
+    const struct actor_calls *work; /* NULL: it did not reply */
+    bool is_known;                  /* what follows: it had answered before, too */
+    double calls;                   /* a second, since the look before */
     double failures;
     double busy; /* of the time */
 };
 
 /* ---- what they have done ---------------------------------------------------------------- */
 
-static void add_work(struct look *look, const struct tdm__timeline_actor_message *actor)
+static void add_work(struct top_sample *look, const struct tdm__timeline_actor_message *actor)
 {
     struct tdm__actor_metrics_message metrics;
-    struct work *work;
+    struct actor_calls *work;
 
     if (tdm__actor_metrics_decode(actor->reply.value, &metrics) != TDM_OK) {
         return;
     }
     work = &look->works[look->count++];
-    *work = (struct work){.calls = metrics.calls,
-                          .failures = metrics.failures,
-                          .queue = metrics.queue_length,
-                          .busy_ns = metrics.sum_ns};
+    *work = (struct actor_calls){.calls = metrics.calls,
+                                 .failures = metrics.failures,
+                                 .queue = metrics.queue_length,
+                                 .busy_ns = metrics.sum_ns};
     (void)snprintf(work->id, sizeof(work->id), "%s", actor->id);
 }
 
-static void add_works(struct look *look, const tdm_value *answer)
+static void add_works(struct top_sample *look, const tdm_value *reply)
 {
     struct tdm__timeline_message message;
-    struct work *works;
+    struct actor_calls *works;
 
-    if (tdm__timeline_decode(answer, &message) != TDM_OK) {
+    if (tdm__timeline_decode(reply, &message) != TDM_OK) {
         return;
     }
     works = realloc(look->works, (look->count + message.actors.count + 1) * sizeof(*works));
@@ -83,18 +83,18 @@ static void add_works(struct look *look, const tdm_value *answer)
     }
 }
 
-/* A node that does not answer is left out. */
-static void ask_node(tdm_runtime *runtime, const char *node_id, struct look *look)
+/* A node that does not reply is left out. */
+static void ask_node(tdm_runtime *runtime, const char *node_id, struct top_sample *look)
 {
     tdm_document *document;
 
-    if (tdm__cluster_ask_node(runtime, "timeline.counts", node_id, &document) == TDM_OK) {
+    if (tdm__cluster_call_node(runtime, "timeline.counts", node_id, &document) == TDM_OK) {
         add_works(look, tdm_document_root(document));
         tdm_document_destroy(document);
     }
 }
 
-static const struct work *find_work(const struct look *look, const char *id)
+static const struct actor_calls *find_work(const struct top_sample *look, const char *id)
 {
     for (uint32_t i = 0; i < look->count; i++) {
         if (strcmp(look->works[i].id, id) == 0) {
@@ -107,11 +107,11 @@ static const struct work *find_work(const struct look *look, const char *id)
 /* ---- the table -------------------------------------------------------------------------- */
 
 /* Since the look before; an actor that has restarted meanwhile counts from zero. */
-static struct row row_of(const struct tdm_actor_state *actor, const struct look *before,
-                         const struct look *now)
+static struct row row_of(const struct tdm_actor_state *actor, const struct top_sample *before,
+                         const struct top_sample *now)
 {
     struct row row = {.actor = actor, .work = find_work(now, actor->id)};
-    const struct work *old = find_work(before, actor->id);
+    const struct actor_calls *old = find_work(before, actor->id);
     double seconds = (double)(now->at_ns - before->at_ns) * 1e-9;
 
     if (row.work != NULL && old != NULL && row.work->calls >= old->calls && seconds > 0) {
@@ -160,10 +160,11 @@ static void add_row(struct tdm__table *table, const struct row *row)
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
 }
 
-/* What a screen with so many lines has room for, below the glance and the titles. */
-static uint32_t rows_max(const struct tdm__glance *glance, struct tdm__screen screen)
+/* What a screen with so many lines has room for, below the cluster_summary and the titles. */
+static uint32_t rows_max(const struct tdm__cluster_summary *cluster_summary,
+                         struct tdm__terminal_size screen)
 {
-    uint32_t taken = 10 + glance->amounts_count;
+    uint32_t taken = 10 + cluster_summary->amounts_count;
 
     if (screen.height == 0) {
         return UINT32_MAX;
@@ -171,12 +172,13 @@ static uint32_t rows_max(const struct tdm__glance *glance, struct tdm__screen sc
     return screen.height > taken ? screen.height - taken : 1;
 }
 
-static void print_rows(const struct tdm__glance *glance, const struct row *rows, uint32_t count)
+static void print_rows(const struct tdm__cluster_summary *cluster_summary, const struct row *rows,
+                       uint32_t count)
 {
     static const char *const titles[] = {"ACTOR", "STATE", "CALLS/S", "BUSY", "FAILED/S",
                                          "QUEUE", "NODE",  "PID",     "ID",   NULL};
-    struct tdm__screen screen = tdm__screen_of(stdout);
-    uint32_t shown = rows_max(glance, screen);
+    struct tdm__terminal_size screen = tdm__terminal_size_of(stdout);
+    uint32_t shown = rows_max(cluster_summary, screen);
     struct tdm__table *table;
 
     if (tdm__table_create(titles, &table) != TDM_OK) {
@@ -186,16 +188,16 @@ static void print_rows(const struct tdm__glance *glance, const struct row *rows,
         add_row(table, &rows[i]);
     }
     (void)putchar('\n');
-    tdm__table_print_within(table, stdout, screen.width, shown);
+    tdm__table_print_clipped(table, stdout, screen.width, shown);
     if (count > shown) {
         (void)printf("and %u more\n", count - shown);
     }
 }
 
 /* Actors that have died are only counted. */
-static void print_actors(const struct tdm__glance *glance, const struct tdm_actor_state *actors,
-                         uint32_t actors_count, const struct look *before,
-                         const struct look *now)
+static void print_actors(const struct tdm__cluster_summary *cluster_summary,
+                         const struct tdm_actor_state *actors, uint32_t actors_count,
+                         const struct top_sample *before, const struct top_sample *now)
 {
     struct row *rows = calloc(actors_count + 1, sizeof(*rows));
     uint32_t count = 0;
@@ -209,7 +211,7 @@ static void print_actors(const struct tdm__glance *glance, const struct tdm_acto
         }
     }
     qsort(rows, count, sizeof(*rows), compare_rows);
-    print_rows(glance, rows, count);
+    print_rows(cluster_summary, rows, count);
     free(rows);
 }
 
@@ -229,36 +231,37 @@ static void print_time(void)
 }
 
 /* Looks once; `before` becomes this look. */
-static tdm_status look_once(tdm_runtime *runtime, struct look *before)
+static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
 {
-    struct tdm__glance glance = {0};
-    struct look now = {.at_ns = tdm__clock_ns()};
+    struct tdm__cluster_summary cluster_summary = {0};
+    struct top_sample now = {.at_ns = tdm__clock_ns()};
     const struct tdm_node_state *nodes = NULL;
     const struct tdm_actor_state *actors = NULL;
-    const struct tdm_group_state *groups = NULL;
+    const struct tdm_placement_group_state *groups = NULL;
     uint32_t nodes_count = 0;
     uint32_t actors_count;
-    tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &nodes_count);
+    tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &nodes_count);
 
     for (uint32_t i = 0; i < nodes_count; i++) {
         ask_node(runtime, nodes[i].id, &now);
     }
     if (status == TDM_OK) {
-        status = tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &actors_count,
-                                 &glance.missing_nodes);
+        status = tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &actors_count,
+                                 &cluster_summary.missing_nodes);
     }
     if (status == TDM_OK) {
-        status = tdm_list_groups(runtime, TDM__CLUSTER_MS, &groups, &glance.groups);
+        status = tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups,
+                                           &cluster_summary.groups);
     }
     if (status == TDM_OK) {
-        bool on_screen = tdm__screen_of(stdout).width > 0;
+        bool on_screen = tdm__terminal_size_of(stdout).width > 0;
 
-        tdm__glance_add_nodes(&glance, nodes, nodes_count);
-        tdm__glance_add_actors(&glance, actors, actors_count);
+        tdm__cluster_summary_add_nodes(&cluster_summary, nodes, nodes_count);
+        tdm__cluster_summary_add_actors(&cluster_summary, actors, actors_count);
         (void)fputs(on_screen ? "\033[H\033[J" : "", stdout);
         print_time();
-        tdm__glance_print(&glance, stdout);
-        print_actors(&glance, actors, actors_count, before, &now);
+        tdm__cluster_summary_print(&cluster_summary, stdout);
+        print_actors(&cluster_summary, actors, actors_count, before, &now);
         (void)fflush(stdout);
     }
     tdm_list_free(groups);
@@ -269,23 +272,23 @@ static tdm_status look_once(tdm_runtime *runtime, struct look *before)
     return status;
 }
 
-static tdm_status look_again(tdm_runtime *runtime, uint64_t every, uint64_t count)
+static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_t count)
 {
-    struct look before = {0};
-    tdm_status status = look_once(runtime, &before);
+    struct top_sample before = {0};
+    tdm_status status = top_refresh(runtime, &before);
 
     for (uint64_t i = 1; status == TDM_OK && i != count && ferror(stdout) == 0; i++) {
         (void)poll(NULL, 0, (int)every * 1000);
-        status = look_once(runtime, &before);
+        status = top_refresh(runtime, &before);
     }
     free(before.works);
     return status;
 }
 
-static bool read_count(const struct tdm__words *words, const char *name, uint64_t max,
+static bool read_count(const struct tdm__parsed_arguments *args, const char *name, uint64_t max,
                        uint64_t *count)
 {
-    const char *text = tdm__option_value(words, name);
+    const char *text = tdm__option_value(args, name);
     char *end;
     uint64_t number;
 
@@ -294,27 +297,27 @@ static bool read_count(const struct tdm__words *words, const char *name, uint64_
     }
     number = strtoull(text, &end, 10);
     if (end == text || *end != '\0' || number == 0 || number > max) {
-        (void)tdm__words_refused("top", "%s wants a number from 1 to %llu, not \"%s\"", name,
-                                 (unsigned long long)max, text);
+        (void)tdm__refuse_arguments("top", "%s wants a number from 1 to %llu, not \"%s\"", name,
+                                    (unsigned long long)max, text);
         return false;
     }
     *count = number;
     return true;
 }
 
-static int run(const struct tdm__words *words)
+static int top_main(const struct tdm__parsed_arguments *args)
 {
     uint64_t every = EVERY_SECONDS;
     uint64_t count = 0;
     tdm_runtime *runtime;
     tdm_status status;
 
-    if (!read_count(words, "--every", EVERY_SECONDS_MAX, &every) ||
-        !read_count(words, "--count", UINT32_MAX, &count)) {
+    if (!read_count(args, "--every", EVERY_SECONDS_MAX, &every) ||
+        !read_count(args, "--count", UINT32_MAX, &count)) {
         return TDM__EXIT_USAGE;
     }
-    status = tdm__cluster_join(words, &runtime);
-    return status == TDM_OK ? tdm__cluster_leave(runtime, look_again(runtime, every, count))
+    status = tdm__cluster_join(args, &runtime);
+    return status == TDM_OK ? tdm__cluster_leave(runtime, top_refresh_loop(runtime, every, count))
                             : tdm__command_failed(status);
 }
 
@@ -329,4 +332,4 @@ const struct tdm__command tdm__command_top = {
             "  --count    looks; default: without end.  The first one knows no rates yet.\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
-    .run = run};
+    .run = top_main};

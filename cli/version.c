@@ -7,15 +7,15 @@
 
 static struct tdm__option options[] = {{NULL, false, NULL}};
 
-static int run(const struct tdm__words *words)
+static int version_main(const struct tdm__parsed_arguments *args)
 {
-    (void)words;
+    (void)args;
     (void)puts("tandem " TDM__VERSION);
-    return TDM__EXIT_DONE;
+    return TDM__EXIT_SUCCESS;
 }
 
 const struct tdm__command tdm__command_version = {.name = "version",
                                                   .summary = "print the version",
                                                   .help = "usage: tandem version\n",
                                                   .options = options,
-                                                  .run = run};
+                                                  .run = version_main};

@@ -16,8 +16,8 @@ struct rule {
     enum tdm__phase_event_kind event;
     enum tdm__phase_name next_phase;
     enum tdm__phase_action next_action;
-    uint32_t gains; /* bits of resident */
-    uint32_t loses;
+    uint32_t gained_memory; /* bits of resident */
+    uint32_t lost_memory;
 };
 
 enum { ENGINES = TDM__PHASE_HAS_WEIGHTS | TDM__PHASE_HAS_KV };
@@ -71,10 +71,10 @@ static const char *const event_texts[] = {
 };
 
 _Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
-_Static_assert(sizeof(event_texts) / sizeof(event_texts[0]) == TDM__PHASE_STEP_FAILED + 1,
+_Static_assert(sizeof(event_texts) / sizeof(event_texts[0]) == TDM__PHASE_ACTION_FAILED + 1,
                "texts");
 
-const char *tdm__phase_text(enum tdm__phase_name phase)
+const char *tdm__phase_name_text(enum tdm__phase_name phase)
 {
     TDM_ASSERT(phase <= TDM__PHASE_FAILED);
     return phase_texts[phase];
@@ -91,31 +91,33 @@ void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t 
     state->update_retries_max = update_retries_max;
 }
 
-void tdm__phase_start_after(struct tdm__phase *state, uint64_t version)
+void tdm__phase_set_base_version(struct tdm__phase *state, uint64_t version)
 {
     TDM_ASSERT(state->phase == TDM__PHASE_EMPTY);
     state->committed_version = version;
 }
 
-bool tdm__phase_may_generate(const struct tdm__phase *state)
+bool tdm__phase_allows_generate(const struct tdm__phase *state)
 {
     return state->phase == TDM__PHASE_ROLLOUT && (state->resident & ENGINES) == ENGINES &&
            state->serving_version != 0 && state->serving_version == state->committed_version;
 }
 
-static tdm_status refuse(const struct tdm__phase *state, const struct tdm__phase_event *event)
+static tdm_status phase_refuse_event(const struct tdm__phase *state,
+                                     const struct tdm__phase_event *event)
 {
     return tdm__fail(TDM_E_STATE, "%s does not belong in %s", event_texts[event->kind],
                      phase_texts[state->phase]);
 }
 
-static tdm_status fail_job(struct tdm__phase *state, const struct tdm__phase_event *event,
-                           const char *what, enum tdm__phase_action *action_out)
+static tdm_status phase_fail_job(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                 const char *what, enum tdm__phase_action *action_out)
 {
-    struct tdm__text text = tdm__text_in(state->failure, sizeof(state->failure));
+    struct tdm__text text = tdm__text_init(state->failure, sizeof(state->failure));
 
-    tdm__text_add(&text, "%s%s%s in %s", event->who == NULL ? "" : event->who,
-                  event->who == NULL ? "" : " ", what, phase_texts[state->phase]);
+    tdm__text_add(&text, "%s%s%s in %s",
+                  event->participant_name == NULL ? "" : event->participant_name,
+                  event->participant_name == NULL ? "" : " ", what, phase_texts[state->phase]);
     if (event->text != NULL) {
         tdm__text_add(&text, ": %s", event->text);
     }
@@ -131,8 +133,8 @@ static tdm_status on_generate_requested(struct tdm__phase *state,
                                         const struct tdm__phase_event *event,
                                         enum tdm__phase_action *action_out)
 {
-    if (!tdm__phase_may_generate(state)) {
-        return refuse(state, event);
+    if (!tdm__phase_allows_generate(state)) {
+        return phase_refuse_event(state, event);
     }
     state->calls_in_flight++;
     *action_out = TDM__PHASE_DO_GENERATE;
@@ -140,8 +142,7 @@ static tdm_status on_generate_requested(struct tdm__phase *state,
 }
 
 /* The engines are paused when the rollout is over and the last call has come back. */
-static tdm_status leave_drain_if_empty(struct tdm__phase *state,
-                                       enum tdm__phase_action *action_out)
+static tdm_status leave_drain_if_empty(struct tdm__phase *state, enum tdm__phase_action *action_out)
 {
     *action_out = TDM__PHASE_DO_NOTHING;
     if (state->phase == TDM__PHASE_DRAIN && state->calls_in_flight == 0) {
@@ -152,23 +153,21 @@ static tdm_status leave_drain_if_empty(struct tdm__phase *state,
     return TDM_OK;
 }
 
-static tdm_status on_generate_done(struct tdm__phase *state,
-                                   const struct tdm__phase_event *event,
+static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
     if (state->calls_in_flight == 0) {
-        return refuse(state, event);
+        return phase_refuse_event(state, event);
     }
     state->calls_in_flight--;
     return leave_drain_if_empty(state, action_out);
 }
 
-static tdm_status on_rollout_done(struct tdm__phase *state,
-                                  const struct tdm__phase_event *event,
+static tdm_status on_rollout_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                   enum tdm__phase_action *action_out)
 {
     if (state->phase != TDM__PHASE_ROLLOUT) {
-        return refuse(state, event);
+        return phase_refuse_event(state, event);
     }
     state->phase = TDM__PHASE_DRAIN;
     return leave_drain_if_empty(state, action_out);
@@ -184,26 +183,28 @@ static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_even
             return TDM_OK;
         }
     }
-    return fail_job(state, event, "died", action_out);
+    return phase_fail_job(state, event, "died", action_out);
 }
 
-static tdm_status on_revived(struct tdm__phase *state, const struct tdm__phase_event *event,
-                             enum tdm__phase_action *action_out)
+static tdm_status on_engine_recovered(struct tdm__phase *state,
+                                      const struct tdm__phase_event *event,
+                                      enum tdm__phase_action *action_out)
 {
     if (state->engines_alive == state->engines_count) {
-        return refuse(state, event);
+        return phase_refuse_event(state, event);
     }
     state->engines_alive++;
     *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on */
     return TDM_OK;
 }
 
-static tdm_status on_resupplied(struct tdm__phase *state, const struct tdm__phase_event *event,
-                                enum tdm__phase_action *action_out)
+static tdm_status on_weights_recovered(struct tdm__phase *state,
+                                       const struct tdm__phase_event *event,
+                                       enum tdm__phase_action *action_out)
 {
     if ((state->phase != TDM__PHASE_ROLLOUT && state->phase != TDM__PHASE_RESUME_ENGINE) ||
         event->version <= state->committed_version) {
-        return refuse(state, event);
+        return phase_refuse_event(state, event);
     }
     state->committed_version = event->version;
     state->serving_version = event->version;
@@ -217,21 +218,19 @@ static tdm_status on_resupplied(struct tdm__phase *state, const struct tdm__phas
 static tdm_status check_versions(const struct tdm__phase *state,
                                  const struct tdm__phase_event *event)
 {
-    if (event->kind == TDM__PHASE_UPDATE_COMMITTED &&
-        event->version <= state->committed_version) {
+    if (event->kind == TDM__PHASE_UPDATE_COMMITTED && event->version <= state->committed_version) {
         return tdm__fail(TDM_E_STATE, "version %llu was committed after version %llu",
                          (unsigned long long)event->version,
                          (unsigned long long)state->committed_version);
     }
     if (event->kind == TDM__PHASE_UPDATE_SKIPPED && state->serving_version == 0) {
-        return tdm__fail(TDM_E_STATE,
-                         "the first update cannot be skipped: no engine has weights");
+        return tdm__fail(TDM_E_STATE, "the first update cannot be skipped: no engine has weights");
     }
     return TDM_OK;
 }
 
-static void apply_rule(struct tdm__phase *state, const struct rule *rule,
-                       const struct tdm__phase_event *event)
+static void phase_apply_rule(struct tdm__phase *state, const struct rule *rule,
+                             const struct tdm__phase_event *event)
 {
     if (event->kind == TDM__PHASE_UPDATE_COMMITTED) {
         state->committed_version = event->version;
@@ -241,11 +240,11 @@ static void apply_rule(struct tdm__phase *state, const struct rule *rule,
     }
     state->phase = rule->next_phase;
     state->open = rule->next_action;
-    state->resident = (state->resident | rule->gains) & ~rule->loses;
+    state->resident = (state->resident | rule->gained_memory) & ~rule->lost_memory;
 }
 
 /* Until it is decided an update is free to fail: again, or on with the version before. */
-static bool retries_update(struct tdm__phase *state)
+static bool phase_retries_update(struct tdm__phase *state)
 {
     if (state->update_retries == state->update_retries_max) {
         return false;
@@ -254,8 +253,8 @@ static bool retries_update(struct tdm__phase *state)
     return true;
 }
 
-static tdm_status follow_rules(struct tdm__phase *state, const struct tdm__phase_event *event,
-                               enum tdm__phase_action *action_out)
+static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                     enum tdm__phase_action *action_out)
 {
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const struct rule *rule = &rules[i];
@@ -266,25 +265,25 @@ static tdm_status follow_rules(struct tdm__phase *state, const struct tdm__phase
         }
         TDM_TRY(check_versions(state, event));
         if (event->kind == TDM__PHASE_UPDATE_ABORTED) {
-            if (retries_update(state)) {
+            if (phase_retries_update(state)) {
                 *action_out = TDM__PHASE_DO_UPDATE;
                 return TDM_OK;
             }
             if (state->serving_version == 0) {
-                return fail_job(state, event, "the first update was aborted", action_out);
+                return phase_fail_job(state, event, "the first update was aborted", action_out);
             }
         }
-        apply_rule(state, rule, event);
+        phase_apply_rule(state, rule, event);
         *action_out = state->open;
         return TDM_OK;
     }
-    return refuse(state, event);
+    return phase_refuse_event(state, event);
 }
 
-tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_event *event,
-                           enum tdm__phase_action *action_out)
+tdm_status tdm__phase_handle_event(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out)
 {
-    TDM_ASSERT(event->kind <= TDM__PHASE_STEP_FAILED);
+    TDM_ASSERT(event->kind <= TDM__PHASE_ACTION_FAILED);
     if (state->phase == TDM__PHASE_FAILED) {
         return tdm__fail(TDM_E_ABORTED, "%s", state->failure);
     }
@@ -297,17 +296,17 @@ tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_eve
     if (event->kind == TDM__PHASE_ROLLOUT_DONE) {
         return on_rollout_done(state, event, action_out);
     }
-    if (event->kind == TDM__PHASE_DIED) {
+    if (event->kind == TDM__PHASE_PARTICIPANT_DIED) {
         return on_died(state, event, action_out);
     }
-    if (event->kind == TDM__PHASE_REVIVED) {
-        return on_revived(state, event, action_out);
+    if (event->kind == TDM__PHASE_ENGINE_RECOVERED) {
+        return on_engine_recovered(state, event, action_out);
     }
-    if (event->kind == TDM__PHASE_RESUPPLIED) {
-        return on_resupplied(state, event, action_out);
+    if (event->kind == TDM__PHASE_WEIGHTS_RECOVERED) {
+        return on_weights_recovered(state, event, action_out);
     }
-    if (event->kind == TDM__PHASE_STEP_FAILED) {
-        return fail_job(state, event, "failed", action_out);
+    if (event->kind == TDM__PHASE_ACTION_FAILED) {
+        return phase_fail_job(state, event, "failed", action_out);
     }
-    return follow_rules(state, event, action_out);
+    return phase_follow_rules(state, event, action_out);
 }

@@ -67,11 +67,11 @@ enum tdm__phase_event_kind {
     TDM__PHASE_UPDATE_SKIPPED,   /* goes on with the version served before */
     TDM__PHASE_CACHES_FLUSHED,
     TDM__PHASE_KV_RESUMED,
-    TDM__PHASE_DIED,       /* a participant, at any time */
-    TDM__PHASE_REVIVED,    /* an engine that had died, at any time */
-    TDM__PHASE_RESUPPLIED, /* as `version`, by an update of its own, because no engine served
+    TDM__PHASE_PARTICIPANT_DIED,  /* a participant, at any time */
+    TDM__PHASE_ENGINE_RECOVERED,  /* an engine that had died, at any time */
+    TDM__PHASE_WEIGHTS_RECOVERED, /* as `version`, by an update of its own, because no engine served
                               any more; before or in a rollout */
-    TDM__PHASE_STEP_FAILED /* the open action cannot be done: `text` says why */
+    TDM__PHASE_ACTION_FAILED      /* the open action cannot be done: `text` says why */
 };
 
 enum tdm__phase_participant { TDM__PHASE_TRAINER, TDM__PHASE_ENGINE };
@@ -80,7 +80,7 @@ struct tdm__phase_event {
     enum tdm__phase_event_kind kind;
     uint64_t version;                        /* update_committed, resupplied */
     enum tdm__phase_participant participant; /* died */
-    const char *who;                         /* died, step_failed: "engine 1 rank 0" */
+    const char *participant_name;            /* died, step_failed: "engine 1 rank 0" */
     const char *text;                        /* died, step_failed: why; may be NULL */
 };
 
@@ -101,7 +101,8 @@ struct tdm__phase {
     uint32_t update_retries_max;
     uint32_t update_retries;
     uint32_t calls_in_flight;
-    char failure[260]; /* who and where; "" unless FAILED; leaves no gap before what follows */
+    char failure[260]; /* participant_name and where; "" unless FAILED; leaves no gap before what
+                          follows */
     uint64_t committed_version;
     uint64_t serving_version; /* of every engine; 0: none yet */
 };
@@ -110,14 +111,14 @@ void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t 
                      uint32_t update_retries_max);
 /* A job that goes on: the number that committed versions must exceed.  Before the first event.
  */
-void tdm__phase_start_after(struct tdm__phase *state, uint64_t version);
+void tdm__phase_set_base_version(struct tdm__phase *state, uint64_t version);
 /* "UPDATE". */
-const char *tdm__phase_text(enum tdm__phase_name phase);
-bool tdm__phase_may_generate(const struct tdm__phase *state);
+const char *tdm__phase_name_text(enum tdm__phase_name phase);
+bool tdm__phase_allows_generate(const struct tdm__phase *state);
 
 /* One step.  An event that does not belong here changes nothing: TDM_E_STATE names it and the
  * phase.  After a failure every event is TDM_E_ABORTED with the failure's words. */
-tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_event *event,
-                           enum tdm__phase_action *action_out);
+tdm_status tdm__phase_handle_event(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out);
 
 #endif

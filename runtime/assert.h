@@ -6,11 +6,11 @@
 /* Prints the place to stderr and aborts. */
 _Noreturn void tdm__assert_failed(const char *expression, const char *file, int line);
 
-#define TDM_ASSERT(expression)                                                                 \
-    do {                                                                                       \
-        if (!(expression)) {                                                                   \
-            tdm__assert_failed(#expression, __FILE__, __LINE__);                               \
-        }                                                                                      \
+#define TDM_ASSERT(expression)                                                                     \
+    do {                                                                                           \
+        if (!(expression)) {                                                                       \
+            tdm__assert_failed(#expression, __FILE__, __LINE__);                                   \
+        }                                                                                          \
     } while (0)
 
 #endif

@@ -28,18 +28,17 @@ int64_t tdm__clock_coarse_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-int64_t tdm__deadline_in(int64_t timeout_ms)
+int64_t tdm__deadline_after(int64_t timeout_ms)
 {
-    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? TDM__NEVER
-                                                     : tdm__clock_ms() + timeout_ms;
+    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? TDM__NEVER : tdm__clock_ms() + timeout_ms;
 }
 
-int64_t tdm__timeout_longer(int64_t timeout_ms, int64_t more_ms)
+int64_t tdm__timeout_add(int64_t timeout_ms, int64_t more_ms)
 {
     return timeout_ms < 0 || timeout_ms > LONGEST_MS ? -1 : timeout_ms + more_ms;
 }
 
-int64_t tdm__deadline_left(int64_t deadline_ms)
+int64_t tdm__deadline_remaining_ms(int64_t deadline_ms)
 {
     int64_t left;
 

@@ -17,10 +17,10 @@ int64_t tdm__clock_coarse_ms(void);
 
 /* The deadline `timeout_ms` from now; TDM__NEVER for a negative timeout (TDM_FOREVER), and for
  * one of more than a hundred years. */
-int64_t tdm__deadline_in(int64_t timeout_ms);
+int64_t tdm__deadline_after(int64_t timeout_ms);
 /* For one who waits for another that gives up after `timeout_ms`; the same is for ever. */
-int64_t tdm__timeout_longer(int64_t timeout_ms, int64_t more_ms);
+int64_t tdm__timeout_add(int64_t timeout_ms, int64_t more_ms);
 /* Milliseconds left, never negative; -1 (TDM_FOREVER) for TDM__NEVER. */
-int64_t tdm__deadline_left(int64_t deadline_ms);
+int64_t tdm__deadline_remaining_ms(int64_t deadline_ms);
 
 #endif

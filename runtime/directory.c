@@ -4,7 +4,7 @@
 
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/process/family.h"
+#include "runtime/process/process_tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,16 +37,16 @@ static tdm_status check_length(const char *path, const char *remedy)
     return TDM_OK;
 }
 
-const char *tdm__directory_parent(void)
+const char *tdm__directory_parent_path(void)
 {
     const char *parent = getenv("TMPDIR");
 
     return parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
 }
 
-tdm_status tdm__directory_make(char *path, size_t room)
+tdm_status tdm__directory_create(char *path, size_t room)
 {
-    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", tdm__directory_parent());
+    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", tdm__directory_parent_path());
     TDM_TRY(check_length(path, "set TMPDIR to a shorter one"));
     if (mkdtemp(path) == NULL) {
         return tdm__fail_errno(errno, "mkdtemp %s", path);
@@ -54,7 +54,7 @@ tdm_status tdm__directory_make(char *path, size_t room)
     return TDM_OK;
 }
 
-tdm_status tdm__directory_use(const char *path)
+tdm_status tdm__directory_create_at(const char *path)
 {
     struct stat about;
 
@@ -103,8 +103,7 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out)
 
         (void)close(fd);
         return error_number == EWOULDBLOCK
-                   ? tdm__fail(TDM_E_EXISTS, "directory %s belongs to a daemon that lives",
-                               path)
+                   ? tdm__fail(TDM_E_EXISTS, "directory %s belongs to a daemon that lives", path)
                    : tdm__fail_errno(error_number, "flock %s", lock);
     }
     *fd_out = fd;
@@ -152,7 +151,7 @@ void tdm__directory_clear_leftovers(const char *path)
     uint32_t killed;
 
     (void)snprintf(assignment, sizeof(assignment), TDM__DIRECTORY_VARIABLE "=%s", path);
-    killed = tdm__family_kill_started_with(assignment);
+    killed = tdm__process_tree_kill_marked(assignment);
     if (killed > 0) {
         tdm__log(TDM__INFO, "directory", "killed %u processes that outlived the daemon of %s",
                  killed, path);
@@ -175,7 +174,7 @@ static bool is_abandoned(const char *path)
     return access(lock, F_OK) == 0 || now.tv_sec - about.st_mtime > UNLOCKED_SECONDS_MAX;
 }
 
-static void sweep_one(const char *path)
+static void directory_remove_if_abandoned(const char *path)
 {
     int fd = -1;
 
@@ -187,9 +186,9 @@ static void sweep_one(const char *path)
     (void)close(fd);
 }
 
-void tdm__directory_sweep(void)
+void tdm__directory_remove_abandoned(void)
 {
-    const char *parent = tdm__directory_parent();
+    const char *parent = tdm__directory_parent_path();
     DIR *entries = opendir(parent);
     const struct dirent *entry;
 
@@ -199,7 +198,7 @@ void tdm__directory_sweep(void)
         if (strlen(entry->d_name) == NAME_BYTES &&
             strncmp(entry->d_name, NAME_START, strlen(NAME_START)) == 0) {
             (void)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
-            sweep_one(path);
+            directory_remove_if_abandoned(path);
         }
     }
     if (entries != NULL) {

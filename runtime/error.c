@@ -13,8 +13,8 @@ static _Thread_local char error_detail[TDM__ERROR_DETAIL_BYTES];
 const char *tdm_strerror(tdm_status status)
 {
     switch (status) {
-#define X(name, value, text)                                                                   \
-    case name:                                                                                 \
+#define X(name, value, text)                                                                       \
+    case name:                                                                                     \
         return text;
         TDM_STATUS_MAP(X)
 #undef X

@@ -23,36 +23,36 @@ __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_numbe
 
 /* Puts "context: " before the recorded detail and returns `status`: at a module's border, once.
  */
-__attribute__((format(printf, 2, 3))) tdm_status tdm__wrap(tdm_status status,
-                                                           const char *format, ...);
+__attribute__((format(printf, 2, 3))) tdm_status tdm__wrap(tdm_status status, const char *format,
+                                                           ...);
 
 /* For public functions.  Records which argument of which function is NULL; returns TDM_E_INVAL.
  */
 tdm_status tdm__null_argument(const char *function, const char *argument);
 
 /* Leaves a public function with TDM_E_INVAL if `argument` is NULL. */
-#define TDM__REQUIRE(argument)                                                                 \
-    do {                                                                                       \
-        if (__builtin_expect((argument) == NULL, 0)) {                                         \
-            return tdm__null_argument(__func__, #argument);                                    \
-        }                                                                                      \
+#define TDM__REQUIRE(argument)                                                                     \
+    do {                                                                                           \
+        if (__builtin_expect((argument) == NULL, 0)) {                                             \
+            return tdm__null_argument(__func__, #argument);                                        \
+        }                                                                                          \
     } while (0)
 
 /* The same for an array, which may be NULL if it has no elements. */
-#define TDM__REQUIRE_ARRAY(array, count)                                                       \
-    do {                                                                                       \
-        if (__builtin_expect((array) == NULL && (count) > 0, 0)) {                             \
-            return tdm__null_argument(__func__, #array);                                       \
-        }                                                                                      \
+#define TDM__REQUIRE_ARRAY(array, count)                                                           \
+    do {                                                                                           \
+        if (__builtin_expect((array) == NULL && (count) > 0, 0)) {                                 \
+            return tdm__null_argument(__func__, #array);                                           \
+        }                                                                                          \
     } while (0)
 
 /* The same for a function that returns something else than a status, or nothing. */
-#define TDM__REQUIRE_OR(argument, value)                                                       \
-    do {                                                                                       \
-        if (__builtin_expect((argument) == NULL, 0)) {                                         \
-            (void)tdm__null_argument(__func__, #argument);                                     \
-            return value;                                                                      \
-        }                                                                                      \
+#define TDM__REQUIRE_OR(argument, value)                                                           \
+    do {                                                                                           \
+        if (__builtin_expect((argument) == NULL, 0)) {                                             \
+            (void)tdm__null_argument(__func__, #argument);                                         \
+            return value;                                                                          \
+        }                                                                                          \
     } while (0)
 
 #endif

@@ -80,8 +80,7 @@ tdm_status tdm__fds_receive(int socket_fd, void *record, size_t *record_bytes, i
     }
     if (received_count > *fds_count || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
         close_all(received, received_count);
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "a record with %zu descriptors, at most %u are expected",
+        return tdm__fail(TDM_E_PROTOCOL, "a record with %zu descriptors, at most %u are expected",
                          received_count, *fds_count);
     }
     memcpy(fds, received, received_count * sizeof(int));

@@ -48,8 +48,8 @@ static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_by
     return TDM_OK;
 }
 
-static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max,
-                                 char **bytes_out, size_t *size_bytes_out)
+static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max, char **bytes_out,
+                                 size_t *size_bytes_out)
 {
     struct stat status;
     char *bytes;
@@ -109,7 +109,7 @@ bool tdm__file_read_text(const char *path, char *text, size_t room)
     return used > 0;
 }
 
-tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path)
+tdm_status tdm__atomic_file_open(struct tdm__atomic_file *file, const char *path)
 {
     if (strlen(path) >= sizeof(file->path)) {
         return tdm__fail(TDM_E_LIMIT, "path of %zu bytes, the limit is %zu", strlen(path),
@@ -124,13 +124,14 @@ tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path)
     if (fchmod(file->fd, 0644) != 0) {
         int error_number = errno;
 
-        tdm__new_file_abandon(file);
+        tdm__atomic_file_abandon(file);
         return tdm__fail_errno(error_number, "%s: fchmod", path);
     }
     return TDM_OK;
 }
 
-tdm_status tdm__new_file_write(struct tdm__new_file *file, const void *data, size_t size_bytes)
+tdm_status tdm__atomic_file_write(struct tdm__atomic_file *file, const void *data,
+                                  size_t size_bytes)
 {
     const char *next = data;
 
@@ -173,20 +174,20 @@ static tdm_status sync_directory_of(const char *path)
     return status;
 }
 
-tdm_status tdm__new_file_commit(struct tdm__new_file *file)
+tdm_status tdm__atomic_file_commit(struct tdm__atomic_file *file)
 {
     int error_number;
 
     if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
         error_number = errno;
-        tdm__new_file_abandon(file);
+        tdm__atomic_file_abandon(file);
         return tdm__fail_errno(error_number, "%s: cannot be put in place", file->path);
     }
     (void)close(file->fd);
     return sync_directory_of(file->path);
 }
 
-void tdm__new_file_abandon(struct tdm__new_file *file)
+void tdm__atomic_file_abandon(struct tdm__atomic_file *file)
 {
     (void)close(file->fd);
     (void)unlink(file->temporary);

@@ -24,16 +24,17 @@ enum { TDM__PATH_BYTES = 4096 };
 /* A file in the making: it lies under a temporary name beside `path` until it is committed, so
  * that a reader of `path` sees the old bytes or all of the new ones.  After open, exactly one
  * of commit and abandon. */
-struct tdm__new_file {
+struct tdm__atomic_file {
     int fd;
     char path[TDM__PATH_BYTES];
     char temporary[TDM__PATH_BYTES + 16];
 };
 
-tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path);
-tdm_status tdm__new_file_write(struct tdm__new_file *file, const void *data, size_t size_bytes);
+tdm_status tdm__atomic_file_open(struct tdm__atomic_file *file, const char *path);
+tdm_status tdm__atomic_file_write(struct tdm__atomic_file *file, const void *data,
+                                  size_t size_bytes);
 /* fsync, rename, fsync of the directory.  The temporary file is gone on failure too. */
-tdm_status tdm__new_file_commit(struct tdm__new_file *file);
-void tdm__new_file_abandon(struct tdm__new_file *file);
+tdm_status tdm__atomic_file_commit(struct tdm__atomic_file *file);
+void tdm__atomic_file_abandon(struct tdm__atomic_file *file);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-tdm_status tdm__id_make(struct tdm__id *id_out)
+tdm_status tdm__id_generate(struct tdm__id *id_out)
 {
     struct tdm__id id;
 
@@ -63,9 +63,8 @@ tdm_status tdm__id_parse(const char *text, struct tdm__id *id_out)
     struct tdm__id id;
 
     if (strlen(text) != TDM__ID_TEXT_BYTES - 1) {
-        return tdm__fail(TDM_E_INVAL,
-                         "an id has 32 hexadecimal digits, \"%.40s\" has %zu bytes", text,
-                         strlen(text));
+        return tdm__fail(TDM_E_INVAL, "an id has 32 hexadecimal digits, \"%.40s\" has %zu bytes",
+                         text, strlen(text));
     }
     for (size_t i = 0; i < sizeof(id.bytes); i++) {
         int high = hex_digit(text[2 * i]);

@@ -15,7 +15,7 @@ struct tdm__id {
 enum { TDM__ID_TEXT_BYTES = 33 }; /* 32 hexadecimal digits and the NUL */
 
 /* From the system's random source (RAND_bytes): ids may serve as unguessable keys. */
-tdm_status tdm__id_make(struct tdm__id *id_out);
+tdm_status tdm__id_generate(struct tdm__id *id_out);
 bool tdm__id_is_none(const struct tdm__id *id);
 bool tdm__id_equal(const struct tdm__id *a, const struct tdm__id *b);
 /* Writes the hexadecimal text and returns it. */

@@ -94,8 +94,8 @@ static void *copy_pieces(void *arg)
 
     /* Relaxed: the pieces do not meet, and the threads' ends order them all before the return.
      */
-    while ((at = atomic_fetch_add_explicit(&copy->taken_bytes, PIECE_BYTES,
-                                           memory_order_relaxed)) < copy->size_bytes) {
+    while ((at = atomic_fetch_add_explicit(&copy->taken_bytes, PIECE_BYTES, memory_order_relaxed)) <
+           copy->size_bytes) {
         size_t left_bytes = copy->size_bytes - at;
         size_t piece_bytes = left_bytes < PIECE_BYTES ? left_bytes : PIECE_BYTES;
 

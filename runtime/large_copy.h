@@ -21,7 +21,7 @@ void tdm__copy_large(void *to, const void *from, size_t size_bytes);
 /* How many threads that takes, the caller's included: no more than it may use cores. */
 uint32_t tdm__copy_threads(size_t size_bytes);
 
-static inline void tdm__copy(void *to, const void *from, size_t size_bytes)
+static inline void tdm__rect_copy(void *to, const void *from, size_t size_bytes)
 {
     if (__builtin_expect(size_bytes < TDM__COPY_LARGE_BYTES, 1)) {
         memcpy(to, from, size_bytes);

@@ -13,11 +13,11 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 
 static enum tdm__log_level level_shown = TDM__WARN;
 static char line_prefix[64] = "tandem";
-static int also_fd = -1;
+static int second_output_fd = -1;
 
-void tdm__log_also_to(int fd)
+void tdm__log_add_output(int fd)
 {
-    also_fd = fd;
+    second_output_fd = fd;
 }
 
 void tdm__log_init(const char *prefix)
@@ -58,7 +58,7 @@ void tdm__log(enum tdm__log_level level, const char *module, const char *format,
     used = strlen(line);
     line[used] = '\n';
     (void)!write(STDERR_FILENO, line, used + 1); /* nowhere to complain to */
-    if (also_fd >= 0) {
-        (void)!write(also_fd, line, used + 1);
+    if (second_output_fd >= 0) {
+        (void)!write(second_output_fd, line, used + 1);
     }
 }

@@ -17,11 +17,11 @@ enum tdm__log_level {
 void tdm__log_init(const char *prefix);
 
 /* Every line goes to `fd` too, from now on; the caller never closes it. */
-void tdm__log_also_to(int fd);
+void tdm__log_add_output(int fd);
 
 /* "2026-11-21T10:00:00.123 prefix[pid] warn module: text\n" in one write(2).  Lower case, the
  * exact call and code, no "=". */
-__attribute__((format(printf, 3, 4))) void
-tdm__log(enum tdm__log_level level, const char *module, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void tdm__log(enum tdm__log_level level, const char *module,
+                                                    const char *format, ...);
 
 #endif

@@ -11,34 +11,36 @@
 void tdm__services_add(struct tdm__services *services, const struct tdm__service_ops *ops,
                        void *self)
 {
-    TDM_ASSERT(services->count < TDM__SERVICES_MAX);
-    services->entries[services->count].ops = ops;
-    services->entries[services->count].self = self;
-    services->count++;
+    TDM_ASSERT(services->services_count < TDM__SERVICES_MAX);
+    services->entries[services->services_count].ops = ops;
+    services->entries[services->services_count].self = self;
+    services->services_count++;
 }
 
 /* Of this method; NULL when there are too many. */
-static struct tdm__served *find_served(struct tdm__services *services, const char *method)
+static struct tdm__method_timing *find_method_timing(struct tdm__services *services,
+                                                     const char *method)
 {
-    for (uint32_t i = 0; i < services->served_count; i++) {
-        if (strcmp(services->served[i].method, method) == 0) {
-            return &services->served[i];
+    for (uint32_t i = 0; i < services->method_timings_count; i++) {
+        if (strcmp(services->method_timings[i].method, method) == 0) {
+            return &services->method_timings[i];
         }
     }
-    if (services->served_count == TDM__SERVED_METHODS_MAX) {
+    if (services->method_timings_count == TDM__TIMED_METHODS_MAX) {
         return NULL;
     }
-    (void)snprintf(services->served[services->served_count].method,
-                   sizeof(services->served[0].method), "%s", method);
-    return &services->served[services->served_count++];
+    (void)snprintf(services->method_timings[services->method_timings_count].method,
+                   sizeof(services->method_timings[0].method), "%s", method);
+    return &services->method_timings[services->method_timings_count++];
 }
 
 /* The call may be gone when it returns; a made-up method of a known prefix is counted too, and
  * only fills the table. */
 static void serve_timed(struct tdm__services *services, uint32_t index,
-                        struct tdm__incoming *incoming)
+                        struct tdm__incoming_call *incoming)
 {
-    struct tdm__served *served = find_served(services, tdm__incoming_method(incoming));
+    struct tdm__method_timing *served =
+        find_method_timing(services, tdm__incoming_method(incoming));
     int64_t began_ns = tdm__clock_ns();
 
     services->entries[index].ops->serve(services->entries[index].self, incoming);
@@ -47,12 +49,12 @@ static void serve_timed(struct tdm__services *services, uint32_t index,
     }
 }
 
-void tdm__services_serve(struct tdm__services *services, struct tdm__incoming *incoming)
+void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
     char detail[128];
 
-    for (uint32_t i = 0; i < services->count; i++) {
+    for (uint32_t i = 0; i < services->services_count; i++) {
         const struct tdm__service_ops *ops = services->entries[i].ops;
         size_t length = strlen(ops->prefix);
 
@@ -65,42 +67,43 @@ void tdm__services_serve(struct tdm__services *services, struct tdm__incoming *i
     tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, detail);
 }
 
-void tdm__services_peer_gone(struct tdm__services *services, const struct tdm__identity *peer)
+void tdm__services_peer_exited(struct tdm__services *services,
+                               const struct tdm__peer_identity *peer)
 {
-    for (uint32_t i = 0; i < services->count; i++) {
-        if (services->entries[i].ops->peer_gone != NULL) {
-            services->entries[i].ops->peer_gone(services->entries[i].self, peer);
+    for (uint32_t i = 0; i < services->services_count; i++) {
+        if (services->entries[i].ops->peer_exited != NULL) {
+            services->entries[i].ops->peer_exited(services->entries[i].self, peer);
         }
     }
 }
 
-void tdm__services_measure(const struct tdm__services *services, FILE *out)
+void tdm__services_write_metrics(const struct tdm__services *services, FILE *out)
 {
     static const char name[] = "tandem_daemon_call_seconds";
 
     tdm__metrics_family(out, name, "histogram",
                         "Time for which serving a call held the daemon, by method.");
-    for (uint32_t i = 0; i < services->served_count; i++) {
-        const char *const labels[] = {"method", services->served[i].method, NULL};
-        struct tdm__histogram_view view;
+    for (uint32_t i = 0; i < services->method_timings_count; i++) {
+        const char *const labels[] = {"method", services->method_timings[i].method, NULL};
+        struct tdm__histogram_snapshot view;
 
-        tdm__histogram_read(&services->served[i].times, &view);
+        tdm__histogram_read(&services->method_timings[i].times, &view);
         tdm__metrics_histogram(out, name, labels, &view);
     }
-    for (uint32_t i = 0; i < services->count; i++) {
-        if (services->entries[i].ops->measure != NULL) {
-            services->entries[i].ops->measure(services->entries[i].self, out);
+    for (uint32_t i = 0; i < services->services_count; i++) {
+        if (services->entries[i].ops->write_metrics != NULL) {
+            services->entries[i].ops->write_metrics(services->entries[i].self, out);
         }
     }
 }
 
 void tdm__services_destroy(struct tdm__services *services)
 {
-    while (services->count > 0) {
-        services->count--;
-        if (services->entries[services->count].ops->destroy != NULL) {
-            services->entries[services->count].ops->destroy(
-                services->entries[services->count].self);
+    while (services->services_count > 0) {
+        services->services_count--;
+        if (services->entries[services->services_count].ops->destroy != NULL) {
+            services->entries[services->services_count].ops->destroy(
+                services->entries[services->services_count].self);
         }
     }
 }

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stddef.h>
 
-void tdm__survive_broken_pipes(void)
+void tdm__ignore_sigpipe(void)
 {
     struct sigaction action;
 

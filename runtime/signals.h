@@ -5,6 +5,6 @@
 
 /* For whoever opens a library that writes to sockets with write(2): SIGPIPE is ignored from now
  * on, unless the program has a handler of its own.  Our own writes ask for no signal. */
-void tdm__survive_broken_pipes(void);
+void tdm__ignore_sigpipe(void);
 
 #endif

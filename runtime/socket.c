@@ -32,7 +32,7 @@ static int try_to_connect(int fd, const char *path)
     return connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : errno;
 }
 
-tdm_status tdm__socket_make_room(const char *path)
+tdm_status tdm__socket_remove_stale(const char *path)
 {
     struct stat file;
     int fd;

@@ -11,6 +11,6 @@ bool tdm__port_is_valid(const char *port);
 
 /* Makes room for the file of a Unix socket: removes one at which nobody listens any more.
  * TDM_E_EXISTS if somebody does, and for a file that is no socket, which stays. */
-tdm_status tdm__socket_make_room(const char *path);
+tdm_status tdm__socket_remove_stale(const char *path);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-struct tdm__text tdm__text_in(char *bytes, size_t size_bytes)
+struct tdm__text tdm__text_init(char *bytes, size_t size_bytes)
 {
     TDM_ASSERT(size_bytes > 0);
     bytes[0] = '\0';

@@ -13,8 +13,8 @@ struct tdm__text {
 };
 
 /* An empty text in `bytes`, which has room for at least the NUL. */
-struct tdm__text tdm__text_in(char *bytes, size_t size_bytes);
-__attribute__((format(printf, 2, 3))) void tdm__text_add(struct tdm__text *text,
-                                                         const char *format, ...);
+struct tdm__text tdm__text_init(char *bytes, size_t size_bytes);
+__attribute__((format(printf, 2, 3))) void tdm__text_add(struct tdm__text *text, const char *format,
+                                                         ...);
 
 #endif

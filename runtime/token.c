@@ -30,7 +30,7 @@ static tdm_status write_token(int fd, const uint8_t token[TDM__TOKEN_BYTES], con
                : tdm__fail_errno(error_number, "writing the token file %s", path);
 }
 
-tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
+tdm_status tdm__token_create(const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     uint8_t token[TDM__TOKEN_BYTES];
     tdm_status status;
@@ -74,8 +74,8 @@ static tdm_status read_open_token(int fd, const char *path, uint8_t token_out[TD
         return tdm__fail_errno(errno, "read %s", path);
     }
     if (got != TDM__TOKEN_BYTES) {
-        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, a token has %d",
-                         path, got, (int)TDM__TOKEN_BYTES);
+        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, a token has %d", path,
+                         got, (int)TDM__TOKEN_BYTES);
     }
     memcpy(token_out, token, TDM__TOKEN_BYTES);
     return TDM_OK;

@@ -6,7 +6,7 @@
 #include "runtime/rpc/rpc.h"
 
 /* Writes a new random token to `path`, 0600; TDM_E_EXISTS if the file is there. */
-tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]);
+tdm_status tdm__token_create(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]);
 /* Reads it.  Refused (TDM_E_AUTH, with the remedy) when others may read the file, or when it
  * has another length. */
 tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]);

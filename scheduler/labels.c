@@ -61,8 +61,7 @@ static bool list_is_well_formed(const char *list)
 {
     const char *end = list;
 
-    for (const char *member = first_member(list); member != NULL;
-         member = next_member(member)) {
+    for (const char *member = first_member(list); member != NULL; member = next_member(member)) {
         if (member_length(member) == 0) {
             return false;
         }
@@ -73,8 +72,7 @@ static bool list_is_well_formed(const char *list)
 
 static bool list_has(const char *list, const char *value)
 {
-    for (const char *member = first_member(list); member != NULL;
-         member = next_member(member)) {
+    for (const char *member = first_member(list); member != NULL; member = next_member(member)) {
         if (strlen(value) == member_length(member) &&
             memcmp(value, member, member_length(member)) == 0) {
             return true;
@@ -114,7 +112,7 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
     return add(labels, text);
 }
 
-tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text)
+tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text)
 {
     size_t length = name_length(text);
 
@@ -122,8 +120,7 @@ tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text)
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value or NAME!=value", text);
     }
     if (is_list(value_of(text)) && !list_is_well_formed(value_of(text))) {
-        return tdm__fail(TDM_E_INVAL, "label \"%.60s\": a list is in(a,b), without spaces",
-                         text);
+        return tdm__fail(TDM_E_INVAL, "label \"%.60s\": a list is in(a,b), without spaces", text);
     }
     return add(wishes, text);
 }
@@ -140,8 +137,7 @@ static bool wish_holds(const struct tdm__labels *labels, const char *wish)
 {
     for (uint32_t i = 0; i < labels->count; i++) {
         if (same_name(labels->texts[i], wish)) {
-            return value_is_wished(value_of(labels->texts[i]), value_of(wish)) !=
-                   is_negative(wish);
+            return value_is_wished(value_of(labels->texts[i]), value_of(wish)) != is_negative(wish);
         }
     }
     return is_negative(wish);
@@ -167,8 +163,7 @@ struct tdm__message_list tdm__labels_list(const struct tdm__labels *labels)
     return (struct tdm__message_list){.count = labels->count, .get = get_label, .arg = labels};
 }
 
-tdm_status tdm__labels_of_list(const struct tdm__message_list *list,
-                               struct tdm__labels *labels_out)
+tdm_status tdm__labels_of_list(const struct tdm__message_list *list, struct tdm__labels *labels_out)
 {
     struct tdm__labels labels = {0};
 
@@ -176,7 +171,7 @@ tdm_status tdm__labels_of_list(const struct tdm__message_list *list,
         const char *text;
 
         tdm__message_list_read(list, i, &text, sizeof(text));
-        if (tdm__labels_add_wish(&labels, text) != TDM_OK) {
+        if (tdm__labels_add_constraint(&labels, text) != TDM_OK) {
             return tdm__fail(TDM_E_PROTOCOL, "label %u of %u is malformed", i, list->count);
         }
     }

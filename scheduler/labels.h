@@ -21,7 +21,7 @@ struct tdm__labels {
 /* A node's own: TDM_E_INVAL for what is not NAME=value or has a name a second time. */
 tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text);
 /* An actor's wish: TDM_E_INVAL for another operator and for a list with an empty member. */
-tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text);
+tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text);
 /* "!=" holds also on nodes that do not have the name. */
 bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes);
 

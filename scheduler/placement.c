@@ -31,7 +31,7 @@ struct rank {
 /* The bundle at one depth of the search, and where it lies now. */
 struct frame {
     struct rank rank; /* the candidate taken, and the last one tried */
-    struct tdm__bundle_place place;
+    struct tdm__bundle_placement place;
 };
 
 /* A depth-first search: bundles in falling order of size, candidates in order of rank.  The
@@ -105,8 +105,7 @@ static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
 }
 
 /* Keeps the smallest rank that is above `last` (if there is one). */
-static void offer(const struct rank *rank, const struct rank *last, struct rank *best,
-                  bool *found)
+static void offer(const struct rank *rank, const struct rank *last, struct rank *best, bool *found)
 {
     if (last != NULL && compare_ranks(rank, last) <= 0) {
         return;
@@ -166,12 +165,12 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
     for (uint32_t node = begin; node < end; node++) {
         offer_node(search, node, wanted, last, &best, &found);
     }
-    search->visits_left -=
-        search->visits_left < end - begin ? search->visits_left : end - begin;
+    search->visits_left -= search->visits_left < end - begin ? search->visits_left : end - begin;
     if (!found) {
         return false;
     }
-    taken = tdm__pool_take_on(&search->pools[best.node], wanted, best.gpu, &frame->place.grant);
+    taken =
+        tdm__pool_allocate_on_gpu(&search->pools[best.node], wanted, best.gpu, &frame->place.grant);
     TDM_ASSERT(taken);
     frame->rank = best;
     frame->place.node = best.node;
@@ -181,8 +180,8 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
 
 static void unplace_bundle(struct search *search, uint32_t depth)
 {
-    const struct tdm__bundle_place *place = &search->frames[depth].place;
-    tdm_status status = tdm__pool_give_back(&search->pools[place->node], &place->grant);
+    const struct tdm__bundle_placement *place = &search->frames[depth].place;
+    tdm_status status = tdm__pool_release_grant(&search->pools[place->node], &place->grant);
 
     TDM_ASSERT(status == TDM_OK);
     search->loads[place->node]--;
@@ -285,8 +284,8 @@ static int compare_bundles(const void *a, const void *b, void *arg)
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct tdm__bundle_place *place_a = &((const struct frame *)a)->place;
-    const struct tdm__bundle_place *place_b = &((const struct frame *)b)->place;
+    const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->place;
+    const struct tdm__bundle_placement *place_b = &((const struct frame *)b)->place;
     int order = compare_int64(place_a->node, place_b->node);
 
     for (uint32_t i = 0; i < place_a->grant.gpus_count && order == 0; i++) {
@@ -296,7 +295,7 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* Equal bundles may change places among themselves: the lowest index gets the lowest place. */
-static void hand_out(struct search *search, struct tdm__bundle_place *places_out)
+static void hand_out(struct search *search, struct tdm__bundle_placement *placements_out)
 {
     uint32_t end;
 
@@ -308,7 +307,7 @@ static void hand_out(struct search *search, struct tdm__bundle_place *places_out
         }
         qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_places);
         for (uint32_t depth = begin; depth < end; depth++) {
-            places_out[search->order[depth]] = search->frames[depth].place;
+            placements_out[search->order[depth]] = search->frames[depth].place;
         }
     }
 }
@@ -366,8 +365,8 @@ static tdm_status refuse(const struct search *search, const struct tdm__node_res
 {
     char wanted[TEXT_BYTES];
     char present[TEXT_BYTES];
-    struct tdm__text wanted_text = tdm__text_in(wanted, sizeof(wanted));
-    struct tdm__text present_text = tdm__text_in(present, sizeof(present));
+    struct tdm__text wanted_text = tdm__text_init(wanted, sizeof(wanted));
+    struct tdm__text present_text = tdm__text_init(present, sizeof(present));
 
     describe_bundles(search, &wanted_text);
     describe_nodes(nodes, search->nodes_count, &present_text);
@@ -411,26 +410,26 @@ static void search_fini(struct search *search)
 }
 
 static tdm_status plan(struct search *search, const struct tdm__node_resources *nodes,
-                       struct tdm__bundle_place *places_out)
+                       struct tdm__bundle_placement *placements_out)
 {
     if (!search_init(search, nodes)) {
-        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes",
-                         search->bundles_count, search->nodes_count);
+        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes", search->bundles_count,
+                         search->nodes_count);
     }
     if (search_run(search) == FOUND) {
-        hand_out(search, places_out);
+        hand_out(search, placements_out);
         return TDM_OK;
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
-        tdm__pool_make_empty(&search->pools[i]);
+        tdm__pool_release_all(&search->pools[i]);
     }
     return refuse(search, nodes, search_run(search) == NEVER);
 }
 
-tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__resources *bundles, uint32_t bundles_count,
-                               enum tdm_placement_strategy strategy,
-                               struct tdm__bundle_place *places_out)
+tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                                     const struct tdm__resources *bundles, uint32_t bundles_count,
+                                     enum tdm_placement_strategy strategy,
+                                     struct tdm__bundle_placement *placements_out)
 {
     struct search search = {.bundles = bundles,
                             .nodes_count = nodes_count,
@@ -449,13 +448,13 @@ tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t
         return tdm__fail(TDM_E_LIMIT, "%u nodes, at most %d are planned over", nodes_count,
                          TDM__PLACEMENT_NODES_MAX);
     }
-    status = plan(&search, nodes, places_out);
+    status = plan(&search, nodes, placements_out);
     search_fini(&search);
     return status;
 }
 
 static bool is_allowed(const struct tdm__node_resources *node,
-                       const struct tdm__placement_wish *wish)
+                       const struct tdm__placement_request *wish)
 {
     return (wish->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &wish->node)) &&
            tdm__labels_match(&node->labels, &wish->labels);
@@ -463,7 +462,7 @@ static bool is_allowed(const struct tdm__node_resources *node,
 
 /* How much a node where the actor fits is to be had: the smallest is taken. */
 static int64_t reluctance(const struct tdm__node_resources *node,
-                          const struct tdm__placement_wish *wish)
+                          const struct tdm__placement_request *wish)
 {
     bool is_wanted =
         wish->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &wish->node);
@@ -474,26 +473,25 @@ static int64_t reluctance(const struct tdm__node_resources *node,
     if (is_wanted) {
         return -2;
     }
-    return tdm__id_equal(&node->id, &wish->home) ? -1 : node->pool.cpu.free;
+    return tdm__id_equal(&node->id, &wish->owner_node) ? -1 : node->pool.cpu.free;
 }
 
 /* Index of the node to take, or nodes_count if none holds it now. */
 static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                          const struct tdm__placement_wish *wish)
+                          const struct tdm__placement_request *wish)
 {
     uint32_t best = nodes_count;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
         if (is_allowed(&nodes[i], wish) && tdm__pool_fits(&nodes[i].pool, &wish->wanted) &&
-            (best == nodes_count ||
-             reluctance(&nodes[i], wish) < reluctance(&nodes[best], wish))) {
+            (best == nodes_count || reluctance(&nodes[i], wish) < reluctance(&nodes[best], wish))) {
             best = i;
         }
     }
     return best;
 }
 
-static tdm_status refuse_all(const struct tdm__placement_wish *wish)
+static tdm_status refuse_all(const struct tdm__placement_request *wish)
 {
     char text[TDM__ID_TEXT_BYTES];
 
@@ -512,10 +510,10 @@ static tdm_status refuse_all(const struct tdm__placement_wish *wish)
 /* The plan of one bundle over the nodes that are allowed fails for the same reason, and words
  * it. */
 static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__placement_wish *wish)
+                               const struct tdm__placement_request *wish)
 {
     struct tdm__node_resources *allowed = calloc(nodes_count + 1, sizeof(*allowed));
-    struct tdm__bundle_place place;
+    struct tdm__bundle_placement place;
     uint32_t allowed_count = 0;
     tdm_status status;
 
@@ -528,15 +526,15 @@ static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t
         }
     }
     status = allowed_count == 0 ? refuse_all(wish)
-                                : tdm__placement_plan(allowed, allowed_count, &wish->wanted, 1,
-                                                      TDM_PACK, &place);
+                                : tdm__placement_choose_all(allowed, allowed_count, &wish->wanted,
+                                                            1, TDM_PACK, &place);
     free(allowed);
     return status;
 }
 
-tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__placement_wish *wish,
-                               struct tdm__bundle_place *place_out)
+tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                                     const struct tdm__placement_request *wish,
+                                     struct tdm__bundle_placement *placement_out)
 {
     uint32_t node = pick_node(nodes, nodes_count, wish);
     struct tdm__pool pool;
@@ -546,8 +544,8 @@ tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t
         return refuse_actor(nodes, nodes_count, wish);
     }
     pool = nodes[node].pool;
-    taken = tdm__pool_take(&pool, &wish->wanted, &place_out->grant);
+    taken = tdm__pool_allocate(&pool, &wish->wanted, &placement_out->grant);
     TDM_ASSERT(taken);
-    place_out->node = node;
+    placement_out->node = node;
     return TDM_OK;
 }

@@ -15,12 +15,12 @@
 
 enum { TDM__PLACEMENT_NODES_MAX = 1024 };
 
-struct tdm__bundle_place {
+struct tdm__bundle_placement {
     uint32_t node; /* index into the nodes given */
     struct tdm__grant grant;
 };
 
-/* Finds a place for every bundle, or for none.  places_out has bundles_count entries; the pools
+/* Finds a place for every bundle, or for none.  placements_out has bundles_count entries; the pools
  * stay as they are.
  *
  *   PACK           one node if one holds all, else few: a heuristic, not a minimum
@@ -35,15 +35,15 @@ struct tdm__bundle_place {
  * A greedy descent comes first; where it fails, a bounded search follows, so that bundles that
  * fit only in one arrangement are found.  Past the bound the answer is TDM_E_AGAIN: "never" is
  * only said when it was shown. */
-tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__resources *bundles, uint32_t bundles_count,
-                               enum tdm_placement_strategy strategy,
-                               struct tdm__bundle_place *places_out);
+tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                                     const struct tdm__resources *bundles, uint32_t bundles_count,
+                                     enum tdm_placement_strategy strategy,
+                                     struct tdm__bundle_placement *placements_out);
 
 /* What an actor without a group asks for. */
-struct tdm__placement_wish {
+struct tdm__placement_request {
     struct tdm__resources wanted;
-    struct tdm__id home; /* the node of its creator */
+    struct tdm__id owner_node; /* the node of its creator */
     enum tdm_scheduling scheduling;
     struct tdm__id node; /* for TDM_SCHEDULE_NODE and …_SOFT */
     struct tdm__labels labels;
@@ -51,14 +51,14 @@ struct tdm__placement_wish {
 
 /* Finds a place for one actor, among the nodes whose labels are as it wishes:
  *
- *   DEFAULT    `home` if it fits there, else the node with the least free CPU where it fits
+ *   DEFAULT    `owner_node` if it fits there, else the node with the least free CPU where it fits
  *   SPREAD     the node with the fewest actors where it fits
  *   NODE       `node` or none
  *   NODE_SOFT  `node` if it fits there, else as by default
  *
  * The first node on ties. */
-tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__placement_wish *wish,
-                               struct tdm__bundle_place *place_out);
+tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                                     const struct tdm__placement_request *wish,
+                                     struct tdm__bundle_placement *placement_out);
 
 #endif

@@ -23,8 +23,8 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 static tdm_status copy_text(const char *text, char *target, size_t room)
 {
     if (strlen(text) >= room) {
-        return tdm__fail(TDM_E_PROTOCOL, "a text of %zu bytes where at most %zu fit",
-                         strlen(text), room - 1);
+        return tdm__fail(TDM_E_PROTOCOL, "a text of %zu bytes where at most %zu fit", strlen(text),
+                         room - 1);
     }
     memcpy(target, text, strlen(text) + 1);
     return TDM_OK;
@@ -33,7 +33,7 @@ static tdm_status copy_text(const char *text, char *target, size_t room)
 /* Parses a record and reads it with `read`, naming the key in what goes wrong. */
 typedef tdm_status read_fn(const tdm_value *value, void *target);
 
-static tdm_status read_record(const struct tdm__record *record, read_fn *read, void *target)
+static tdm_status read_record(const struct tdm__store_record *record, read_fn *read, void *target)
 {
     tdm_document *document;
     tdm_status status = tdm_document_parse(record->bytes, &document);
@@ -91,7 +91,7 @@ static tdm_status read_node(const tdm_value *value, void *target)
     return TDM_OK;
 }
 
-tdm_status tdm__node_record_read(const struct tdm__record *record,
+tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out)
 {
     return read_record(record, read_node, node_out);
@@ -101,15 +101,15 @@ tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_rec
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return put_record(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS,
-                      write_node, node);
+    return put_record(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS, write_node,
+                      node);
 }
 
-tdm_status tdm__node_rely(struct tdm__txn *txn, const struct tdm__id *node)
+tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return tdm__txn_rely(txn, tdm__store_key("node", node, key));
+    return tdm__txn_require_unchanged(txn, tdm__store_key("node", node, key));
 }
 
 static void write_free(tdm_writer *writer, const void *source)
@@ -122,7 +122,7 @@ static tdm_status read_free(const tdm_value *value, void *target)
     return tdm__node_resources_read(value, target);
 }
 
-tdm_status tdm__free_record_read(const struct tdm__record *record,
+tdm_status tdm__free_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_resources *node_out)
 {
     return read_record(record, read_free, node_out);
@@ -132,8 +132,8 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return put_record(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS,
-                      write_free, node);
+    return put_record(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS, write_free,
+                      node);
 }
 
 /* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */
@@ -145,12 +145,12 @@ static void write_actor(tdm_writer *writer, const void *source)
                                                       .node = actor->node,
                                                       .group = actor->group,
                                                       .bundle = actor->bundle,
-                                                      .grant =
-                                                          tdm__grant_to_message(&actor->grant),
+                                                      .grant = tdm__grant_to_message(&actor->grant),
                                                       .name_key = actor->name_key,
                                                       .class_name = actor->class_name,
-                                                      .home = actor->home,
-                                                      .returns = actor->returns};
+                                                      .owner_node = actor->owner_node,
+                                                      .recreate_on_node_loss =
+                                                          actor->recreate_on_node_loss};
 
     (void)tdm__actor_record_encode(&message, writer);
 }
@@ -168,12 +168,12 @@ static tdm_status read_actor(const tdm_value *value, void *target)
     TDM_TRY(tdm__grant_of_message(&message.grant, &actor->grant));
     TDM_TRY(copy_text(message.name_key, actor->name_key, sizeof(actor->name_key)));
     TDM_TRY(copy_text(message.class_name, actor->class_name, sizeof(actor->class_name)));
-    actor->home = message.home;
-    actor->returns = message.returns;
+    actor->owner_node = message.owner_node;
+    actor->recreate_on_node_loss = message.recreate_on_node_loss;
     return TDM_OK;
 }
 
-tdm_status tdm__actor_record_read(const struct tdm__record *record,
+tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
                                   struct tdm__actor_record *actor_out)
 {
     return read_record(record, read_actor, actor_out);
@@ -183,8 +183,7 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    TDM_TRY(
-        put_record(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
+    TDM_TRY(put_record(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
     if (actor->name_key[0] == '\0') {
         return TDM_OK;
     }
@@ -198,20 +197,19 @@ static void get_bundle(const void *arg, uint32_t index, void *item_out)
     const struct tdm__bundle_record *bundle = &((const struct tdm__bundle_record *)arg)[index];
     struct tdm__bundle_record_message *item = item_out;
 
-    *item =
-        (struct tdm__bundle_record_message){bundle->node, tdm__grant_to_message(&bundle->grant),
-                                            tdm__pool_to_message(&bundle->pool)};
+    *item = (struct tdm__bundle_record_message){bundle->node, tdm__grant_to_message(&bundle->grant),
+                                                tdm__pool_to_message(&bundle->pool)};
 }
 
 static void write_group(tdm_writer *writer, const void *source)
 {
-    const struct tdm__group_record *group = source;
+    const struct tdm__placement_group_record *group = source;
     const struct tdm__group_record_message message = {
         .name_space = group->name_space,
         .name = group->name,
         .detached = group->detached,
         .closed = group->closed,
-        .home = group->home,
+        .owner_node = group->owner_node,
         .bundles = {.count = group->bundles_count, .get = get_bundle, .arg = group->bundles}};
 
     (void)tdm__group_record_encode(&message, writer);
@@ -234,7 +232,7 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
 static tdm_status read_group(const tdm_value *value, void *target)
 {
     struct tdm__group_record_message message;
-    struct tdm__group_record group = {0};
+    struct tdm__placement_group_record group = {0};
     tdm_status status;
 
     TDM_TRY(tdm__group_record_decode(value, &message));
@@ -246,22 +244,22 @@ static tdm_status read_group(const tdm_value *value, void *target)
     TDM_TRY(copy_text(message.name, group.name, sizeof(group.name)));
     group.detached = message.detached;
     group.closed = message.closed;
-    group.home = message.home;
+    group.owner_node = message.owner_node;
     group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
     if (group.bundles == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);
     }
     status = read_bundles(&message.bundles, group.bundles);
     if (status != TDM_OK) {
-        tdm__group_record_fini(&group);
+        tdm__placement_group_record_fini(&group);
         return status;
     }
-    *(struct tdm__group_record *)target = group;
+    *(struct tdm__placement_group_record *)target = group;
     return TDM_OK;
 }
 
-tdm_status tdm__group_record_read(const struct tdm__record *record,
-                                  struct tdm__group_record *group_out)
+tdm_status tdm__placement_group_record_read(const struct tdm__store_record *record,
+                                            struct tdm__placement_group_record *group_out)
 {
     const char *slash = strchr(record->key, '/');
     struct tdm__id id;
@@ -272,8 +270,8 @@ tdm_status tdm__group_record_read(const struct tdm__record *record,
     return TDM_OK;
 }
 
-tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
-                                  struct tdm__group_record *copy_out)
+tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_record *group,
+                                            struct tdm__placement_group_record *copy_out)
 {
     struct tdm__bundle_record *bundles = calloc(group->bundles_count, sizeof(*bundles));
 
@@ -286,14 +284,14 @@ tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
     return TDM_OK;
 }
 
-void tdm__group_record_fini(struct tdm__group_record *group)
+void tdm__placement_group_record_fini(struct tdm__placement_group_record *group)
 {
     free(group->bundles);
     group->bundles = NULL;
 }
 
-tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
-                                 const struct tdm__group_record *group)
+tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
+                                           const struct tdm__placement_group_record *group)
 {
     return put_record(txn, key, 0, write_group, group);
 }
@@ -318,8 +316,8 @@ static tdm_status read_holder(const tdm_value *value, void *target)
     return TDM_OK;
 }
 
-const char *tdm__group_name_key(const struct tdm__group_record *group,
-                                char key[TDM__STORE_KEY_BYTES])
+const char *tdm__placement_group_name_key(const struct tdm__placement_group_record *group,
+                                          char key[TDM__STORE_KEY_BYTES])
 {
     key[0] = '\0';
     if (group->name[0] != '\0') {
@@ -330,17 +328,20 @@ const char *tdm__group_name_key(const struct tdm__group_record *group,
 }
 
 /* Sets the id of the group that has `group`'s name: none where nobody has it. */
-static tdm_status find_holder(const struct tdm__txn *txn, const struct tdm__group_record *group,
+static tdm_status find_holder(const struct tdm__txn *txn,
+                              const struct tdm__placement_group_record *group,
                               struct tdm__id *holder_out)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record = tdm__txn_find(txn, tdm__group_name_key(group, key));
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
 
     *holder_out = (struct tdm__id){{0}};
     return record == NULL ? TDM_OK : read_record(record, read_holder, holder_out);
 }
 
-tdm_status tdm__group_name_claim(struct tdm__txn *txn, const struct tdm__group_record *group)
+tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
+                                           const struct tdm__placement_group_record *group)
 {
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__id holder;
@@ -350,7 +351,8 @@ tdm_status tdm__group_name_claim(struct tdm__txn *txn, const struct tdm__group_r
     }
     TDM_TRY(find_holder(txn, group, &holder));
     if (tdm__id_is_none(&holder)) {
-        return put_record(txn, tdm__group_name_key(group, key), 0, write_holder, &group->id);
+        return put_record(txn, tdm__placement_group_name_key(group, key), 0, write_holder,
+                          &group->id);
     }
     return tdm__id_equal(&holder, &group->id)
                ? TDM_OK
@@ -358,7 +360,8 @@ tdm_status tdm__group_name_claim(struct tdm__txn *txn, const struct tdm__group_r
                            group->name);
 }
 
-tdm_status tdm__group_name_drop(struct tdm__txn *txn, const struct tdm__group_record *group)
+tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
+                                             const struct tdm__placement_group_record *group)
 {
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__id holder;
@@ -368,21 +371,21 @@ tdm_status tdm__group_name_drop(struct tdm__txn *txn, const struct tdm__group_re
     }
     TDM_TRY(find_holder(txn, group, &holder));
     return tdm__id_equal(&holder, &group->id)
-               ? tdm__txn_delete(txn, tdm__group_name_key(group, key))
+               ? tdm__txn_delete(txn, tdm__placement_group_name_key(group, key))
                : TDM_OK;
 }
 
 /* ---- all nodes -------------------------------------------------------------------------- */
 
-static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__record *record,
+static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__store_record *record,
                            struct tdm__nodes_snapshot *snapshot)
 {
     struct tdm__node_record *node = &snapshot->nodes[snapshot->nodes_count];
-    const struct tdm__record *resources;
+    const struct tdm__store_record *resources;
     char key[TDM__STORE_KEY_BYTES];
 
     TDM_TRY(tdm__node_record_read(record, node));
-    resources = tdm__txn_find(txn, tdm__store_key("free", &node->id, key));
+    resources = tdm__txn_find_record(txn, tdm__store_key("free", &node->id, key));
     if (resources == NULL) {
         return TDM_OK; /* its lease is just running out */
     }
@@ -394,7 +397,7 @@ static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__record 
 tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
                                     struct tdm__nodes_snapshot *snapshot_out)
 {
-    uint32_t records_count = tdm__txn_count(txn);
+    uint32_t records_count = tdm__txn_records_count(txn);
     struct tdm__nodes_snapshot snapshot = {
         .nodes = calloc(records_count + 1, sizeof(*snapshot.nodes)),
         .resources = calloc(records_count + 1, sizeof(*snapshot.resources))};
@@ -405,7 +408,7 @@ tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
         return tdm__fail(TDM_E_NOMEM, "a picture of %u nodes", records_count);
     }
     for (uint32_t i = 0; i < records_count && status == TDM_OK; i++) {
-        const struct tdm__record *record = tdm__txn_at(txn, i);
+        const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "node/", 5) == 0) {
             status = add_node(txn, record, &snapshot); /* keys are sorted: so are the ids */

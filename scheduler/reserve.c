@@ -3,8 +3,8 @@
 #include "scheduler/reserve.h"
 
 #include "runtime/error.h"
-#include "scheduler/attempt.h"
 #include "scheduler/records.h"
+#include "scheduler/retrying_txn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,25 +17,25 @@ struct join {
     struct tdm__node_resources totals;
     struct tdm__grant *grants; /* owned */
     uint32_t grants_count;
-    tdm__reserve_done *fn;
+    tdm__reserve_done_fn *fn;
     void *arg;
 };
 
 /* What the bundles of a group hold on this node. */
-static tdm_status take_bundles(const struct tdm__record *record, struct join *join,
+static tdm_status take_bundles(const struct tdm__store_record *record, struct join *join,
                                struct tdm__node_resources *node)
 {
-    struct tdm__group_record group;
+    struct tdm__placement_group_record group;
     tdm_status status;
 
-    TDM_TRY(tdm__group_record_read(record, &group));
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = TDM_OK;
     for (uint32_t i = 0; i < group.bundles_count && status == TDM_OK; i++) {
         if (tdm__id_equal(&group.bundles[i].node, &join->record.id)) {
-            status = tdm__pool_take_grant(&node->pool, &group.bundles[i].grant);
+            status = tdm__pool_allocate_grant(&node->pool, &group.bundles[i].grant);
         }
     }
-    tdm__group_record_fini(&group);
+    tdm__placement_group_record_fini(&group);
     return status;
 }
 
@@ -44,16 +44,16 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
     struct join *join = arg;
     struct tdm__node_resources node = join->totals;
 
-    for (uint32_t i = 0; i < tdm__txn_count(txn); i++) {
-        const struct tdm__record *record = tdm__txn_at(txn, i);
+    for (uint32_t i = 0; i < tdm__txn_records_count(txn); i++) {
+        const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "group/", 6) == 0) {
             TDM_TRY(take_bundles(record, join, &node));
-            TDM_TRY(tdm__txn_rely(txn, record->key)); /* else nobody gives that back */
+            TDM_TRY(tdm__txn_require_unchanged(txn, record->key)); /* else nobody gives that back */
         }
     }
     for (uint32_t i = 0; i < join->grants_count; i++) {
-        TDM_TRY(tdm__pool_take_grant(&node.pool, &join->grants[i]));
+        TDM_TRY(tdm__pool_allocate_grant(&node.pool, &join->grants[i]));
     }
     node.actors_count = join->grants_count;
     TDM_TRY(tdm__node_record_put(txn, &join->record));
@@ -72,7 +72,7 @@ static void join_done(void *arg, tdm_status status, const char *detail)
 tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
                              const struct tdm__node_resources *totals,
                              const struct tdm__grant *grants, uint32_t grants_count,
-                             int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+                             int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
     struct join *join = calloc(1, sizeof(*join));
     char node_key[TDM__STORE_KEY_BYTES];
@@ -96,7 +96,7 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
     join->grants_count = grants_count;
     join->fn = fn;
     join->arg = arg;
-    status = tdm__attempt_run(store, patterns, 3, deadline_ms, join_body, join_done, join);
+    status = tdm__retrying_txn_run(store, patterns, 3, deadline_ms, join_body, join_done, join);
     if (status != TDM_OK) {
         free(join->grants);
         free(join);
@@ -107,9 +107,9 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
 /* ---- an actor takes its place ----------------------------------------------------------- */
 
 struct placing {
-    struct tdm__reserve_actor request;
-    struct tdm__reserved reserved;
-    tdm__reserve_actor_done *fn;
+    struct tdm__actor_request request;
+    struct tdm__actor_placement reserved;
+    tdm__reserve_actor_fn *fn;
     void *arg;
 };
 
@@ -117,27 +117,27 @@ static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return tdm__txn_find(txn, tdm__store_key("node", node, key)) != NULL;
+    return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
 static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
-    struct tdm__bundle_place place;
+    struct tdm__bundle_placement place;
     tdm_status status;
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
-    status = tdm__placement_pick(snapshot.resources, snapshot.nodes_count,
-                                 &placing->request.wish, &place);
+    status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
+                                       &placing->request.wish, &place);
     if (status == TDM_OK) {
         struct tdm__node_resources *node = &snapshot.resources[place.node];
 
         placing->reserved.node = snapshot.nodes[place.node];
         placing->reserved.grant = place.grant;
-        status = tdm__pool_take_grant(&node->pool, &place.grant);
+        status = tdm__pool_allocate_grant(&node->pool, &place.grant);
         node->actors_count++;
         if (status == TDM_OK) {
-            status = tdm__node_rely(txn, &node->id);
+            status = tdm__txn_require_node_unchanged(txn, &node->id);
         }
         if (status == TDM_OK) {
             status = tdm__free_record_put(txn, node);
@@ -154,27 +154,27 @@ static tdm_status refuse_bundle(const struct placing *placing,
     const struct tdm__resources *wanted = &placing->request.wish.wanted;
     char free_text[256];
     char wanted_text[128];
-    struct tdm__text free_of = tdm__text_in(free_text, sizeof(free_text));
-    struct tdm__text wanted_of = tdm__text_in(wanted_text, sizeof(wanted_text));
+    struct tdm__text free_of = tdm__text_init(free_text, sizeof(free_text));
+    struct tdm__text wanted_of = tdm__text_init(wanted_text, sizeof(wanted_text));
     struct tdm__pool whole = bundle->pool;
 
     tdm__pool_describe(&bundle->pool, &free_of);
     tdm__resources_describe(wanted, &wanted_of);
-    tdm__pool_make_empty(&whole);
+    tdm__pool_release_all(&whole);
     return tdm__fail(tdm__pool_fits(&whole, wanted) ? TDM_E_AGAIN : TDM_E_NO_RESOURCES,
                      "bundle %u cannot hold %s: it has %s", index, wanted_text, free_text);
 }
 
 static tdm_status take_from_bundle(struct placing *placing, const struct tdm__txn *txn,
-                                   struct tdm__group_record *group, uint32_t index)
+                                   struct tdm__placement_group_record *group, uint32_t index)
 {
     struct tdm__bundle_record *bundle = &group->bundles[index];
 
     if (!is_there(txn, &bundle->node)) {
         return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left", index);
     }
-    if (!tdm__pool_take(&bundle->pool, &placing->request.wish.wanted,
-                        &placing->reserved.grant)) {
+    if (!tdm__pool_allocate(&bundle->pool, &placing->request.wish.wanted,
+                            &placing->reserved.grant)) {
         return refuse_bundle(placing, bundle, index);
     }
     placing->reserved.node.id = bundle->node;
@@ -184,7 +184,7 @@ static tdm_status take_from_bundle(struct placing *placing, const struct tdm__tx
 
 /* The first that has room; else whether one of them may have it later. */
 static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *txn,
-                                struct tdm__group_record *group)
+                                struct tdm__placement_group_record *group)
 {
     bool may_come_free = false;
     tdm_status status = TDM_E_NO_RESOURCES;
@@ -202,40 +202,40 @@ static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *
 }
 
 static tdm_status take_from_group(struct placing *placing, const struct tdm__txn *txn,
-                                  struct tdm__group_record *group)
+                                  struct tdm__placement_group_record *group)
 {
     uint32_t index = placing->request.bundle;
 
     if (index == TDM_BUNDLE_ANY) {
         return take_from_any(placing, txn, group);
     }
-    return index < group->bundles_count ? take_from_bundle(placing, txn, group, index)
-                                        : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u",
-                                                    index, group->bundles_count);
+    return index < group->bundles_count
+               ? take_from_bundle(placing, txn, group, index)
+               : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", index, group->bundles_count);
 }
 
 static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("group", &placing->request.group, key));
-    const struct tdm__record *node;
-    struct tdm__group_record group;
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("group", &placing->request.group, key));
+    const struct tdm__store_record *node;
+    struct tdm__placement_group_record group;
     tdm_status status;
 
     if (record == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is gone");
     }
-    TDM_TRY(tdm__group_record_read(record, &group));
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = group.closed ? tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed")
                           : take_from_group(placing, txn, &group);
     if (status == TDM_OK) {
-        status = tdm__group_record_put(txn, key, &group);
+        status = tdm__placement_group_record_put(txn, key, &group);
     }
-    tdm__group_record_fini(&group);
+    tdm__placement_group_record_fini(&group);
     TDM_TRY(status);
-    TDM_TRY(tdm__node_rely(txn, &placing->reserved.node.id));
-    node = tdm__txn_find(txn, tdm__store_key("node", &placing->reserved.node.id, key));
+    TDM_TRY(tdm__txn_require_node_unchanged(txn, &placing->reserved.node.id));
+    node = tdm__txn_find_record(txn, tdm__store_key("node", &placing->reserved.node.id, key));
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
@@ -255,8 +255,8 @@ static const char *name_of_key(const char *name_key)
 static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
                              const struct tdm__id *actor)
 {
-    const struct tdm__record *record =
-        name_key[0] == '\0' ? NULL : tdm__txn_find(txn, name_key);
+    const struct tdm__store_record *record =
+        name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
     struct tdm__actor_record holder;
     char holder_text[TDM__ID_TEXT_BYTES];
 
@@ -267,12 +267,15 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
     if (tdm__id_equal(&holder.actor, actor)) {
         return TDM_OK;
     }
-    if (!is_there(txn, &holder.node) && !(holder.returns && is_there(txn, &holder.home))) {
-        TDM_TRY(tdm__node_rely(txn, &holder.node));
-        return holder.returns ? tdm__node_rely(txn, &holder.home) : TDM_OK;
+    if (!is_there(txn, &holder.node) &&
+        !(holder.recreate_on_node_loss && is_there(txn, &holder.owner_node))) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &holder.node));
+        return holder.recreate_on_node_loss
+                   ? tdm__txn_require_node_unchanged(txn, &holder.owner_node)
+                   : TDM_OK;
     }
-    return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s",
-                     name_of_key(name_key), tdm__id_text(&holder.actor, holder_text));
+    return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s", name_of_key(name_key),
+                     tdm__id_text(&holder.actor, holder_text));
 }
 
 /* The place that an earlier commit of this request took, of which no answer came. */
@@ -280,13 +283,13 @@ static tdm_status find_own_place(struct placing *placing, const struct tdm__txn 
                                  bool *found_out)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("actor", &placing->request.actor, key));
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("actor", &placing->request.actor, key));
     struct tdm__actor_record own;
 
     if (record != NULL) {
         TDM_TRY(tdm__actor_record_read(record, &own));
-        record = tdm__txn_find(txn, tdm__store_key("node", &own.node, key));
+        record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
     }
     *found_out = record != NULL;
     if (record == NULL) {
@@ -300,11 +303,11 @@ static tdm_status find_own_place(struct placing *placing, const struct tdm__txn 
 static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 {
     struct placing *placing = arg;
-    const struct tdm__reserve_actor *request = &placing->request;
+    const struct tdm__actor_request *request = &placing->request;
     struct tdm__actor_record actor = {.group = request->group,
                                       .actor = request->actor,
-                                      .home = request->wish.home,
-                                      .returns = request->returns};
+                                      .owner_node = request->wish.owner_node,
+                                      .recreate_on_node_loss = request->recreate_on_node_loss};
 
     bool is_placed;
 
@@ -312,7 +315,7 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
     if (is_placed) {
         return TDM_OK;
     }
-    if (!tdm__id_is_none(&request->wish.home) && !is_there(txn, &request->wish.home)) {
+    if (!tdm__id_is_none(&request->wish.owner_node) && !is_there(txn, &request->wish.owner_node)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
     }
     TDM_TRY(check_name(txn, request->name_key, &request->actor));
@@ -334,9 +337,8 @@ static void placing_done(void *arg, tdm_status status, const char *detail)
     free(placing);
 }
 
-tdm_status tdm__reserve_actor(struct tdm__store *store,
-                              const struct tdm__reserve_actor *request, int64_t deadline_ms,
-                              tdm__reserve_actor_done *fn, void *arg)
+tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_request *request,
+                              int64_t deadline_ms, tdm__reserve_actor_fn *fn, void *arg)
 {
     struct placing *placing = calloc(1, sizeof(*placing));
     bool in_group = !tdm__id_is_none(&request->group);
@@ -350,13 +352,12 @@ tdm_status tdm__reserve_actor(struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "placing an actor");
     }
     *placing = (struct placing){.request = *request, .fn = fn, .arg = arg};
-    patterns[count++] =
-        in_group ? tdm__store_key("group", &request->group, group_key) : "free/*";
+    patterns[count++] = in_group ? tdm__store_key("group", &request->group, group_key) : "free/*";
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, placing_body,
-                                  placing_done, placing);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, placing_body,
+                                          placing_done, placing);
     if (status != TDM_OK) {
         free(placing);
     }
@@ -367,7 +368,7 @@ tdm_status tdm__reserve_actor(struct tdm__store *store,
 
 struct leaving {
     struct tdm__actor_record actor;
-    tdm__reserve_done *fn;
+    tdm__reserve_done_fn *fn;
     void *arg;
 };
 
@@ -375,46 +376,46 @@ static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *
                                     const struct tdm__grant *grant)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record = tdm__txn_find(txn, tdm__store_key("free", node_id, key));
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("free", node_id, key));
     struct tdm__node_resources node;
 
     if (record == NULL) {
         return TDM_OK; /* the node has left, and all it had */
     }
     TDM_TRY(tdm__free_record_read(record, &node));
-    if (tdm__pool_give_back(&node.pool, grant) != TDM_OK) {
+    if (tdm__pool_release_grant(&node.pool, grant) != TDM_OK) {
         return TDM_OK; /* the node has joined again since, without it */
     }
     node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
 
-static tdm_status give_back_to_bundle(struct tdm__txn *txn,
-                                      const struct tdm__actor_record *actor)
+static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__group_record group;
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__placement_group_record group;
     tdm_status status = TDM_OK;
 
     if (record == NULL) {
         return TDM_OK; /* removed, with all that its bundles held */
     }
-    TDM_TRY(tdm__group_record_read(record, &group));
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
     /* Not out: the group was written again since, without it. */
     if (actor->bundle < group.bundles_count &&
-        tdm__pool_give_back(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
-        status = tdm__group_record_put(txn, key, &group);
+        tdm__pool_release_grant(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
+        status = tdm__placement_group_record_put(txn, key, &group);
     }
-    tdm__group_record_fini(&group);
+    tdm__placement_group_record_fini(&group);
     return status;
 }
 
 static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
-    const struct tdm__record *record =
-        actor->name_key[0] == '\0' ? NULL : tdm__txn_find(txn, actor->name_key);
+    const struct tdm__store_record *record =
+        actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, actor->name_key);
     struct tdm__actor_record holder;
 
     if (record == NULL) {
@@ -430,8 +431,8 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
     struct leaving *leaving = arg;
     const struct tdm__actor_record *actor = &leaving->actor;
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key));
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
     struct tdm__actor_record now;
 
     if (record == NULL) {
@@ -458,7 +459,7 @@ static void leaving_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
-                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
     struct leaving *leaving = calloc(1, sizeof(*leaving));
     char actor_key[TDM__STORE_KEY_BYTES];
@@ -481,8 +482,8 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, leaving_body,
-                                  leaving_done, leaving);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, leaving_body,
+                                          leaving_done, leaving);
     if (status != TDM_OK) {
         free(leaving);
     }
@@ -495,23 +496,23 @@ static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
                                          struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__group_record group;
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__placement_group_record group;
     tdm_status status;
 
     if (record == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
     }
-    TDM_TRY(tdm__group_record_read(record, &group));
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = actor->bundle < group.bundles_count
-                 ? tdm__pool_take_grant(&group.bundles[actor->bundle].pool, &actor->grant)
+                 ? tdm__pool_allocate_grant(&group.bundles[actor->bundle].pool, &actor->grant)
                  : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
                              group.bundles_count);
     if (status == TDM_OK) {
-        status = tdm__group_record_put(txn, key, &group);
+        status = tdm__placement_group_record_put(txn, key, &group);
     }
-    tdm__group_record_fini(&group);
+    tdm__placement_group_record_fini(&group);
     return status;
 }
 
@@ -519,8 +520,8 @@ static tdm_status again_body(void *arg, struct tdm__txn *txn)
 {
     const struct tdm__actor_record *actor = &((struct leaving *)arg)->actor;
     char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key));
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
     struct tdm__actor_record now;
 
     if (record != NULL) {
@@ -536,8 +537,8 @@ static tdm_status again_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_put(txn, actor);
 }
 
-tdm_status tdm__reserve_again(struct tdm__store *store, const struct tdm__actor_record *actor,
-                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
     struct leaving *writing = calloc(1, sizeof(*writing));
     char actor_key[TDM__STORE_KEY_BYTES];
@@ -556,8 +557,8 @@ tdm_status tdm__reserve_again(struct tdm__store *store, const struct tdm__actor_
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, again_body, leaving_done,
-                                  writing);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, again_body,
+                                          leaving_done, writing);
     if (status != TDM_OK) {
         free(writing);
     }

@@ -1,8 +1,8 @@
 /* reserve_sweep.c - what dead nodes left: records, removed, and groups, found. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
-#include "scheduler/attempt.h"
 #include "scheduler/reserve.h"
+#include "scheduler/retrying_txn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { RECORDS_AT_ONCE = 900 }; /* others wait while the store removes them */
 
 struct sweep {
     uint32_t removed_count;
-    tdm__reserve_done *fn;
+    tdm__reserve_done_fn *fn;
     void *arg;
 };
 
@@ -19,18 +19,18 @@ static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return tdm__txn_find(txn, tdm__store_key("node", node, key)) != NULL;
+    return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
-static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__record *record)
+static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__store_record *record)
 {
     struct tdm__actor_record actor;
 
-    if (strncmp(record->key, "node/", 5) == 0 ||
-        tdm__actor_record_read(record, &actor) != TDM_OK) {
+    if (strncmp(record->key, "node/", 5) == 0 || tdm__actor_record_read(record, &actor) != TDM_OK) {
         return false;
     }
-    return !is_there(txn, &actor.node) && !(actor.returns && is_there(txn, &actor.home));
+    return !is_there(txn, &actor.node) &&
+           !(actor.recreate_on_node_loss && is_there(txn, &actor.owner_node));
 }
 
 static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
@@ -38,9 +38,9 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
     struct sweep *sweep = arg;
 
     sweep->removed_count = 0;
-    for (uint32_t i = 0; i < tdm__txn_count(txn) && sweep->removed_count < RECORDS_AT_ONCE;
+    for (uint32_t i = 0; i < tdm__txn_records_count(txn) && sweep->removed_count < RECORDS_AT_ONCE;
          i++) {
-        const struct tdm__record *record = tdm__txn_at(txn, i);
+        const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (is_of_the_dead(txn, record)) {
             TDM_TRY(tdm__txn_delete(txn, record->key));
@@ -60,7 +60,7 @@ static void sweep_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg)
+                              tdm__reserve_done_fn *fn, void *arg)
 {
     static const char *const patterns[] = {"node/*", "actor/*", "name/*"};
     struct sweep *sweep = calloc(1, sizeof(*sweep));
@@ -70,7 +70,7 @@ tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
         return tdm__fail(TDM_E_NOMEM, "a sweep of records");
     }
     *sweep = (struct sweep){.fn = fn, .arg = arg};
-    status = tdm__attempt_run(store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
+    status = tdm__retrying_txn_run(store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
     if (status != TDM_OK) {
         free(sweep);
     }
@@ -83,27 +83,27 @@ struct orphans {
     struct tdm__id self;
     struct tdm__id *groups; /* owned */
     uint32_t groups_count;
-    tdm__find_orphans_done *fn;
+    tdm__placement_groups_orphans_fn *fn;
     void *arg;
 };
 
 static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
-                                const struct tdm__record *record)
+                                const struct tdm__store_record *record)
 {
-    struct tdm__group_record group;
+    struct tdm__placement_group_record group;
 
-    TDM_TRY(tdm__group_record_read(record, &group));
-    if ((!group.detached || group.closed) && !is_there(txn, &group.home)) {
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
+    if ((!group.detached || group.closed) && !is_there(txn, &group.owner_node)) {
         orphans->groups[orphans->groups_count++] = group.id;
     }
-    tdm__group_record_fini(&group);
+    tdm__placement_group_record_fini(&group);
     return TDM_OK;
 }
 
 static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
 {
     struct orphans *orphans = arg;
-    uint32_t count = tdm__txn_count(txn);
+    uint32_t count = tdm__txn_records_count(txn);
 
     if (!is_there(txn, &orphans->self)) {
         return tdm__fail(TDM_E_AGAIN, "this node has not joined again yet");
@@ -115,7 +115,7 @@ static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
         return tdm__fail(TDM_E_NOMEM, "a list of %u groups", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct tdm__record *record = tdm__txn_at(txn, i);
+        const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "group/", 6) == 0) {
             TDM_TRY(add_if_orphan(orphans, txn, record));
@@ -139,8 +139,9 @@ static void orphans_done(void *arg, tdm_status status, const char *detail)
     orphans_free(orphans);
 }
 
-tdm_status tdm__find_orphans(struct tdm__store *store, const struct tdm__id *self,
-                             int64_t deadline_ms, tdm__find_orphans_done *fn, void *arg)
+tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
+                                              int64_t deadline_ms,
+                                              tdm__placement_groups_orphans_fn *fn, void *arg)
 {
     static const char *const patterns[] = {"node/*", "group/*"};
     struct orphans *orphans = calloc(1, sizeof(*orphans));
@@ -151,7 +152,7 @@ tdm_status tdm__find_orphans(struct tdm__store *store, const struct tdm__id *sel
     }
     *orphans = (struct orphans){.self = *self, .fn = fn, .arg = arg};
     status =
-        tdm__attempt_run(store, patterns, 2, deadline_ms, orphans_body, orphans_done, orphans);
+        tdm__retrying_txn_run(store, patterns, 2, deadline_ms, orphans_body, orphans_done, orphans);
     if (status != TDM_OK) {
         orphans_free(orphans);
     }

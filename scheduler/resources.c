@@ -16,8 +16,7 @@ static tdm_status steps_of_amount(const char *name, double amount, int64_t *step
     double steps = round(scaled);
 
     if (!isfinite(amount) || amount < 0) {
-        return tdm__fail(TDM_E_INVAL, "%s %g: an amount is a number, zero or more", name,
-                         amount);
+        return tdm__fail(TDM_E_INVAL, "%s %g: an amount is a number, zero or more", name, amount);
     }
     if (steps > (double)TDM__RESOURCE_AMOUNT_MAX) {
         return tdm__fail(TDM_E_INVAL, "%s %g: at most %g", name, amount,
@@ -43,8 +42,7 @@ static tdm_status check_name(const char *name)
     for (const char *at = name; *at != '\0'; at++) {
         if (*at <= ' ' || *at > '~') {
             return tdm__fail(TDM_E_INVAL,
-                             "resource \"%s\": a name is of printable ASCII without spaces",
-                             name);
+                             "resource \"%s\": a name is of printable ASCII without spaces", name);
         }
     }
     return TDM_OK;
@@ -87,8 +85,7 @@ static tdm_status add_custom(struct tdm__resources *resources, const char *name,
         return tdm__fail(TDM_E_LIMIT, "resource \"%s\": at most %d named resources", name,
                          TDM__CUSTOM_RESOURCES_MAX);
     }
-    memmove(&custom[at + 1], &custom[at],
-            (TDM__CUSTOM_RESOURCES_MAX - 1 - at) * sizeof(custom[0]));
+    memmove(&custom[at + 1], &custom[at], (TDM__CUSTOM_RESOURCES_MAX - 1 - at) * sizeof(custom[0]));
     memset(&custom[at], 0, sizeof(custom[at]));
     memcpy(custom[at].name, name, strlen(name));
     custom[at].amount = steps;
@@ -125,10 +122,9 @@ tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
 
     TDM_TRY(tdm__resources_add(&resources, "CPU", bundle->num_cpus));
     TDM_TRY(tdm__resources_add(&resources, "GPU", bundle->num_gpus));
-    for (uint32_t i = 0; i < TDM_BUNDLE_RESOURCES_MAX && bundle->resources[i].name != NULL;
-         i++) {
-        TDM_TRY(tdm__resources_add(&resources, bundle->resources[i].name,
-                                   bundle->resources[i].amount));
+    for (uint32_t i = 0; i < TDM_BUNDLE_RESOURCES_MAX && bundle->resources[i].name != NULL; i++) {
+        TDM_TRY(
+            tdm__resources_add(&resources, bundle->resources[i].name, bundle->resources[i].amount));
     }
     if (tdm__resources_equal(&resources, &nothing)) {
         return tdm__fail(TDM_E_INVAL, "a bundle must ask for something");
@@ -162,8 +158,8 @@ tdm_status tdm__pool_init(struct tdm__pool *pool, const struct tdm__resources *t
     int64_t gpus_count = totals->gpu / TDM__RESOURCE_ONE;
 
     if (totals->gpu % TDM__RESOURCE_ONE != 0 || gpus_count > TDM__NODE_GPUS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a node has 0 to %d whole GPUs, not %g",
-                         TDM__NODE_GPUS_MAX, (double)totals->gpu / TDM__RESOURCE_ONE);
+        return tdm__fail(TDM_E_INVAL, "a node has 0 to %d whole GPUs, not %g", TDM__NODE_GPUS_MAX,
+                         (double)totals->gpu / TDM__RESOURCE_ONE);
     }
     memset(pool, 0, sizeof(*pool));
     pool->cpu = all_free(totals->cpu);
@@ -187,7 +183,7 @@ void tdm__pool_of_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
     init_custom(pool, grant->custom);
 }
 
-void tdm__pool_make_empty(struct tdm__pool *pool)
+void tdm__pool_release_all(struct tdm__pool *pool)
 {
     pool->cpu.free = pool->cpu.total;
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
@@ -233,8 +229,7 @@ static bool move_grant(struct tdm__pool *pool, const struct tdm__grant *grant, i
             return false;
         }
     }
-    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && grant->custom[i].name[0] != '\0';
-         i++) {
+    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && grant->custom[i].name[0] != '\0'; i++) {
         struct tdm__amount *amount = find_custom(&moved, grant->custom[i].name);
 
         if (!move(amount, sign * grant->custom[i].amount)) {
@@ -245,7 +240,7 @@ static bool move_grant(struct tdm__pool *pool, const struct tdm__grant *grant, i
     return true;
 }
 
-tdm_status tdm__pool_take_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
+tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
     if (!move_grant(pool, grant, -1)) {
         return tdm__fail(TDM_E_CONFLICT, "the grant is not free here: somebody else holds it");
@@ -253,12 +248,11 @@ tdm_status tdm__pool_take_grant(struct tdm__pool *pool, const struct tdm__grant 
     return TDM_OK;
 }
 
-tdm_status tdm__pool_give_back(struct tdm__pool *pool, const struct tdm__grant *grant)
+tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
     if (!move_grant(pool, grant, 1)) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "the grant is not out: it was given back before, or is another pool's");
+        return tdm__fail(TDM_E_STATE,
+                         "the grant is not out: it was given back before, or is another pool's");
     }
     return TDM_OK;
 }
@@ -299,8 +293,7 @@ static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
 }
 
 /* Both lists are sorted by name, so one pass over the pool's serves all wishes. */
-static bool holds_custom(const struct tdm__pool *pool,
-                         const struct tdm__custom_resource *wanted)
+static bool holds_custom(const struct tdm__pool *pool, const struct tdm__custom_resource *wanted)
 {
     uint32_t at = 0;
 
@@ -309,8 +302,7 @@ static bool holds_custom(const struct tdm__pool *pool,
                strcmp(pool->custom[at].name, wanted[i].name) != 0) {
             at++;
         }
-        if (at == TDM__CUSTOM_RESOURCES_MAX ||
-            pool->custom[at].amount.free < wanted[i].amount) {
+        if (at == TDM__CUSTOM_RESOURCES_MAX || pool->custom[at].amount.free < wanted[i].amount) {
             return false;
         }
     }
@@ -323,8 +315,7 @@ bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *w
            holds_custom(pool, wanted->custom);
 }
 
-static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count,
-                            struct tdm__grant *grant)
+static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
 {
     for (uint32_t i = 0; i < pool->gpus_count && grant->gpus_count < count; i++) {
         if (pool->gpus[i].free == TDM__RESOURCE_ONE) {
@@ -334,8 +325,8 @@ static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count,
     grant->gpu_amount = TDM__RESOURCE_ONE;
 }
 
-bool tdm__pool_take_on(struct tdm__pool *pool, const struct tdm__resources *wanted,
-                       uint32_t gpu_index, struct tdm__grant *grant_out)
+bool tdm__pool_allocate_on_gpu(struct tdm__pool *pool, const struct tdm__resources *wanted,
+                               uint32_t gpu_index, struct tdm__grant *grant_out)
 {
     struct tdm__grant grant = {.cpu = wanted->cpu};
 
@@ -357,10 +348,10 @@ bool tdm__pool_take_on(struct tdm__pool *pool, const struct tdm__resources *want
     return true;
 }
 
-bool tdm__pool_take(struct tdm__pool *pool, const struct tdm__resources *wanted,
-                    struct tdm__grant *grant_out)
+bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wanted,
+                        struct tdm__grant *grant_out)
 {
-    return tdm__pool_take_on(pool, wanted, best_gpu(pool, wanted->gpu), grant_out);
+    return tdm__pool_allocate_on_gpu(pool, wanted, best_gpu(pool, wanted->gpu), grant_out);
 }
 
 /* ---- words ------------------------------------------------------------------------------ */
@@ -378,8 +369,7 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
         tdm__text_add(text, "CPU %.14g", shown(resources->cpu));
     }
     if (resources->gpu > 0) {
-        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "",
-                      shown(resources->gpu));
+        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "", shown(resources->gpu));
     }
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && resources->custom[i].name[0] != '\0';
          i++) {
@@ -398,8 +388,7 @@ static void describe_gpus(const struct tdm__pool *pool, struct tdm__text *text)
 
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
         if (pool->gpus[i].total > 0) {
-            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+",
-                          shown(pool->gpus[i].free));
+            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+", shown(pool->gpus[i].free));
             total += pool->gpus[i].total;
         }
     }
@@ -412,8 +401,7 @@ void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text)
 {
     tdm__text_add(text, "CPU %.14g of %.14g", shown(pool->cpu.free), shown(pool->cpu.total));
     describe_gpus(pool, text);
-    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && pool->custom[i].name[0] != '\0';
-         i++) {
+    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && pool->custom[i].name[0] != '\0'; i++) {
         tdm__text_add(text, ", %s %.14g of %.14g", pool->custom[i].name,
                       shown(pool->custom[i].amount.free), shown(pool->custom[i].amount.total));
     }

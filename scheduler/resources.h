@@ -79,8 +79,7 @@ struct tdm__node_resources {
 /* Adds `amount` of "CPU", "GPU" or a resource of the user's; zero adds nothing.  TDM_E_INVAL,
  * with the remedy, for a name given twice, negative or infinite amounts, steps finer than
  * 0.0001, and GPUs that are more than one but not whole; TDM_E_LIMIT for too many names. */
-tdm_status tdm__resources_add(struct tdm__resources *resources, const char *name,
-                              double amount);
+tdm_status tdm__resources_add(struct tdm__resources *resources, const char *name, double amount);
 /* TDM_E_INVAL also for a bundle that asks for nothing. */
 tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
                                     struct tdm__resources *resources_out);
@@ -94,23 +93,23 @@ tdm_status tdm__pool_init(struct tdm__pool *pool, const struct tdm__resources *t
 /* A pool of what a grant holds, under the same GPU indices, all of it free: a bundle. */
 void tdm__pool_of_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
 /* The pool as it would be if everything was given back. */
-void tdm__pool_make_empty(struct tdm__pool *pool);
+void tdm__pool_release_all(struct tdm__pool *pool);
 
 bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *wanted);
 /* Takes what fits; false, and nothing changed, if it does not.  A fraction comes from the GPU
  * with the least free that still holds it, the lowest index on ties; whole GPUs are the lowest
  * that are entirely free. */
-bool tdm__pool_take(struct tdm__pool *pool, const struct tdm__resources *wanted,
-                    struct tdm__grant *grant_out);
+bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wanted,
+                        struct tdm__grant *grant_out);
 /* The same with the GPU of a fraction chosen by the caller. */
-bool tdm__pool_take_on(struct tdm__pool *pool, const struct tdm__resources *wanted,
-                       uint32_t gpu_index, struct tdm__grant *grant_out);
+bool tdm__pool_allocate_on_gpu(struct tdm__pool *pool, const struct tdm__resources *wanted,
+                               uint32_t gpu_index, struct tdm__grant *grant_out);
 /* Takes exactly this grant, to build a pool anew from what is known to be out.  TDM_E_CONFLICT,
  * and nothing changed, if it is not free. */
-tdm_status tdm__pool_take_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
+tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
 /* TDM_E_STATE, and nothing changed, if the pool would hold more than its totals: the grant was
  * given back before, or is another pool's. */
-tdm_status tdm__pool_give_back(struct tdm__pool *pool, const struct tdm__grant *grant);
+tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
 
 /* ---- words and bytes -------------------------------------------------------------------- */
 
@@ -126,8 +125,7 @@ tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *re
 void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant);
 tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out);
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node);
-tdm_status tdm__node_resources_read(const tdm_value *value,
-                                    struct tdm__node_resources *node_out);
+tdm_status tdm__node_resources_read(const tdm_value *value, struct tdm__node_resources *node_out);
 /* The same as messages inside other messages.  A message borrows from the structure. */
 struct tdm__resources_message tdm__resources_to_message(const struct tdm__resources *resources);
 tdm_status tdm__resources_of_message(const struct tdm__resources_message *message,

@@ -94,12 +94,11 @@ void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant)
 
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node)
 {
-    const struct tdm__node_resources_message message = {
-        .id = node->id,
-        .name = node->name,
-        .pool = tdm__pool_to_message(&node->pool),
-        .actors_count = node->actors_count,
-        .labels = tdm__labels_list(&node->labels)};
+    const struct tdm__node_resources_message message = {.id = node->id,
+                                                        .name = node->name,
+                                                        .pool = tdm__pool_to_message(&node->pool),
+                                                        .actors_count = node->actors_count,
+                                                        .labels = tdm__labels_list(&node->labels)};
 
     (void)tdm__node_resources_encode(&message, writer);
 }
@@ -151,8 +150,8 @@ static tdm_status read_custom(const struct tdm__message_list *list, const char *
         struct tdm__custom_resource_message item;
 
         tdm__message_list_read(list, i, &item, sizeof(item));
-        TDM_TRY(read_name(item.name, i > 0 ? custom_out[i - 1].name : NULL, what,
-                          custom_out[i].name));
+        TDM_TRY(
+            read_name(item.name, i > 0 ? custom_out[i - 1].name : NULL, what, custom_out[i].name));
         TDM_TRY(check_steps(item.amount, TDM__RESOURCE_AMOUNT_MAX, what));
         if (item.amount == 0) {
             return malformed(what, "a named resource of nothing");
@@ -186,8 +185,7 @@ tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *re
     return tdm__resources_of_message(&message, resources_out);
 }
 
-static tdm_status read_gpu_indices(const struct tdm__message_list *list,
-                                   struct tdm__grant *grant)
+static tdm_status read_gpu_indices(const struct tdm__message_list *list, struct tdm__grant *grant)
 {
     static const char what[] = "grant";
 
@@ -233,8 +231,7 @@ tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out)
     return tdm__grant_of_message(&message, grant_out);
 }
 
-tdm_status tdm__pool_of_message(const struct tdm__pool_message *message,
-                                struct tdm__pool *pool_out)
+tdm_status tdm__pool_of_message(const struct tdm__pool_message *message, struct tdm__pool *pool_out)
 {
     static const char what[] = "resource pool";
     struct tdm__pool pool = {.gpus_count = message->gpus.count};
@@ -258,15 +255,13 @@ tdm_status tdm__pool_of_message(const struct tdm__pool_message *message,
         tdm__message_list_read(&message->custom, i, &item, sizeof(item));
         TDM_TRY(read_name(item.name, i > 0 ? pool.custom[i - 1].name : NULL, what,
                           pool.custom[i].name));
-        TDM_TRY(
-            read_amount(&item.amount, TDM__RESOURCE_AMOUNT_MAX, what, &pool.custom[i].amount));
+        TDM_TRY(read_amount(&item.amount, TDM__RESOURCE_AMOUNT_MAX, what, &pool.custom[i].amount));
     }
     *pool_out = pool;
     return TDM_OK;
 }
 
-tdm_status tdm__node_resources_read(const tdm_value *value,
-                                    struct tdm__node_resources *node_out)
+tdm_status tdm__node_resources_read(const tdm_value *value, struct tdm__node_resources *node_out)
 {
     struct tdm__node_resources_message message;
     struct tdm__node_resources node = {0};

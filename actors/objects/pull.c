@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/pull.h"
 
-#include "actors/objects/memory.h"
+#include "actors/objects/object_memory.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -14,13 +14,13 @@
 struct tdm__pull {
     tdm_runtime *runtime;     /* borrowed */
     struct tdm__conn *conn;   /* borrowed: its calls end before it does */
-    uint64_t loan;            /* 0: not known yet */
+    uint64_t export_id;       /* 0: not known yet */
     struct tdm__large *large; /* owned; NULL once it was handed over */
     uint64_t size_bytes;
     uint64_t asked_bytes;
     uint64_t got_bytes;
     uint32_t in_flight;
-    tdm__pulled_fn *fn; /* NULL once it has been called, or must not be */
+    tdm__pull_done_fn *fn; /* NULL once it has been called, or must not be */
     void *arg;
 };
 
@@ -32,20 +32,20 @@ struct chunk {
 
 /* ---- the reader ------------------------------------------------------------------------- */
 
-bool tdm__is_offer(struct tdm_bytes packed)
+bool tdm__pull_is_offer(struct tdm_bytes packed)
 {
     static const char head[] = "\x81\xa4pull";
 
     return packed.size_bytes > sizeof(head) && memcmp(packed.data, head, sizeof(head) - 1) == 0;
 }
 
-static tdm_status read_offer(struct tdm_bytes offer, uint64_t *loan_out, uint64_t *size_out)
+static tdm_status read_offer(struct tdm_bytes offer, uint64_t *export_id_out, uint64_t *size_out)
 {
     tdm_document *document;
     tdm_status status;
 
     TDM_TRY(tdm_document_parse(offer, &document));
-    status = tdm_unpack(tdm_value_find(tdm_document_root(document), "pull"), "uu", loan_out,
+    status = tdm_unpack(tdm_value_find(tdm_document_root(document), "pull"), "uu", export_id_out,
                         size_out);
     tdm_document_destroy(document);
     if (status != TDM_OK) {
@@ -58,21 +58,21 @@ static tdm_status read_offer(struct tdm_bytes offer, uint64_t *loan_out, uint64_
     return TDM_OK;
 }
 
-/* However it ended, the loan goes back. */
+/* However it ended, the export_id goes back. */
 static void release_if_over(struct tdm__pull *pull)
 {
     if (pull->fn == NULL && pull->in_flight == 0) {
-        if (pull->loan != 0) {
-            tdm__loan_return(pull->conn, pull->loan);
+        if (pull->export_id != 0) {
+            tdm__export_return(pull->conn, pull->export_id);
         }
         tdm__large_release(pull->large);
         free(pull);
     }
 }
 
-static void fail(struct tdm__pull *pull, tdm_status status, const char *detail)
+static void pull_fail(struct tdm__pull *pull, tdm_status status, const char *detail)
 {
-    tdm__pulled_fn *fn = pull->fn;
+    tdm__pull_done_fn *fn = pull->fn;
 
     if (fn != NULL) {
         pull->fn = NULL;
@@ -80,9 +80,9 @@ static void fail(struct tdm__pull *pull, tdm_status status, const char *detail)
     }
 }
 
-static void succeed(struct tdm__pull *pull)
+static void pull_succeed(struct tdm__pull *pull)
 {
-    tdm__pulled_fn *fn = pull->fn;
+    tdm__pull_done_fn *fn = pull->fn;
     struct tdm__large *large = pull->large;
 
     if (fn != NULL) {
@@ -92,13 +92,13 @@ static void succeed(struct tdm__pull *pull)
     }
 }
 
-static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__reply *reply)
+static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__rpc_reply *reply)
 {
     struct tdm_bytes bytes;
     tdm_document *document;
     tdm_status status;
 
-    TDM_TRY(tdm__reply_document(reply, &document));
+    TDM_TRY(tdm__rpc_reply_document(reply, &document));
     status = tdm_unpack(tdm_document_root(document), "b", &bytes.data, &bytes.size_bytes);
     if (status == TDM_OK && bytes.size_bytes != chunk->size_bytes) {
         status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were asked for, %zu came",
@@ -114,7 +114,7 @@ static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__reply 
 
 static tdm_status ask_more(struct tdm__pull *pull);
 
-static void on_chunk(void *arg, struct tdm__reply *reply)
+static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
 {
     struct chunk *chunk = arg;
     struct tdm__pull *pull = chunk->pull;
@@ -132,16 +132,16 @@ static void on_chunk(void *arg, struct tdm__reply *reply)
     }
     free(chunk);
     if (status != TDM_OK) {
-        fail(pull, status, detail);
+        pull_fail(pull, status, detail);
     } else if (pull->got_bytes == pull->size_bytes) {
-        succeed(pull);
+        pull_succeed(pull);
     }
     release_if_over(pull);
 }
 
 static tdm_status ask_chunk(struct tdm__pull *pull, tdm_writer *writer)
 {
-    struct tdm__request request = {.method = "object.read", .deadline_ms = TDM__NEVER};
+    struct tdm__rpc_request request = {.method = "object.read", .deadline_ms = TDM__NEVER};
     uint64_t left_bytes = pull->size_bytes - pull->asked_bytes;
     struct chunk *chunk = malloc(sizeof(*chunk));
     tdm_status status;
@@ -154,7 +154,7 @@ static tdm_status ask_chunk(struct tdm__pull *pull, tdm_writer *writer)
         .offset = pull->asked_bytes,
         .size_bytes = left_bytes < TDM__PULL_CHUNK_BYTES ? left_bytes : TDM__PULL_CHUNK_BYTES};
     tdm_writer_clear(writer);
-    status = tdm_pack(writer, "uuu", pull->loan, chunk->offset, chunk->size_bytes);
+    status = tdm_pack(writer, "uuu", pull->export_id, chunk->offset, chunk->size_bytes);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(pull->conn, &request, on_chunk, chunk, NULL);
@@ -183,7 +183,7 @@ static tdm_status ask_more(struct tdm__pull *pull)
 }
 
 tdm_status tdm__pull_start(tdm_runtime *runtime, struct tdm__conn *conn, struct tdm_bytes offer,
-                           tdm__pulled_fn *fn, void *arg, struct tdm__pull **pull_out)
+                           tdm__pull_done_fn *fn, void *arg, struct tdm__pull **pull_out)
 {
     struct tdm__pull *pull = calloc(1, sizeof(*pull));
     tdm_status status = pull == NULL ? tdm__fail(TDM_E_NOMEM, "fetching a value") : TDM_OK;
@@ -191,10 +191,10 @@ tdm_status tdm__pull_start(tdm_runtime *runtime, struct tdm__conn *conn, struct 
     if (status == TDM_OK) {
         pull->runtime = runtime;
         pull->conn = conn;
-        status = read_offer(offer, &pull->loan, &pull->size_bytes);
+        status = read_offer(offer, &pull->export_id, &pull->size_bytes);
     }
     if (status == TDM_OK) {
-        status = tdm__large_create_anyway(runtime, pull->size_bytes, &pull->large);
+        status = tdm__large_create_over_limit(runtime, pull->size_bytes, &pull->large);
     }
     if (status == TDM_OK) {
         status = ask_more(pull);
@@ -222,28 +222,28 @@ void tdm__pull_abandon(struct tdm__pull *pull)
 tdm_status tdm__pull_decline(struct tdm__conn *conn, struct tdm_bytes offer)
 {
     uint64_t size_bytes;
-    uint64_t loan;
+    uint64_t export_id;
 
-    TDM_TRY(read_offer(offer, &loan, &size_bytes));
-    tdm__loan_return(conn, loan);
+    TDM_TRY(read_offer(offer, &export_id, &size_bytes));
+    tdm__export_return(conn, export_id);
     return TDM_OK;
 }
 
 /* ---- the maker -------------------------------------------------------------------------- */
 
-void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
+void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {
     struct tdm__large *large;
-    uint64_t loan;
+    uint64_t export_id;
     uint64_t offset;
     uint64_t size_bytes;
     struct tdm_bytes bytes;
 
-    if (tdm__incoming_unpack(incoming, "uuu", &loan, &offset, &size_bytes) != TDM_OK) {
+    if (tdm__incoming_unpack(incoming, "uuu", &export_id, &offset, &size_bytes) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    large = tdm__loan_find(runtime->memory, tdm__incoming_conn(incoming), loan);
+    large = tdm__export_find(runtime->memory, tdm__incoming_conn(incoming), export_id);
     if (large == NULL) {
         tdm__incoming_fail(incoming, TDM_E_VALUE_LOST, "that value is not lent to this reader");
         return;
@@ -254,6 +254,5 @@ void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "a chunk beyond the end of its value");
         return;
     }
-    tdm__incoming_reply_pack(incoming, "b", (const char *)bytes.data + offset,
-                             (size_t)size_bytes);
+    tdm__incoming_reply_pack(incoming, "b", (const char *)bytes.data + offset, (size_t)size_bytes);
 }

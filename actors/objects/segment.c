@@ -49,7 +49,7 @@ static void free_idle(struct tdm__segments *segments, struct tdm__segment *segme
     segment_free(segment);
 }
 
-void tdm__segments_drop(struct tdm__segments *segments, struct tdm__segment *segment)
+void tdm__segments_free(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     TDM_ASSERT(!segment->idle);
     TAILQ_REMOVE(&segments->used, segment, link);
@@ -61,19 +61,19 @@ void tdm__segments_fini(struct tdm__segments *segments)
 {
     (void)tdm__segments_trim(segments, UINT64_MAX);
     while (!TAILQ_EMPTY(&segments->used)) {
-        tdm__segments_drop(segments, TAILQ_FIRST(&segments->used));
+        tdm__segments_free(segments, TAILQ_FIRST(&segments->used));
     }
 }
 
 size_t tdm__segment_capacity(size_t size_bytes)
 {
-    size_t step = TDM__SEGMENT_STEP_BYTES;
+    size_t step = TDM__SEGMENT_ALIGN_BYTES;
 
     TDM_ASSERT(size_bytes <= SIZE_MAX / 2);
     return size_bytes == 0 ? step : (size_bytes + step - 1) / step * step;
 }
 
-static void use(struct tdm__segments *segments, struct tdm__segment *segment)
+static void segment_use(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     segment->idle = false;
     TAILQ_INSERT_HEAD(&segments->used, segment, link);
@@ -90,7 +90,7 @@ struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t 
         if (segment->capacity_bytes >= wanted && segment->capacity_bytes / 2 <= wanted) {
             TAILQ_REMOVE(&segments->idle, segment, link);
             segments->idle_bytes -= segment->capacity_bytes;
-            use(segments, segment);
+            segment_use(segments, segment);
             return segment;
         }
     }
@@ -104,8 +104,7 @@ static tdm_status make_file(struct tdm__segment *segment)
         return tdm__fail_errno(errno, "memfd_create: a segment");
     }
     if (ftruncate(segment->fd, (off_t)segment->capacity_bytes) != 0) {
-        return tdm__fail_errno(errno, "ftruncate: a segment of %zu bytes",
-                               segment->capacity_bytes);
+        return tdm__fail_errno(errno, "ftruncate: a segment of %zu bytes", segment->capacity_bytes);
     }
     segment->address =
         mmap(NULL, segment->capacity_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
@@ -131,7 +130,7 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
     segment->fd = -1;
     segment->fresh = true;
     segment->capacity_bytes = tdm__segment_capacity(size_bytes);
-    status = tdm__id_make(&segment->id);
+    status = tdm__id_generate(&segment->id);
     if (status == TDM_OK) {
         status = make_file(segment);
     }
@@ -139,7 +138,7 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
         segment_free(segment);
         return status;
     }
-    use(segments, segment);
+    segment_use(segments, segment);
     *segment_out = segment;
     return TDM_OK;
 }
@@ -152,7 +151,7 @@ void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes)
     }
 }
 
-void tdm__segments_give_back(struct tdm__segments *segments, struct tdm__segment *segment)
+void tdm__segments_recycle(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     TDM_ASSERT(!segment->idle);
     TAILQ_REMOVE(&segments->used, segment, link);
@@ -179,29 +178,30 @@ uint64_t tdm__segments_trim(struct tdm__segments *segments, uint64_t bytes)
 
 /* ---- a reader's ------------------------------------------------------------------------- */
 
-void tdm__views_init(struct tdm__views *views, uint64_t unused_bytes_max)
+void tdm__segment_views_init(struct tdm__segment_views *views, uint64_t unused_bytes_max)
 {
-    *views = (struct tdm__views){.unused_bytes_max = unused_bytes_max};
+    *views = (struct tdm__segment_views){.unused_bytes_max = unused_bytes_max};
     TAILQ_INIT(&views->all);
 }
 
-static void view_close(struct tdm__views *views, struct tdm__view *view)
+static void view_close(struct tdm__segment_views *views, struct tdm__segment_view *view)
 {
     TAILQ_REMOVE(&views->all, view, link);
     (void)munmap((void *)view->address, view->capacity_bytes);
     free(view);
 }
 
-void tdm__views_fini(struct tdm__views *views)
+void tdm__segment_views_fini(struct tdm__segment_views *views)
 {
     while (!TAILQ_EMPTY(&views->all)) {
         view_close(views, TAILQ_FIRST(&views->all));
     }
 }
 
-struct tdm__view *tdm__views_find(struct tdm__views *views, const struct tdm__id *id)
+struct tdm__segment_view *tdm__segment_views_find(struct tdm__segment_views *views,
+                                                  const struct tdm__id *id)
 {
-    struct tdm__view *view;
+    struct tdm__segment_view *view;
 
     TAILQ_FOREACH(view, &views->all, link)
     {
@@ -238,10 +238,10 @@ static tdm_status check_segment(int fd, size_t capacity_bytes)
     return TDM_OK;
 }
 
-static tdm_status map_view(struct tdm__views *views, const struct tdm__id *id, int fd,
-                           size_t capacity_bytes, struct tdm__view **view_out)
+static tdm_status map_view(struct tdm__segment_views *views, const struct tdm__id *id, int fd,
+                           size_t capacity_bytes, struct tdm__segment_view **view_out)
 {
-    struct tdm__view *view;
+    struct tdm__segment_view *view;
     void *address;
 
     TDM_TRY(check_segment(fd, capacity_bytes));
@@ -254,15 +254,16 @@ static tdm_status map_view(struct tdm__views *views, const struct tdm__id *id, i
         free(view);
         return tdm__fail_errno(errno, "mmap: a segment of %zu bytes", capacity_bytes);
     }
-    *view = (struct tdm__view){
+    *view = (struct tdm__segment_view){
         .id = *id, .address = address, .capacity_bytes = capacity_bytes, .users_count = 1};
     TAILQ_INSERT_HEAD(&views->all, view, link);
     *view_out = view;
     return TDM_OK;
 }
 
-tdm_status tdm__views_open(struct tdm__views *views, const struct tdm__id *id, int fd,
-                           size_t capacity_bytes, struct tdm__view **view_out)
+tdm_status tdm__segment_views_open(struct tdm__segment_views *views, const struct tdm__id *id,
+                                   int fd, size_t capacity_bytes,
+                                   struct tdm__segment_view **view_out)
 {
     tdm_status status = map_view(views, id, fd, capacity_bytes, view_out);
 
@@ -271,12 +272,12 @@ tdm_status tdm__views_open(struct tdm__views *views, const struct tdm__id *id, i
 }
 
 /* Those not used for longest go first. */
-static void keep_bound(struct tdm__views *views)
+static void keep_bound(struct tdm__segment_views *views)
 {
-    struct tdm__view *view = TAILQ_LAST(&views->all, tdm__view_list);
+    struct tdm__segment_view *view = TAILQ_LAST(&views->all, tdm__segment_view_list);
 
     while (views->unused_bytes > views->unused_bytes_max && view != NULL) {
-        struct tdm__view *before = TAILQ_PREV(view, tdm__view_list, link);
+        struct tdm__segment_view *before = TAILQ_PREV(view, tdm__segment_view_list, link);
 
         if (view->users_count == 0) {
             views->unused_bytes -= view->capacity_bytes;
@@ -286,11 +287,11 @@ static void keep_bound(struct tdm__views *views)
     }
 }
 
-void tdm__views_release(struct tdm__views *views, struct tdm__view *view)
+void tdm__segment_views_release(struct tdm__segment_views *views, struct tdm__segment_view *view)
 {
     TDM_ASSERT(view->users_count > 0);
     view->users_count--;
-    if (view->users_count == 0 && view->lender == NULL) {
+    if (view->users_count == 0 && view->exporter == NULL) {
         view_close(views, view);
     } else if (view->users_count == 0) {
         TAILQ_REMOVE(&views->all, view, link);
@@ -300,15 +301,15 @@ void tdm__views_release(struct tdm__views *views, struct tdm__view *view)
     }
 }
 
-void tdm__views_forget(struct tdm__views *views, const void *lender)
+void tdm__segment_views_forget(struct tdm__segment_views *views, const void *exporter)
 {
-    struct tdm__view *view = TAILQ_FIRST(&views->all);
+    struct tdm__segment_view *view = TAILQ_FIRST(&views->all);
 
     while (view != NULL) {
-        struct tdm__view *next = TAILQ_NEXT(view, link);
+        struct tdm__segment_view *next = TAILQ_NEXT(view, link);
 
-        if (view->lender == lender) {
-            view->lender = NULL;
+        if (view->exporter == exporter) {
+            view->exporter = NULL;
             if (view->users_count == 0) {
                 views->unused_bytes -= view->capacity_bytes;
                 view_close(views, view);
@@ -318,7 +319,7 @@ void tdm__views_forget(struct tdm__views *views, const void *lender)
     }
 }
 
-uint64_t tdm__views_trim(struct tdm__views *views)
+uint64_t tdm__segment_views_trim(struct tdm__segment_views *views)
 {
     uint64_t before = views->unused_bytes;
     uint64_t max = views->unused_bytes_max;

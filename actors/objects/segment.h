@@ -21,16 +21,16 @@
 
 struct tdm__segment {
     TAILQ_ENTRY(tdm__segment) link; /* in its pool: idle or in use */
-    struct tdm__id id;     /* new each time it is made; the same while it is recycled */
-    int fd;                /* owned */
-    void *address;         /* the writable mapping, page-aligned */
-    size_t capacity_bytes; /* a multiple of TDM__SEGMENT_STEP_BYTES */
+    struct tdm__id id;              /* new each time it is made; the same while it is recycled */
+    int fd;                         /* owned */
+    void *address;                  /* the writable mapping, page-aligned */
+    size_t capacity_bytes;          /* a multiple of TDM__SEGMENT_ALIGN_BYTES */
     int64_t idle_since_ms;
     bool idle;
     bool fresh; /* no value has been in it: its pages are still to come */
 };
 
-enum { TDM__SEGMENT_STEP_BYTES = 64 * 1024 };
+enum { TDM__SEGMENT_ALIGN_BYTES = 64 * 1024 };
 
 TAILQ_HEAD(tdm__segment_list, tdm__segment);
 struct tdm__segments {
@@ -55,44 +55,46 @@ void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes);
 /* What tdm__segments_make() would take from the node's memory. */
 size_t tdm__segment_capacity(size_t size_bytes);
 /* No value lies in it and nobody reads it any more: it waits for the next. */
-void tdm__segments_give_back(struct tdm__segments *segments, struct tdm__segment *segment);
+void tdm__segments_recycle(struct tdm__segments *segments, struct tdm__segment *segment);
 /* Frees idle ones, the coldest first, until `bytes` are gone or none is left; returns how many
  * went. */
 uint64_t tdm__segments_trim(struct tdm__segments *segments, uint64_t bytes);
 /* Frees one that is in use: its value has moved elsewhere. */
-void tdm__segments_drop(struct tdm__segments *segments, struct tdm__segment *segment);
+void tdm__segments_free(struct tdm__segments *segments, struct tdm__segment *segment);
 
 /* ---- a reader's ------------------------------------------------------------------------- */
 
 /* A read-only mapping, kept for the next value in the same segment while it is unused and the
  * cache has room. */
-struct tdm__view {
-    TAILQ_ENTRY(tdm__view) link;
+struct tdm__segment_view {
+    TAILQ_ENTRY(tdm__segment_view) link;
     struct tdm__id id;
     const void *address;
     size_t capacity_bytes;
     uint32_t users_count;
-    const void *lender; /* who would lend it again; NULL: nobody, and it is not kept */
+    const void *exporter; /* who would lend it again; NULL: nobody, and it is not kept */
 };
-TAILQ_HEAD(tdm__view_list, tdm__view);
-struct tdm__views {
-    struct tdm__view_list all; /* used last is first */
+TAILQ_HEAD(tdm__segment_view_list, tdm__segment_view);
+struct tdm__segment_views {
+    struct tdm__segment_view_list all; /* used last is first */
     uint64_t unused_bytes;
     uint64_t unused_bytes_max;
 };
 
-void tdm__views_init(struct tdm__views *views, uint64_t unused_bytes_max);
-void tdm__views_fini(struct tdm__views *views);
+void tdm__segment_views_init(struct tdm__segment_views *views, uint64_t unused_bytes_max);
+void tdm__segment_views_fini(struct tdm__segment_views *views);
 /* One more user of the mapping of that segment; NULL if there is none. */
-struct tdm__view *tdm__views_find(struct tdm__views *views, const struct tdm__id *id);
+struct tdm__segment_view *tdm__segment_views_find(struct tdm__segment_views *views,
+                                                  const struct tdm__id *id);
 /* Maps it; takes `fd` in any case.  TDM_E_PROTOCOL for a descriptor that is no such segment:
  * one that could shrink under the reader, or be written by others than its maker. */
-tdm_status tdm__views_open(struct tdm__views *views, const struct tdm__id *id, int fd,
-                           size_t capacity_bytes, struct tdm__view **view_out);
-void tdm__views_release(struct tdm__views *views, struct tdm__view *view);
-/* This lender is gone: nothing of its will be used again. */
-void tdm__views_forget(struct tdm__views *views, const void *lender);
+tdm_status tdm__segment_views_open(struct tdm__segment_views *views, const struct tdm__id *id,
+                                   int fd, size_t capacity_bytes,
+                                   struct tdm__segment_view **view_out);
+void tdm__segment_views_release(struct tdm__segment_views *views, struct tdm__segment_view *view);
+/* This exporter is gone: nothing of its will be used again. */
+void tdm__segment_views_forget(struct tdm__segment_views *views, const void *exporter);
 /* Unmaps what nobody uses.  Returns the bytes. */
-uint64_t tdm__views_trim(struct tdm__views *views);
+uint64_t tdm__segment_views_trim(struct tdm__segment_views *views);
 
 #endif

@@ -77,8 +77,7 @@ tdm_status tdm__spill_read(int fd, void *data, size_t size_bytes)
         ssize_t got = pread(fd, (char *)data + done, size_bytes - done, (off_t)done);
 
         if (got == 0) {
-            return tdm__fail(TDM_E_IO, "a spilled value has %zu bytes of %zu", done,
-                             size_bytes);
+            return tdm__fail(TDM_E_IO, "a spilled value has %zu bytes of %zu", done, size_bytes);
         }
         if (got < 0 && errno != EINTR) {
             return tdm__fail_errno(errno, "reading back a value of %zu bytes", size_bytes);

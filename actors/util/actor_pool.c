@@ -60,7 +60,7 @@ static int64_t now_ms(void)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-static tdm_status grow(tdm_actor_pool *pool)
+static tdm_status pool_grow(tdm_actor_pool *pool)
 {
     uint32_t room = pool->actors_room == 0 ? FIRST_ROOM : 2 * pool->actors_room;
     tdm_actor **actors = realloc(pool->actors, room * sizeof(tdm_actor *));
@@ -77,7 +77,7 @@ static tdm_status grow(tdm_actor_pool *pool)
     return TDM_OK;
 }
 
-static uint32_t place_of(const tdm_actor_pool *pool, const tdm_actor *actor)
+static uint32_t pool_index_of_actor(const tdm_actor_pool *pool, const tdm_actor *actor)
 {
     uint32_t place = 0;
 
@@ -87,7 +87,7 @@ static uint32_t place_of(const tdm_actor_pool *pool, const tdm_actor *actor)
     return place;
 }
 
-static void exchange(tdm_actor_pool *pool, uint32_t one, uint32_t other)
+static void pool_exchange_result(tdm_actor_pool *pool, uint32_t one, uint32_t other)
 {
     tdm_actor *actor = pool->actors[one];
 
@@ -97,7 +97,7 @@ static void exchange(tdm_actor_pool *pool, uint32_t one, uint32_t other)
 
 static void make_idle(tdm_actor_pool *pool, const tdm_actor *actor)
 {
-    exchange(pool, place_of(pool, actor), pool->idle_count);
+    pool_exchange_result(pool, pool_index_of_actor(pool, actor), pool->idle_count);
     pool->idle_count++;
 }
 
@@ -118,7 +118,7 @@ static void become_ready(tdm_actor_pool *pool, struct task *task)
 }
 
 /* What cannot be called is ready, too: its result tells why. */
-static void begin(tdm_actor_pool *pool, struct task *task, tdm_actor *actor)
+static void pool_call_begin(tdm_actor_pool *pool, struct task *task, tdm_actor *actor)
 {
     task->status = task->call(actor, task->value, &task->ref);
     if (task->status == TDM_OK) {
@@ -132,17 +132,17 @@ static void begin(tdm_actor_pool *pool, struct task *task, tdm_actor *actor)
 }
 
 /* The free actors get what waits. */
-static void hand_out(tdm_actor_pool *pool)
+static void pool_dispatch_tasks(tdm_actor_pool *pool)
 {
     struct task *task;
 
     while (pool->idle_count > 0 && (task = TAILQ_FIRST(&pool->waiting)) != NULL) {
         TAILQ_REMOVE(&pool->waiting, task, state_link);
-        begin(pool, task, pool->actors[pool->idle_count - 1]);
+        pool_call_begin(pool, task, pool->actors[pool->idle_count - 1]);
     }
 }
 
-static void end(tdm_actor_pool *pool, struct task *task)
+static void pool_call_end(tdm_actor_pool *pool, struct task *task)
 {
     TAILQ_REMOVE(&pool->running, task, state_link);
     make_idle(pool, task->actor);
@@ -156,7 +156,7 @@ static void end(tdm_actor_pool *pool, struct task *task)
 
 /* Waits until one of the running calls is done, then takes back the actors of all that are,
  * and hands out again. */
-static tdm_status take_back(tdm_actor_pool *pool, int64_t timeout_ms)
+static tdm_status pool_collect_results(tdm_actor_pool *pool, int64_t timeout_ms)
 {
     tdm_status status = TDM_OK;
     uint32_t count = 0;
@@ -175,10 +175,10 @@ static tdm_status take_back(tdm_actor_pool *pool, int64_t timeout_ms)
     for (task = TAILQ_FIRST(&pool->running); task != NULL; task = next) {
         next = TAILQ_NEXT(task, state_link);
         if (pool->refs_done[count++]) {
-            end(pool, task);
+            pool_call_end(pool, task);
         }
     }
-    hand_out(pool);
+    pool_dispatch_tasks(pool);
     return status;
 }
 
@@ -198,15 +198,14 @@ static tdm_status task_create(tdm_pool_call *call, const void *value, struct tas
     return TDM_OK;
 }
 
-static void submit(tdm_actor_pool *pool, struct task *task)
+static void pool_submit(tdm_actor_pool *pool, struct task *task)
 {
     TAILQ_INSERT_TAIL(&pool->wanted, task, link);
     TAILQ_INSERT_TAIL(&pool->waiting, task, state_link);
-    (void)take_back(pool, 0);
+    (void)pool_collect_results(pool, 0);
 }
 
-tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
-                                      const void *value)
+tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call, const void *value)
 {
     TDM__REQUIRE(pool);
     TDM__REQUIRE(call);
@@ -214,7 +213,7 @@ tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
     struct task *task;
 
     TDM_TRY(task_create(call, value, &task));
-    submit(pool, task);
+    pool_submit(pool, task);
     return TDM_OK;
 }
 
@@ -226,8 +225,8 @@ static tdm_status call_method(tdm_actor *actor, const void *value, tdm_ref **ref
                                  ref_out);
 }
 
-static tdm_status method_call_init(struct method_call *call, const char *method,
-                                   const char *format, va_list args)
+static tdm_status method_call_init(struct method_call *call, const char *method, const char *format,
+                                   va_list args)
 {
     if (strlen(method) >= sizeof(call->method)) {
         return tdm_fail(TDM_E_INVAL, "a method's name has at most %zu bytes, not %zu",
@@ -238,8 +237,7 @@ static tdm_status method_call_init(struct method_call *call, const char *method,
     return tdm_pack_va(call->arguments, format, args);
 }
 
-tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const char *format,
-                                 ...)
+tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const char *format, ...)
 {
     TDM__REQUIRE(pool);
     TDM__REQUIRE(method);
@@ -259,7 +257,7 @@ tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const
         free(task);
         return status;
     }
-    submit(pool, task);
+    pool_submit(pool, task);
     return TDM_OK;
 }
 
@@ -272,10 +270,9 @@ static tdm_status wait_for(tdm_actor_pool *pool, int any, int64_t timeout_ms,
     int64_t deadline_ms = now_ms() + (timeout_ms < INT64_MAX / 2 ? timeout_ms : INT64_MAX / 2);
     struct task *task;
 
-    (void)take_back(pool, 0);
-    while ((task = TAILQ_FIRST(any ? &pool->ready : &pool->wanted)) == NULL ||
-           !task->is_ready) {
-        int64_t left_ms = deadline_ms - now_ms();
+    (void)pool_collect_results(pool, 0);
+    while ((task = TAILQ_FIRST(any ? &pool->ready : &pool->wanted)) == NULL || !task->is_ready) {
+        int64_t remaining_ms = deadline_ms - now_ms();
 
         if (TAILQ_EMPTY(&pool->wanted)) {
             return tdm_fail(TDM_E_END, "all results of the pool have been taken");
@@ -283,7 +280,8 @@ static tdm_status wait_for(tdm_actor_pool *pool, int any, int64_t timeout_ms,
         if (pool->actors_count == 0) {
             return tdm_fail(TDM_E_STATE, "the pool has no actors: push one");
         }
-        TDM_TRY(take_back(pool, timeout_ms < 0 ? TDM_FOREVER : (left_ms < 0 ? 0 : left_ms)));
+        TDM_TRY(pool_collect_results(pool, timeout_ms < 0 ? TDM_FOREVER
+                                                          : (remaining_ms < 0 ? 0 : remaining_ms)));
     }
     *task_out = task;
     return TDM_OK;
@@ -367,13 +365,13 @@ static tdm_status submit_all(tdm_actor_pool *pool, const struct tdm_pool_map *ma
 
         TDM_TRY(task_create(map->call, values + (size_t)i * map->value_bytes, &task));
         task->index = i;
-        submit(pool, task);
+        pool_submit(pool, task);
     }
     return TDM_OK;
 }
 
-static tdm_status tell_one(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
-                           int64_t timeout_ms)
+static tdm_status pool_report_one(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
+                                  int64_t timeout_ms)
 {
     struct task *task;
     uint32_t index;
@@ -399,10 +397,10 @@ static tdm_status run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, 
     }
     status = submit_all(pool, map);
     for (uint32_t i = 0; status == TDM_OK && i < map->values_count; i++) {
-        int64_t left_ms = deadline_ms - now_ms();
+        int64_t remaining_ms = deadline_ms - now_ms();
 
-        status = tell_one(pool, map, any,
-                          timeout_ms < 0 ? TDM_FOREVER : (left_ms < 0 ? 0 : left_ms));
+        status = pool_report_one(
+            pool, map, any, timeout_ms < 0 ? TDM_FOREVER : (remaining_ms < 0 ? 0 : remaining_ms));
     }
     forget_all(pool); /* nothing is left when all went well */
     return status;
@@ -432,7 +430,7 @@ int tdm_actor_pool_has_free(tdm_actor_pool *pool)
 {
     TDM__REQUIRE_OR(pool, 0);
 
-    (void)take_back(pool, 0);
+    (void)pool_collect_results(pool, 0);
     return pool->idle_count > 0;
 }
 
@@ -442,11 +440,11 @@ tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool)
 
     tdm_actor *actor;
 
-    (void)take_back(pool, 0);
+    (void)pool_collect_results(pool, 0);
     if (pool->idle_count == 0) {
         return NULL;
     }
-    exchange(pool, pool->idle_count - 1, pool->actors_count - 1);
+    pool_exchange_result(pool, pool->idle_count - 1, pool->actors_count - 1);
     actor = pool->actors[--pool->actors_count];
     pool->idle_count--;
     return actor;
@@ -457,20 +455,19 @@ tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor)
     TDM__REQUIRE(pool);
     TDM__REQUIRE(actor);
 
-    if (place_of(pool, actor) < pool->actors_count) {
+    if (pool_index_of_actor(pool, actor) < pool->actors_count) {
         return tdm_fail(TDM_E_EXISTS, "the actor is in the pool already");
     }
     if (pool->actors_count == pool->actors_room) {
-        TDM_TRY(grow(pool));
+        TDM_TRY(pool_grow(pool));
     }
     pool->actors[pool->actors_count++] = actor;
     make_idle(pool, actor);
-    (void)take_back(pool, 0);
+    (void)pool_collect_results(pool, 0);
     return TDM_OK;
 }
 
-static tdm_status push_all(tdm_actor_pool *pool, tdm_actor *const *actors,
-                           uint32_t actors_count)
+static tdm_status push_all(tdm_actor_pool *pool, tdm_actor *const *actors, uint32_t actors_count)
 {
     for (uint32_t i = 0; i < actors_count; i++) {
         TDM_TRY(tdm_actor_pool_push(pool, actors[i]));

@@ -100,7 +100,7 @@ static void items_destroy(struct items *items)
     }
 }
 
-static void append(struct queue *queue, struct item *item)
+static void queue_append(struct queue *queue, struct item *item)
 {
     TAILQ_INSERT_TAIL(&queue->items, item, link);
     queue->items_count++;
@@ -200,7 +200,7 @@ static void serve_waiters(struct queue *queue)
         waiter_end(&queue->getters, waiter);
     }
     while (has_room(queue, 1) && (waiter = first_present(&queue->putters)) != NULL) {
-        append(queue, waiter->item);
+        queue_append(queue, waiter->item);
         waiter->item = NULL;
         (void)tdm_call_reply(waiter->call, "");
         waiter_end(&queue->putters, waiter);
@@ -213,7 +213,7 @@ static tdm_status put_now_or_wait(struct queue *queue, tdm_call *call, int64_t t
                                   struct item *item)
 {
     if (has_room(queue, 1)) { /* then nobody waits for it, or nobody who is still there */
-        append(queue, item);
+        queue_append(queue, item);
         serve_waiters(queue);
         return TDM_OK;
     }
@@ -224,7 +224,7 @@ static tdm_status put_now_or_wait(struct queue *queue, tdm_call *call, int64_t t
     return wait_in(queue, &queue->putters, call, timeout_ms, item);
 }
 
-static tdm_status put(tdm_call *call, void *self)
+static tdm_status queue_put(tdm_call *call, void *self)
 {
     struct queue *queue = self;
     const tdm_value *value;
@@ -260,7 +260,7 @@ static tdm_status get_now_or_wait(struct queue *queue, tdm_call *call, int64_t t
     return wait_in(queue, &queue->getters, call, timeout_ms, NULL);
 }
 
-static tdm_status get(tdm_call *call, void *self)
+static tdm_status queue_get(tdm_call *call, void *self)
 {
     struct queue *queue = self;
     int64_t timeout_ms;
@@ -353,7 +353,7 @@ static tdm_status get_many(tdm_call *call, void *self)
     return status;
 }
 
-static tdm_status size(tdm_call *call, void *self)
+static tdm_status queue_size(tdm_call *call, void *self)
 {
     struct queue *queue = self;
     uint32_t count;
@@ -364,7 +364,7 @@ static tdm_status size(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", (uint64_t)count);
 }
 
-static tdm_status limit(tdm_call *call, void *self)
+static tdm_status queue_limit(tdm_call *call, void *self)
 {
     return tdm_call_reply(call, "u", (uint64_t)((struct queue *)self)->items_max);
 }
@@ -451,7 +451,7 @@ static void init_locks(struct queue *queue)
     (void)pthread_mutex_init(&queue->mutex, NULL);
 }
 
-static tdm_status construct(tdm_call *call, void *self)
+static tdm_status queue_construct(tdm_call *call, void *self)
 {
     struct queue *queue = self;
     uint64_t items_max;
@@ -472,7 +472,7 @@ static tdm_status construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static void destruct(void *self)
+static void queue_destruct(void *self)
 {
     struct queue *queue = self;
 
@@ -495,14 +495,14 @@ static void destruct(void *self)
 static const struct tdm_actor_class queue_class = {
     .name = "tandem.queue",
     .state_bytes = sizeof(struct queue),
-    .construct = construct,
-    .destruct = destruct,
-    .methods = {{"put", put},
-                {"get", get},
+    .construct = queue_construct,
+    .destruct = queue_destruct,
+    .methods = {{"put", queue_put},
+                {"get", queue_get},
                 {"put_many", put_many},
                 {"get_many", get_many},
-                {"size", size},
-                {"limit", limit}},
+                {"size", queue_size},
+                {"limit", queue_limit}},
     .asynchronous = 1,
 };
 
@@ -523,8 +523,7 @@ tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
     *queue_out = NULL;
     TDM__REQUIRE(runtime);
 
-    struct tdm_actor_options chosen =
-        options == NULL ? (struct tdm_actor_options){0} : *options;
+    struct tdm_actor_options chosen = options == NULL ? (struct tdm_actor_options){0} : *options;
 
     if (chosen.max_concurrency == 0) {
         chosen.max_concurrency = CALLS_UNDERWAY_MAX;
@@ -533,7 +532,7 @@ tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
                             (uint64_t)items_max);
 }
 
-static int64_t patience(int64_t timeout_ms)
+static int64_t queue_timeout_ms(int64_t timeout_ms)
 {
     return timeout_ms < 0 || timeout_ms > INT64_MAX / 2 ? TDM_FOREVER
                                                         : timeout_ms + TDM_QUEUE_ANSWER_MS;
@@ -544,7 +543,7 @@ static tdm_status wait_for(tdm_ref *ref, int64_t timeout_ms)
 {
     const tdm_value *result;
 
-    return tdm_get_value(ref, patience(timeout_ms), &result);
+    return tdm_get_value(ref, queue_timeout_ms(timeout_ms), &result);
 }
 
 static tdm_status put_packed(tdm_actor *queue, int64_t timeout_ms, struct tdm_bytes item)
@@ -615,8 +614,7 @@ static tdm_status put_many_packed(tdm_actor *queue, struct tdm_bytes items)
     return status;
 }
 
-tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items,
-                              uint32_t items_count)
+tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items, uint32_t items_count)
 {
     TDM__REQUIRE(queue);
     TDM__REQUIRE_ARRAY(items, items_count);
@@ -649,7 +647,7 @@ tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count, tdm_ref **
     return take_result(ref, 0, items_out);
 }
 
-static tdm_status ask(tdm_actor *queue, const char *method, uint64_t *number_out)
+static tdm_status queue_call_actor(tdm_actor *queue, const char *method, uint64_t *number_out)
 {
     tdm_ref *ref;
     tdm_status status;
@@ -667,7 +665,7 @@ tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out)
 
     uint64_t count;
 
-    TDM_TRY(ask(queue, "size", &count));
+    TDM_TRY(queue_call_actor(queue, "size", &count));
     *items_count_out = (uint32_t)count;
     return TDM_OK;
 }
@@ -679,7 +677,7 @@ tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out)
 
     uint64_t count;
 
-    TDM_TRY(ask(queue, "size", &count));
+    TDM_TRY(queue_call_actor(queue, "size", &count));
     *empty_out = count == 0;
     return TDM_OK;
 }
@@ -692,8 +690,8 @@ tdm_status tdm_queue_is_full(tdm_actor *queue, int *full_out)
     uint64_t items_max;
     uint64_t count;
 
-    TDM_TRY(ask(queue, "limit", &items_max));
-    TDM_TRY(ask(queue, "size", &count));
+    TDM_TRY(queue_call_actor(queue, "limit", &items_max));
+    TDM_TRY(queue_call_actor(queue, "size", &count));
     *full_out = items_max > 0 && count >= items_max;
     return TDM_OK;
 }

@@ -36,20 +36,19 @@ static int64_t number_of(uint64_t i)
     return INT64_MAX - (int64_t)i;
 }
 
-/* Sends a window of calls, to the actors in turn, and reads every answer. */
-static void one_window(tdm_actor *const *actors, uint32_t actors_count)
+/* Sends a window of calls, to the actors in turn, and reads every reply. */
+static void run_call_window(tdm_actor *const *actors, uint32_t actors_count)
 {
-    static tdm_ref *refs[SIDE_WINDOW];
+    static tdm_ref *refs[SIDE_CALLS_IN_FLIGHT];
 
-    for (uint32_t i = 0; i < SIDE_WINDOW; i++) {
-        TDM_CHECK(
-            tdm_actor_call(actors[i % actors_count], "echo", &refs[i], "i", number_of(i)));
+    for (uint32_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
+        TDM_CHECK(tdm_actor_call(actors[i % actors_count], "echo", &refs[i], "i", number_of(i)));
     }
-    for (uint32_t i = 0; i < SIDE_WINDOW; i++) {
-        int64_t answer;
+    for (uint32_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
+        int64_t reply;
 
-        TDM_CHECK(tdm_get(refs[i], SIDE_TIMEOUT_MS, "i", &answer));
-        side_expect((uint64_t)number_of(i), (uint64_t)answer, "a pipelined call");
+        TDM_CHECK(tdm_get(refs[i], SIDE_TIMEOUT_MS, "i", &reply));
+        side_expect_equal((uint64_t)number_of(i), (uint64_t)reply, "a pipelined call");
         tdm_ref_release(refs[i]);
     }
 }
@@ -68,55 +67,53 @@ static tdm_status caller_construct(tdm_call *call, void *self)
         char name[16];
 
         (void)snprintf(name, sizeof(name), "callee%d", i);
-        TDM_TRY(
-            tdm_actor_find(tdm_runtime_current(), name, SIDE_TIMEOUT_MS, &caller->callees[i]));
+        TDM_TRY(tdm_actor_find(tdm_runtime_current(), name, SIDE_TIMEOUT_MS, &caller->callees[i]));
     }
     return TDM_OK;
 }
 
-static tdm_status caller_windows(tdm_call *call, void *self)
+static tdm_status client_call_windows(tdm_call *call, void *self)
 {
     struct caller *caller = self;
     int64_t count;
 
     TDM_TRY(tdm_call_unpack(call, "i", &count));
     for (int64_t i = 0; i < count; i++) {
-        one_window(caller->callees, 2);
+        run_call_window(caller->callees, 2);
     }
     return tdm_call_reply(call, "i", count);
 }
 
 TDM_ACTOR_CLASS(caller, .state_bytes = sizeof(struct caller), .construct = caller_construct,
-                .methods = {{"windows", caller_windows}});
+                .methods = {{"windows", client_call_windows}});
 
 /* ---- one at a time ------------------------------------------------------------------------
  */
 
-static void sync_calls(tdm_runtime *runtime, int core, double seconds,
-                       struct side_numbers *numbers)
+static void sync_calls(tdm_runtime *runtime, int core, double seconds, struct side_numbers *numbers)
 {
     static struct side_latencies latencies;
     tdm_actor *actor = side_actor(runtime, "echo");
     double begun;
     double now;
 
-    bench_pin(0, 0);
-    bench_pin(side_actor_pid(actor), core);
+    bench_pin_to_core(0, 0);
+    bench_pin_to_core(side_actor_pid(actor), core);
     latencies.count = 0;
-    begun = now = bench_seconds();
+    begun = now = bench_clock_seconds();
     while (now - begun < seconds && latencies.count < SIDE_LATENCIES_MAX) {
         double sent = now;
-        int64_t answer;
+        int64_t reply;
         tdm_ref *ref;
 
         TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number_of(latencies.count)));
-        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "i", &answer));
+        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "i", &reply));
         tdm_ref_release(ref);
-        side_expect((uint64_t)number_of(latencies.count), (uint64_t)answer, "a call");
-        now = bench_seconds();
+        side_expect_equal((uint64_t)number_of(latencies.count), (uint64_t)reply, "a call");
+        now = bench_clock_seconds();
         latencies.values[latencies.count++] = now - sent;
     }
-    side_add_rate(numbers, &latencies, now - begun);
+    side_numbers_add_rate(numbers, &latencies, now - begun);
     bench_unpin(side_actor_pid(actor));
     bench_unpin(0);
 }
@@ -137,14 +134,14 @@ void side_call_own_cores(tdm_runtime *runtime, double seconds, struct side_numbe
 void side_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     tdm_actor *actor = side_actor(runtime, "echo");
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
     uint32_t calls_count = 0;
 
     do {
-        one_window(&actor, 1);
-        calls_count += SIDE_WINDOW;
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, calls_count / (bench_seconds() - begun));
+        run_call_window(&actor, 1);
+        calls_count += SIDE_CALLS_IN_FLIGHT;
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, calls_count / (bench_clock_seconds() - begun));
 }
 
 static void start_two_by_two(tdm_runtime *runtime, tdm_actor *callers[2])
@@ -172,7 +169,7 @@ void side_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *
     if (callers[0] == NULL) {
         start_two_by_two(runtime, callers);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     do {
         tdm_ref *refs[2];
 
@@ -182,10 +179,10 @@ void side_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *
         for (int i = 0; i < 2; i++) {
             TDM_CHECK(tdm_get(refs[i], SIDE_TIMEOUT_MS, "i", &(int64_t){0}));
             tdm_ref_release(refs[i]);
-            calls_count += WINDOWS * SIDE_WINDOW;
+            calls_count += WINDOWS * SIDE_CALLS_IN_FLIGHT;
         }
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, calls_count / (bench_seconds() - begun));
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, calls_count / (bench_clock_seconds() - begun));
 }
 
 /* ---- 1 MiB ---------------------------------------------------------------------------------
@@ -197,19 +194,19 @@ void side_call_mib(tdm_runtime *runtime, double seconds, struct side_numbers *nu
     tdm_actor *actor = side_actor(runtime, "echo");
     const size_t last = sizeof(words) / sizeof(words[0]) - 1;
     const struct tdm_ndarray array = {TDM_I64, 1, {last + 1}, words};
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
     uint64_t calls_count = 0;
 
     do {
-        uint64_t answer;
+        uint64_t reply;
         tdm_ref *ref;
 
         words[0] = ++calls_count;
         words[last] = calls_count << 32;
         TDM_CHECK(tdm_actor_call(actor, "take", &ref, "a", &array));
-        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
+        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &reply));
         tdm_ref_release(ref);
-        side_expect(words[0] + words[last], answer, "a call with 1 MiB");
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, (double)calls_count / 1024 / (bench_seconds() - begun));
+        side_expect_equal(words[0] + words[last], reply, "a call with 1 MiB");
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, (double)calls_count / 1024 / (bench_clock_seconds() - begun));
 }

@@ -46,17 +46,17 @@ TDM_ACTOR_CLASS(reader, .methods = {{"hash", hash}, {"same", same}});
 /* What another process reads under the reference. */
 static uint64_t ask_reader(tdm_runtime *runtime, const char *method, tdm_ref *put)
 {
-    uint64_t answer;
+    uint64_t reply;
     tdm_ref *ref;
 
     TDM_CHECK(tdm_actor_call(side_actor(runtime, "reader"), method, &ref, "R", put));
-    TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
+    TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &reply));
     tdm_ref_release(ref);
-    return answer;
+    return reply;
 }
 
 /* Only the puts are timed; each is read in another process afterwards. */
-void side_put_large(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+void side_put_large_objects(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     static uint64_t *words;
     static uint64_t stamp;
@@ -79,15 +79,15 @@ void side_put_large(tdm_runtime *runtime, double seconds, struct side_numbers *n
         tdm_ref *ref;
 
         words[0] = ++stamp;
-        begun = bench_seconds();
+        begun = bench_clock_seconds();
         TDM_CHECK(tdm_put(runtime, &ref, "a", &array));
-        spent += bench_seconds() - begun;
+        spent += bench_clock_seconds() - begun;
         puts_count++;
-        side_expect(side_hash(words, LARGE_BYTES), ask_reader(runtime, "hash", ref),
-                    "the hash of 100 MiB");
+        side_expect_equal(side_hash(words, LARGE_BYTES), ask_reader(runtime, "hash", ref),
+                          "the hash of 100 MiB");
         tdm_ref_release(ref);
     } while (spent < seconds);
-    side_add(numbers, puts_count * (double)LARGE_BYTES / (1u << 30) / spent);
+    side_numbers_add(numbers, puts_count * (double)LARGE_BYTES / (1u << 30) / spent);
 }
 
 /* Every hundredth reference is handed to another process. */
@@ -97,23 +97,23 @@ void side_put_small(tdm_runtime *runtime, double seconds, struct side_numbers *n
     int64_t puts_count = 0;
 
     do {
-        double begun = bench_seconds();
+        double begun = bench_clock_seconds();
         tdm_ref *ref = NULL;
 
         for (int i = 0; i < SMALL_CHUNK; i++) {
             tdm_ref_release(ref);
             TDM_CHECK(tdm_put(runtime, &ref, "i", ++puts_count));
         }
-        spent += bench_seconds() - begun;
-        side_expect((uint64_t)puts_count, ask_reader(runtime, "same", ref), "a small put");
+        spent += bench_clock_seconds() - begun;
+        side_expect_equal((uint64_t)puts_count, ask_reader(runtime, "same", ref), "a small put");
         tdm_ref_release(ref);
     } while (spent < seconds);
-    side_add(numbers, (double)puts_count / spent);
+    side_numbers_add(numbers, (double)puts_count / spent);
 }
 
 void side_get_small(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
     uint32_t gets_count = 0;
     tdm_ref *ref;
 
@@ -123,10 +123,10 @@ void side_get_small(tdm_runtime *runtime, double seconds, struct side_numbers *n
             int64_t number;
 
             TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "i", &number));
-            side_expect(7, (uint64_t)number, "a small get");
+            side_expect_equal(7, (uint64_t)number, "a small get");
         }
         gets_count += SMALL_CHUNK;
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, gets_count / (bench_seconds() - begun));
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, gets_count / (bench_clock_seconds() - begun));
     tdm_ref_release(ref);
 }

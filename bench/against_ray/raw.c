@@ -35,21 +35,21 @@ static void ping_pong(int core, double seconds, struct side_numbers *numbers)
     if (peer == 0) {
         fd = bench_peer_pair("pong", &peer);
     }
-    bench_pin(0, 0);
-    bench_pin(peer, core);
+    bench_pin_to_core(0, 0);
+    bench_pin_to_core(peer, core);
     latencies.count = 0;
-    begun = now = bench_seconds();
+    begun = now = bench_clock_seconds();
     while (now - begun < seconds && latencies.count < SIDE_LATENCIES_MAX) {
         uint64_t frame[SIDE_CALL_BYTES / sizeof(uint64_t) + 1] = {latencies.count};
         double sent = now;
 
         bench_write(fd, frame, SIDE_CALL_BYTES);
         bench_read(fd, frame, SIDE_REPLY_BYTES);
-        side_expect(latencies.count, frame[0], "a ping");
-        now = bench_seconds();
+        side_expect_equal(latencies.count, frame[0], "a ping");
+        now = bench_clock_seconds();
         latencies.values[latencies.count++] = now - sent;
     }
-    side_add_rate(numbers, &latencies, now - begun);
+    side_numbers_add_rate(numbers, &latencies, now - begun);
     bench_unpin(peer);
     bench_unpin(0);
 }
@@ -104,27 +104,27 @@ static void echo_frames(int fd)
     }
 }
 
-static void check_answers(const char *answers)
+static void check_replies(const char *replies)
 {
-    for (uint64_t i = 0; i < SIDE_WINDOW; i++) {
+    for (uint64_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
         uint64_t number;
 
-        memcpy(&number, answers + i * SIDE_REPLY_BYTES, sizeof(number));
-        side_expect(i, number, "a framed echo");
+        memcpy(&number, replies + i * SIDE_REPLY_BYTES, sizeof(number));
+        side_expect_equal(i, number, "a framed echo");
     }
 }
 
-/* A window of frames, `at_once` with each write; every answer is looked at.  Reads when the
- * socket is full: the other side may have to get rid of its answers first. */
+/* A window of frames, `at_once` with each write; every reply is looked at.  Reads when the
+ * socket is full: the other side may have to get rid of its replies first. */
 static void raw_window(int fd, uint32_t at_once)
 {
     const size_t bytes_at_once = (size_t)at_once * SIDE_CALL_BYTES;
-    static char frames[SIDE_WINDOW * SIDE_CALL_BYTES];
-    static char answers[SIDE_WINDOW * SIDE_REPLY_BYTES];
+    static char frames[SIDE_CALLS_IN_FLIGHT * SIDE_CALL_BYTES];
+    static char replies[SIDE_CALLS_IN_FLIGHT * SIDE_REPLY_BYTES];
     size_t sent = 0;
     size_t received = 0;
 
-    for (uint64_t i = 0; i < SIDE_WINDOW; i++) {
+    for (uint64_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
         memcpy(frames + i * SIDE_CALL_BYTES, &i, sizeof(i));
     }
     while (sent < sizeof(frames)) {
@@ -134,13 +134,13 @@ static void raw_window(int fd, uint32_t at_once)
         if (put >= 0) {
             sent += (size_t)put;
         } else if (errno == EAGAIN) {
-            received += read_some(fd, answers + received, sizeof(answers) - received);
+            received += read_some(fd, replies + received, sizeof(replies) - received);
         } else if (errno != EINTR) {
             bench_die("send");
         }
     }
-    bench_read(fd, answers + received, sizeof(answers) - received);
-    check_answers(answers);
+    bench_read(fd, replies + received, sizeof(replies) - received);
+    check_replies(replies);
 }
 
 static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *numbers)
@@ -153,18 +153,18 @@ static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *n
     if (peer == 0) {
         fd = bench_peer_pair("echo_frames", &peer);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     do {
         raw_window(fd, at_once);
-        frames_count += SIDE_WINDOW;
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, frames_count / (bench_seconds() - begun));
+        frames_count += SIDE_CALLS_IN_FLIGHT;
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, frames_count / (bench_clock_seconds() - begun));
 }
 
 void side_raw_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     (void)runtime;
-    raw_windows(SIDE_WINDOW, seconds, numbers);
+    raw_windows(SIDE_CALLS_IN_FLIGHT, seconds, numbers);
 }
 
 void side_raw_one_by_one(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
@@ -196,7 +196,7 @@ static void exchange(int fd)
 }
 
 /* Two pairs at the same time: as many processes and bytes as two callers of two actors. */
-static void two_pairs(uint32_t at_once, double seconds, struct side_numbers *numbers)
+static void run_two_pairs(uint32_t at_once, double seconds, struct side_numbers *numbers)
 {
     const struct order order = {.windows_count = 100, .at_once = at_once};
     static int fds[2];
@@ -208,7 +208,7 @@ static void two_pairs(uint32_t at_once, double seconds, struct side_numbers *num
 
         fds[i] = bench_peer_pair("exchange", &peer);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     do {
         for (int i = 0; i < 2; i++) {
             bench_write(fds[i], &order, sizeof(order));
@@ -217,23 +217,22 @@ static void two_pairs(uint32_t at_once, double seconds, struct side_numbers *num
             struct order done;
 
             bench_read(fds[i], &done, sizeof(done));
-            frames_count += done.windows_count * SIDE_WINDOW;
+            frames_count += done.windows_count * SIDE_CALLS_IN_FLIGHT;
         }
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, frames_count / (bench_seconds() - begun));
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, frames_count / (bench_clock_seconds() - begun));
 }
 
 void side_raw_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     (void)runtime;
-    two_pairs(SIDE_WINDOW, seconds, numbers);
+    run_two_pairs(SIDE_CALLS_IN_FLIGHT, seconds, numbers);
 }
 
-void side_raw_two_by_two_singly(tdm_runtime *runtime, double seconds,
-                                struct side_numbers *numbers)
+void side_raw_two_by_two_singly(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     (void)runtime;
-    two_pairs(1, seconds, numbers);
+    run_two_pairs(1, seconds, numbers);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------
@@ -256,7 +255,7 @@ static void copy_now(char *to, const char *from, size_t size_bytes)
     __asm__ volatile("" : : "r"(to) : "memory"); /* nobody reads it: copy all the same */
 }
 
-void side_raw_twice(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+void side_raw_copy_twice(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     static char *places[3];
     double begun;
@@ -266,13 +265,13 @@ void side_raw_twice(tdm_runtime *runtime, double seconds, struct side_numbers *n
     for (int i = 0; i < 3 && places[i] == NULL; i++) {
         places[i] = warm_memory(SIDE_MIB);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     do {
         copy_now(places[1], places[0], SIDE_MIB);
         copy_now(places[2], places[1], SIDE_MIB);
         copies_count++;
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, copies_count / 1024.0 / (bench_seconds() - begun));
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, copies_count / 1024.0 / (bench_clock_seconds() - begun));
 }
 
 void side_raw_copy(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
@@ -286,12 +285,12 @@ void side_raw_copy(tdm_runtime *runtime, double seconds, struct side_numbers *nu
     for (int i = 0; i < 2 && places[i] == NULL; i++) {
         places[i] = warm_memory(size_bytes);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     do {
         copy_now(places[1], places[0], size_bytes);
         copies_count++;
-    } while (bench_seconds() - begun < seconds);
-    side_add(numbers, copies_count * (100.0 / 1024) / (bench_seconds() - begun));
+    } while (bench_clock_seconds() - begun < seconds);
+    side_numbers_add(numbers, copies_count * (100.0 / 1024) / (bench_clock_seconds() - begun));
 }
 
 const struct bench_role side_raw_roles[] = {

@@ -1,6 +1,6 @@
-/* side.c - answers the comparison's questions: which round, for how long, gives its numbers. */
+/* side.c - replies the comparison's questions: which round, for how long, gives its numbers. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lines "ROUND SECONDS" from stdin and answers each with a line of numbers on stdout.
+/* Reads lines "ROUND SECONDS" from stdin and replies each with a line of numbers on stdout.
  * `against_ray raw` has the bare peers' rounds and starts no runtime. */
 #include "side.h"
 
@@ -10,7 +10,7 @@
 
 struct named_round {
     const char *name;
-    side_round *run;
+    side_round_fn *run;
 };
 
 static const struct named_round ours[] = {
@@ -19,12 +19,12 @@ static const struct named_round ours[] = {
     {"pipelined", side_pipelined},
     {"two_by_two", side_two_by_two},
     {"call_mib", side_call_mib},
-    {"put_large", side_put_large},
+    {"put_large", side_put_large_objects},
     {"put_small", side_put_small},
     {"get_small", side_get_small},
-    {"group", side_group},
-    {"actor_life", side_actor_life},
-    {"idle", side_idle},
+    {"group", side_placement_group},
+    {"actor_life", side_actor_lifecycle},
+    {"idle", side_idle_actors},
     {"first_call", side_first_call},
     {NULL, NULL},
 };
@@ -36,26 +36,26 @@ static const struct named_round raw[] = {
     {"pipelined_singly", side_raw_one_by_one},
     {"two_by_two", side_raw_two_by_two},
     {"two_by_two_singly", side_raw_two_by_two_singly},
-    {"call_mib", side_raw_twice},
+    {"call_mib", side_raw_copy_twice},
     {"put_large", side_raw_copy},
     {NULL, NULL},
 };
 
-void side_add(struct side_numbers *numbers, double value)
+void side_numbers_add(struct side_numbers *numbers, double value)
 {
     if (numbers->count < SIDE_NUMBERS_MAX) {
         numbers->values[numbers->count++] = value;
     }
 }
 
-void side_add_rate(struct side_numbers *numbers, struct side_latencies *latencies,
-                   double elapsed)
+void side_numbers_add_rate(struct side_numbers *numbers, struct side_latencies *latencies,
+                           double elapsed)
 {
-    side_add(numbers, latencies->count / elapsed);
-    side_add(numbers, bench_median(latencies->values, latencies->count) * 1e6);
+    side_numbers_add(numbers, latencies->count / elapsed);
+    side_numbers_add(numbers, bench_median(latencies->values, latencies->count) * 1e6);
 }
 
-void side_expect(uint64_t wanted, uint64_t got, const char *what)
+void side_expect_equal(uint64_t wanted, uint64_t got, const char *what)
 {
     if (wanted != got) {
         TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "%s: wanted %llu, got %llu", what,
@@ -106,7 +106,7 @@ pid_t side_actor_pid(tdm_actor *actor)
     return (pid_t)info.pid;
 }
 
-static void answer(const struct named_round *rounds, tdm_runtime *runtime, char *line)
+static void reply(const struct named_round *rounds, tdm_runtime *runtime, char *line)
 {
     struct side_numbers numbers = {0};
     char *seconds = strchr(line, ' ');
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
         TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     }
     while (fgets(line, sizeof(line), stdin) != NULL) {
-        answer(is_raw ? raw : ours, runtime, line);
+        reply(is_raw ? raw : ours, runtime, line);
     }
     tdm_runtime_stop(runtime);
     return 0;

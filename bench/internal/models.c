@@ -4,9 +4,9 @@
  * predicted time is that of the slowest rank if it copied alone, at the rates that this machine
  * has just shown: for copies with their sums, for casts and for quantizing, and the price of
  * a small copy.  Links that are not here are taken to be as fast. */
-#include "colocate/plan/reshard.h"
-#include "colocate/plan/sum.h"
-#include "colocate/weights/handle.h"
+#include "colocate/layout/reshard.h"
+#include "colocate/transfer/rect_checksum.h"
+#include "colocate/weights/tensor_handles.h"
 #include "measure.h"
 
 #include <inttypes.h>
@@ -45,8 +45,7 @@ static const struct line lines[] = {
      "{\"layout\": \"hugging_face\"}", false, false},
     {"qwen3-4b", "{\"layout\": \"fsdp\", \"ranks\": 8, \"state\": \"sharded\"}",
      "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 2}", false, false},
-    {"qwen3-4b",
-     "{\"layout\": \"fsdp\", \"ranks\": 8, \"state\": \"local\", \"dtype\": \"F32\"}",
+    {"qwen3-4b", "{\"layout\": \"fsdp\", \"ranks\": 8, \"state\": \"local\", \"dtype\": \"F32\"}",
      "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 2, \"dtype\": \"BF16\"}", false, false},
     {"qwen3-30b-a3b", "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}",
      "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 8, \"attention_tp\": 1}", false,
@@ -55,14 +54,12 @@ static const struct line lines[] = {
      "{\"layout\": \"hugging_face\", \"ranks\": 8}", false, false},
     {"glm-4.5-air", "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}",
      "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 8}", true, false},
-    {"deepseek-v3",
-     "{\"layout\": \"megatron\", \"ranks\": 128, \"tp\": 8, \"pp\": 4, \"ep\": 32}",
+    {"deepseek-v3", "{\"layout\": \"megatron\", \"ranks\": 128, \"tp\": 8, \"pp\": 4, \"ep\": 32}",
      "{\"layout\": \"engine\", \"ranks\": 128, \"tp\": 8, \"ep\": 32, \"dtype\": \"F8_E4M3\"}",
      true, true},
     {"qwen3-30b-a3b", "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}",
      "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 8}", false, false},
-    {"deepseek-v3",
-     "{\"layout\": \"megatron\", \"ranks\": 128, \"tp\": 8, \"pp\": 4, \"ep\": 32}",
+    {"deepseek-v3", "{\"layout\": \"megatron\", \"ranks\": 128, \"tp\": 8, \"pp\": 4, \"ep\": 32}",
      "{\"layout\": \"engine\", \"ranks\": 128, \"tp\": 32, \"ep\": 32}", true, false},
 };
 
@@ -72,7 +69,7 @@ enum {
     LINE_DEEPSEEK = LINES_COUNT - 1
 };
 
-static struct tdm__rank_place places[128];
+static struct tdm__rank_location rank_locations[128];
 
 /* A plan with what it points to. */
 struct planned {
@@ -86,8 +83,8 @@ struct planned {
 static void make_plan(const struct line *line, struct planned *planned)
 {
     const struct tdm__model_options options = {.mtp = line->mtp, .scales = line->fp8};
-    const struct tdm__side from = {&planned->from, places};
-    const struct tdm__side to = {&planned->to, places};
+    const struct tdm__reshard_side from = {&planned->from, rank_locations};
+    const struct tdm__reshard_side to = {&planned->to, rank_locations};
     struct tdm__model_config config;
     char path[512];
     double begun;
@@ -97,10 +94,10 @@ static void make_plan(const struct line *line, struct planned *planned)
     config.fp8 = false; /* trainers have bf16 */
     TDM_CHECK(tdm__sharding_parse(line->from, strlen(line->from), "from", &planned->from));
     TDM_CHECK(tdm__sharding_parse(line->to, strlen(line->to), "to", &planned->to));
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     TDM_CHECK(tdm__model_create(&config, &options, &planned->model));
     TDM_CHECK(tdm__reshard_create(planned->model, &from, &to, &planned->reshard));
-    planned->seconds = bench_seconds() - begun;
+    planned->seconds = bench_clock_seconds() - begun;
 }
 
 static void drop_plan(struct planned *planned)
@@ -112,11 +109,11 @@ static void drop_plan(struct planned *planned)
 /* ---- rates ------------------------------------------------------------------------------ */
 
 struct rates {
-    double bytes_per_second[CONVERTS_COUNT]; /* read; by enum tdm__convert */
+    double bytes_per_second[CONVERTS_COUNT]; /* read; by enum tdm__conversion */
     double seconds_per_copy;
 };
 
-/* Two places, touched, and one for scales. */
+/* Two rank_locations, touched, and one for scales. */
 struct room {
     uint8_t *from;
     uint8_t *to;
@@ -145,72 +142,72 @@ static void drop_room(struct room *room)
 
 static void copy_with_sum(const struct room *room)
 {
-    const struct tdm__rows rows = {1, COPY_BYTES, COPY_BYTES, COPY_BYTES};
+    const struct tdm__strided_rows rows = {1, COPY_BYTES, COPY_BYTES, COPY_BYTES};
 
-    (void)tdm__sum_copy(&rows, room->from, room->to);
+    (void)tdm__rect_checksum_copy(&rows, room->from, room->to);
 }
 
 /* As many rows of 4,096 elements as there is room for. */
-static void convert(const struct room *room, enum tdm__convert kind, enum tdm_dtype from_dtype,
-                    enum tdm_dtype to_dtype)
+static void conversion(const struct room *room, enum tdm__conversion kind,
+                       enum tdm_dtype from_dtype, enum tdm_dtype to_dtype)
 {
-    static const struct tdm__copy_scales place = {.pitch = 4096 / 128};
-    const struct tdm__copy copy = {
+    static const struct tdm__scales_location place = {.pitch = 4096 / 128};
+    const struct tdm__rect_copy copy = {
         .rows = (uint32_t)(COPY_BYTES / 4096 / tdm_dtype_bytes(from_dtype)),
         .columns = 4096,
         .from_pitch = 4096,
         .to_pitch = 4096,
-        .convert = (uint8_t)kind,
+        .conversion = (uint8_t)kind,
         .from_dtype = (uint8_t)from_dtype,
         .to_dtype = (uint8_t)to_dtype};
 
-    tdm__copy_run(&copy, room->from, room->to, &place, room->scales);
+    tdm__rect_copy_execute(&copy, room->from, room->to, &place, room->scales);
 }
 
-static double rate_of(const struct room *room, enum tdm__convert kind)
+static double rate_of(const struct room *room, enum tdm__conversion kind)
 {
     double rates[RATE_ROUNDS];
 
     for (int i = 0; i < RATE_ROUNDS; i++) {
-        double begun = bench_seconds();
+        double begun = bench_clock_seconds();
 
         switch (kind) {
         case TDM__CONVERT_NONE:
             copy_with_sum(room);
             break;
         case TDM__CONVERT_BF16:
-            convert(room, kind, TDM_F32, TDM_BF16);
+            conversion(room, kind, TDM_F32, TDM_BF16);
             break;
         case TDM__CONVERT_FP8:
         case TDM__CONVERT_SCALES: /* nearly all of FP8's work is to find them */
-            convert(room, TDM__CONVERT_FP8, TDM_BF16, TDM_F8_E4M3);
+            conversion(room, TDM__CONVERT_FP8, TDM_BF16, TDM_F8_E4M3);
             break;
         }
-        rates[i] = (double)COPY_BYTES / (bench_seconds() - begun);
+        rates[i] = (double)COPY_BYTES / (bench_clock_seconds() - begun);
     }
     return bench_median(rates, RATE_ROUNDS);
 }
 
 static struct rates measure_rates(void)
 {
-    const struct tdm__copy copy = {.rows = 1,
-                                   .columns = 256,
-                                   .from_pitch = 256,
-                                   .to_pitch = 256,
-                                   .from_dtype = TDM_BF16,
-                                   .to_dtype = TDM_BF16};
+    const struct tdm__rect_copy copy = {.rows = 1,
+                                        .columns = 256,
+                                        .from_pitch = 256,
+                                        .to_pitch = 256,
+                                        .from_dtype = TDM_BF16,
+                                        .to_dtype = TDM_BF16};
     struct room room = make_room();
     struct rates rates;
     double begun;
 
     for (int kind = 0; kind < CONVERTS_COUNT; kind++) {
-        rates.bytes_per_second[kind] = rate_of(&room, (enum tdm__convert)kind);
+        rates.bytes_per_second[kind] = rate_of(&room, (enum tdm__conversion)kind);
     }
-    begun = bench_seconds();
+    begun = bench_clock_seconds();
     for (size_t i = 0; i < COPIES_MEASURED; i++) {
-        tdm__copy_run(&copy, room.from + i * 1024, room.to + i * 1024, NULL, NULL);
+        tdm__rect_copy_execute(&copy, room.from + i * 1024, room.to + i * 1024, NULL, NULL);
     }
-    rates.seconds_per_copy = (bench_seconds() - begun) / COPIES_MEASURED;
+    rates.seconds_per_copy = (bench_clock_seconds() - begun) / COPIES_MEASURED;
     drop_room(&room);
     return rates;
 }
@@ -220,13 +217,14 @@ static double predict_seconds(const struct tdm__reshard *reshard, const struct r
     double slowest = 0;
 
     for (uint32_t rank = 0; rank < reshard->to.sharding->ranks_count; rank++) {
-        const struct tdm__rank_plan *plan = &reshard->ranks[rank];
+        const struct tdm__rank_copies *plan = &reshard->ranks[rank];
         double seconds = plan->copies_count * rates->seconds_per_copy;
 
         for (uint32_t i = 0; i < plan->copies_count; i++) {
-            const struct tdm__copy *copy = &plan->copies[i];
+            const struct tdm__rect_copy *copy = &plan->copies[i];
 
-            seconds += (double)tdm__copy_bytes(copy) / rates->bytes_per_second[copy->convert];
+            seconds +=
+                (double)tdm__rect_copy_bytes(copy) / rates->bytes_per_second[copy->conversion];
         }
         slowest = seconds > slowest ? seconds : slowest;
     }
@@ -250,8 +248,9 @@ static void print_plan(const struct line *line, const struct planned *planned,
                  gib(tdm__model_bytes(planned->model)), line->from, line->to);
     (void)printf("  same GPU %.2f GiB in %" PRIu64 " copies, same node %.2f in %" PRIu64
                  ", other nodes %.2f in %" PRIu64 "; written %.2f GiB\n",
-                 gib(cost->edge_bytes[0]), cost->edge_copies[0], gib(cost->edge_bytes[1]),
-                 cost->edge_copies[1], gib(cost->edge_bytes[2]), cost->edge_copies[2],
+                 gib(cost->bytes_by_locality[0]), cost->copies_by_locality[0],
+                 gib(cost->bytes_by_locality[1]), cost->copies_by_locality[1],
+                 gib(cost->bytes_by_locality[2]), cost->copies_by_locality[2],
                  gib(cost->written_bytes));
     (void)printf("  a rank: at most %u copies, %.3f GiB received, %.3f to %.3f GiB sent, %.3f "
                  "GiB staged\n",
@@ -272,11 +271,12 @@ static void print_plan_json(const struct line *line, const struct planned *plann
                  line->model, line->mtp ? "true" : "false", line->from, line->to,
                  planned->model->tensors_count, tdm__model_bytes(planned->model),
                  cost->written_bytes);
-    for (int edge = 0; edge < TDM__EDGES_COUNT; edge++) {
+    for (int locality = 0; locality < TDM__LOCALITIES_COUNT; locality++) {
         static const char *const names[] = {"same_gpu", "same_node", "other_node"};
 
-        (void)printf(",\"%s_bytes\":%" PRIu64 ",\"%s_copies\":%" PRIu64, names[edge],
-                     cost->edge_bytes[edge], names[edge], cost->edge_copies[edge]);
+        (void)printf(",\"%s_bytes\":%" PRIu64 ",\"%s_copies\":%" PRIu64, names[locality],
+                     cost->bytes_by_locality[locality], names[locality],
+                     cost->copies_by_locality[locality]);
     }
     (void)printf(",\"copies_max\":%u,\"received_bytes_max\":%" PRIu64
                  ",\"compile_seconds\":%.4g,\"predicted_seconds\":%.4g}\n",
@@ -294,11 +294,10 @@ static void print_rates(const struct rates *rates)
                      each[TDM__CONVERT_NONE], each[TDM__CONVERT_BF16], each[TDM__CONVERT_FP8],
                      rates->seconds_per_copy);
     } else {
-        (void)printf(
-            "\ncopied with sums at %.2f GiB/s, cast to bf16 at %.2f, quantized to fp8 at "
-            "%.2f, a copy of 512 bytes in %.0f ns\n",
-            gib((uint64_t)each[TDM__CONVERT_NONE]), gib((uint64_t)each[TDM__CONVERT_BF16]),
-            gib((uint64_t)each[TDM__CONVERT_FP8]), rates->seconds_per_copy * 1e9);
+        (void)printf("\ncopied with sums at %.2f GiB/s, cast to bf16 at %.2f, quantized to fp8 at "
+                     "%.2f, a copy of 512 bytes in %.0f ns\n",
+                     gib((uint64_t)each[TDM__CONVERT_NONE]), gib((uint64_t)each[TDM__CONVERT_BF16]),
+                     gib((uint64_t)each[TDM__CONVERT_FP8]), rates->seconds_per_copy * 1e9);
     }
 }
 
@@ -349,12 +348,12 @@ static void measure_deepseek(void)
         struct planned planned;
 
         make_plan(&lines[LINE_DEEPSEEK], &planned);
-        bench_round(&seconds, planned.seconds, 2);
-        bench_round(&memory, (double)(peak_bytes() - before) / 1e6, 200);
+        bench_measure_round(&seconds, planned.seconds, 2);
+        bench_measure_round(&memory, (double)(peak_bytes() - before) / 1e6, 200);
         drop_plan(&planned);
     }
-    bench_report(&seconds);
-    bench_report(&memory);
+    bench_measure_report(&seconds);
+    bench_measure_report(&memory);
 }
 
 static void measure_qwen3(void)
@@ -367,16 +366,16 @@ static void measure_qwen3(void)
     struct planned planned;
 
     make_plan(&lines[LINE_QWEN3], &planned);
-    bench_round(&copies, planned.reshard->cost.copies_max, 2000);
-    bench_report(&copies);
+    bench_measure_round(&copies, planned.reshard->cost.copies_max, 2000);
+    bench_measure_report(&copies);
     drop_plan(&planned);
 }
 
 /* Built, encoded, and decoded with all checks. */
-static double build_and_parse(struct tdm__handles *handles, void *buffer, size_t size_bytes)
+static double build_and_parse(struct tdm__tensor_handles *handles, void *buffer, size_t size_bytes)
 {
-    struct tdm__handles decoded;
-    double begun = bench_seconds();
+    struct tdm__tensor_handles decoded;
+    double begun = bench_clock_seconds();
 
     for (uint32_t i = 0; i < HANDLES; i++) {
         handles->tensors[i] = (struct tdm__tensor_record){.tensor = i,
@@ -386,10 +385,10 @@ static double build_and_parse(struct tdm__handles *handles, void *buffer, size_t
                                                           .stride = {2048, 1},
                                                           .checksum = i};
     }
-    TDM_CHECK(tdm__handles_encode(handles, buffer, size_bytes));
-    TDM_CHECK(tdm__handles_decode((struct tdm_bytes){buffer, size_bytes}, &decoded));
-    tdm__handles_fini(&decoded);
-    return bench_seconds() - begun;
+    TDM_CHECK(tdm__tensor_handles_encode(handles, buffer, size_bytes));
+    TDM_CHECK(tdm__tensor_handles_decode((struct tdm_bytes){buffer, size_bytes}, &decoded));
+    tdm__tensor_handles_fini(&decoded);
+    return bench_clock_seconds() - begun;
 }
 
 static void measure_handles(void)
@@ -408,15 +407,15 @@ static void measure_handles(void)
                                           .key = {{2}},
                                           .size_bytes = (uint64_t)768 * 2048 * 2,
                                           .allocation_bytes = (uint64_t)768 * 2048 * 2};
-    struct tdm__handles handles = {.header = {.storages_count = 1,
-                                              .tensors_count = HANDLES,
-                                              .update = {{3}},
-                                              .node = {{4}},
-                                              .epoch = 1,
-                                              .buckets_count = 1},
-                                   .storages = &storage,
-                                   .tensors = calloc(HANDLES, sizeof(*handles.tensors))};
-    size_t size_bytes = tdm__handles_bytes(&handles);
+    struct tdm__tensor_handles handles = {.header = {.storages_count = 1,
+                                                     .tensors_count = HANDLES,
+                                                     .update = {{3}},
+                                                     .node = {{4}},
+                                                     .epoch = 1,
+                                                     .buckets_count = 1},
+                                          .storages = &storage,
+                                          .tensors = calloc(HANDLES, sizeof(*handles.tensors))};
+    size_t size_bytes = tdm__tensor_handles_bytes(&handles);
     void *buffer = malloc(size_bytes);
 
     if (handles.tensors == NULL || buffer == NULL) {
@@ -424,20 +423,20 @@ static void measure_handles(void)
     }
     (void)build_and_parse(&handles, buffer, size_bytes);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
-        bench_round(&seconds, build_and_parse(&handles, buffer, size_bytes) * 1e3, 5);
+        bench_measure_round(&seconds, build_and_parse(&handles, buffer, size_bytes) * 1e3, 5);
     }
-    bench_round(&size, (double)size_bytes / 1e6, 2.5);
-    bench_report(&seconds);
-    bench_report(&size);
+    bench_measure_round(&size, (double)size_bytes / 1e6, 2.5);
+    bench_measure_report(&seconds);
+    bench_measure_report(&size);
     free(handles.tensors);
     free(buffer);
 }
 
 int main(int argc, char **argv)
 {
-    bench_init(argc, argv);
-    for (uint32_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        places[i] = (struct tdm__rank_place){i / GPUS_PER_NODE, i};
+    bench_parse_arguments(argc, argv);
+    for (uint32_t i = 0; i < sizeof(rank_locations) / sizeof(rank_locations[0]); i++) {
+        rank_locations[i] = (struct tdm__rank_location){i / GPUS_PER_NODE, i};
     }
     measure_deepseek();
     measure_qwen3();

@@ -40,7 +40,7 @@ static tdm_status write_both(void *arg, struct tdm__txn *txn)
 {
     const struct registration *registration = arg;
 
-    if (tdm__txn_find(txn, registration->actor.name_key) != NULL) {
+    if (tdm__txn_find_record(txn, registration->actor.name_key) != NULL) {
         return tdm__fail(TDM_E_EXISTS, "%s", registration->actor.name_key);
     }
     return tdm__actor_record_put(txn, &registration->actor);
@@ -68,12 +68,12 @@ static void begin_next(struct registration *registration)
     bench->begun_count++;
     bench->all_count++;
     *actor = (struct tdm__actor_record){.class_name = "echo"};
-    TDM_CHECK(tdm__id_make(&actor->actor));
-    TDM_CHECK(tdm__id_make(&actor->node));
+    TDM_CHECK(tdm__id_generate(&actor->actor));
+    TDM_CHECK(tdm__id_generate(&actor->node));
     (void)snprintf(actor->name_key, sizeof(actor->name_key), "name/default/actor%u",
                    bench->all_count);
     (void)tdm__store_key("actor", &actor->actor, key);
-    TDM_CHECK(tdm__txn_run(bench->store, NULL, patterns, 2, tdm__deadline_in(TIMEOUT_MS),
+    TDM_CHECK(tdm__txn_run(bench->store, NULL, patterns, 2, tdm__deadline_after(TIMEOUT_MS),
                            write_both, on_written, registration));
 }
 
@@ -84,7 +84,7 @@ static bool all_done(void *arg)
     return bench->done_count == bench->wanted_count;
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
     struct bench *bench = arg;
@@ -111,19 +111,19 @@ static void check_all(struct bench *bench)
     static const char *const patterns[] = {"actor/*", "name/*"};
 
     bench->found_count = 0;
-    bench->store->ops->read(bench->store, patterns, 2, tdm__deadline_in(TIMEOUT_MS), on_read,
+    bench->store->ops->read(bench->store, patterns, 2, tdm__deadline_after(TIMEOUT_MS), on_read,
                             bench);
-    TDM_CHECK(tdm__loop_run(bench->loop, all_read, bench, tdm__deadline_in(TIMEOUT_MS)));
+    TDM_CHECK(tdm__loop_run(bench->loop, all_read, bench, tdm__deadline_after(TIMEOUT_MS)));
     if (bench->found_count != 2 * bench->all_count) {
-        TDM_CHECK(tdm_fail(TDM_E_STORE, "%u records of %u actors", bench->found_count,
-                           bench->all_count));
+        TDM_CHECK(
+            tdm_fail(TDM_E_STORE, "%u records of %u actors", bench->found_count, bench->all_count));
     }
 }
 
 static double register_actors(struct bench *bench, uint32_t count)
 {
     static struct registration registrations[UNDER_WAY];
-    double begun = bench_seconds();
+    double begun = bench_clock_seconds();
     double took;
 
     bench->wanted_count = count;
@@ -133,8 +133,8 @@ static double register_actors(struct bench *bench, uint32_t count)
         registrations[i].bench = bench;
         begin_next(&registrations[i]);
     }
-    TDM_CHECK(tdm__loop_run(bench->loop, all_done, bench, tdm__deadline_in(TIMEOUT_MS)));
-    took = bench_seconds() - begun;
+    TDM_CHECK(tdm__loop_run(bench->loop, all_done, bench, tdm__deadline_after(TIMEOUT_MS)));
+    took = bench_clock_seconds() - begun;
     check_all(bench);
     return count / took;
 }

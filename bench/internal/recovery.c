@@ -2,14 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The controller's own functions over real actors: four trainer ranks, two engines of two
  * ranks. Each round is a job of its own.  Some updates are left alone, then rank 1 of engine 1
- * kills itself at a named step of the next one (runtime/step.h), which is aborted and begun
+ * kills itself at a named step of the next one (runtime/failpoint.h), which is aborted and begun
  * anew, as a job does it, or is finished without that engine.  Two times are compared with
  * twice that of an update left alone: from the kill until the other engine serves, and the
  * whole update with the kill in it.  What is begun anew spares the survivors what they have
- * already (journal.h): how long it takes is compared with the same steps of an update left
+ * already (resume_log.h): how long it takes is compared with the same steps of an update left
  * alone.  For the smallest model and for four layers of Qwen3-0.6B
  * (193 MB), or with TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
-#include "actors/worker.h"
+#include "actors/server/worker.h"
 #include "bench/internal/weights_job.h"
 #include "measure.h"
 #include "runtime/clock.h"
@@ -34,14 +34,14 @@ struct end {
     const char *step;
 };
 
-static const struct end ends[] = {{"donate", "engine.take_shadow"},
+static const struct end ends[] = {{"donate", "engine.acquire_shadow"},
                                   {"donate", "engine.vote"},
                                   {"donate", "engine.voted"},
                                   {"donate", "engine.flip"},
                                   {"copy", "engine.vote"}};
 
 static struct bench_job job;
-static char plan[256] = "TANDEM_STEP=";
+static char plan[256] = "TANDEM_FAILPOINT=";
 static char broken[64]; /* the file that says when */
 
 /* The environment of whoever is started, with one more word that changes from job to job. */
@@ -67,17 +67,17 @@ static void plan_end(const struct end *end)
 {
     (void)snprintf(broken, sizeof(broken), "/tmp/tandem-recovery-%d", (int)getpid());
     (void)unlink(broken);
-    (void)snprintf(plan, sizeof(plan), "TANDEM_STEP=engine/1/1 %s %d kill %s", end->step,
+    (void)snprintf(plan, sizeof(plan), "TANDEM_FAILPOINT=engine/1/1 %s %d kill %s", end->step,
                    WARM_UPDATES + CLEAN_UPDATES + 1, broken);
 }
 
 /* Which the log would else tell, each time. */
-static void expect_loss(void *arg, uint32_t engine, enum tdm__engine_news news,
-                        const char *text)
+static void expect_failure(void *arg, uint32_t engine, enum tdm__engine_event news,
+                           const char *text)
 {
     (void)arg;
     (void)text;
-    if (engine != 1 || news != TDM__ENGINE_LOST) {
+    if (engine != 1 || news != TDM__ENGINE_EVENT_LOST) {
         bench_die("another engine was lost");
     }
 }
@@ -92,11 +92,11 @@ static void open_job(const struct model *model, const struct end *end)
 
     plan_end(end);
     bench_job_open(&job, &options);
-    job.controller.crew.on_news = expect_loss;
+    job.controller.workers.on_event = expect_failure;
 }
 
 /* As between two steps of a job, without the training. */
-static void come_to_update(void)
+static void run_until_update(void)
 {
     TDM_CHECK(tdm__controller_pause_engines(&job.controller));
     bench_job_train(&job);
@@ -138,7 +138,7 @@ static void measure_clean(double *all_ms_out, double *try_ms_out)
     for (int i = 0; i < WARM_UPDATES + CLEAN_UPDATES; i++) {
         struct times times;
 
-        come_to_update();
+        run_until_update();
         times = update_once(false);
         if (i >= WARM_UPDATES) {
             all_ms[i - WARM_UPDATES] = (double)times.all_ns / 1e6;
@@ -150,7 +150,7 @@ static void measure_clean(double *all_ms_out, double *try_ms_out)
 }
 
 /* By the clock of tdm__clock_ns(). */
-static int64_t when_broken(void)
+static int64_t on_broken_job(void)
 {
     char text[128];
 
@@ -177,15 +177,15 @@ static void measure_round(const struct model *model, const struct end *end,
 
     open_job(model, end);
     measure_clean(&clean_ms, &clean_try_ms);
-    come_to_update();
+    run_until_update();
     times = update_once(true);
-    bench_round(&measures->again, (double)(tdm__clock_ns() - when_broken()) / 1e6,
-                2 * clean_ms);
-    bench_round(&measures->whole, (double)times.all_ns / 1e6, 2 * clean_ms);
+    bench_measure_round(&measures->again, (double)(tdm__clock_ns() - on_broken_job()) / 1e6,
+                        2 * clean_ms);
+    bench_measure_round(&measures->whole, (double)times.all_ns / 1e6, 2 * clean_ms);
     if (times.again) {
-        bench_round(&measures->second, (double)times.try_ns / 1e6, clean_try_ms);
+        bench_measure_round(&measures->second, (double)times.try_ns / 1e6, clean_try_ms);
     }
-    if (tdm__crew_engines_left(&job.controller.crew) != 1) {
+    if (tdm__worker_group_live_engines(&job.controller.workers) != 1) {
         bench_die("engine 1 is there");
     }
     bench_job_close(&job);
@@ -215,10 +215,10 @@ static void measure_end(const struct model *model, const struct end *end)
     for (uint32_t i = 0; i < bench_rounds(); i++) {
         measure_round(model, end, &measures);
     }
-    bench_report(&measures.again);
-    bench_report(&measures.whole);
+    bench_measure_report(&measures.again);
+    bench_measure_report(&measures.whole);
     if (measures.second.rounds_count > 0) {
-        bench_report(&measures.second);
+        bench_measure_report(&measures.second);
     }
 }
 
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
                                    {wanted.layers == 28 ? "1190mb" : "193mb", wanted}};
 
     tdm__worker_run_if_one(); /* never returns where this program is an actor */
-    bench_init(argc, argv);
+    bench_parse_arguments(argc, argv);
     own_environment();
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         if (!bench_is_wanted(models[i].name)) {

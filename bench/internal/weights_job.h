@@ -24,8 +24,7 @@ struct bench_job_options {
     const char *mode;
     const char *verify;
     uint32_t bucket_mib; /* 0: 64 */
-    const char
-        *address; /* of a node; the engines are on another one.  NULL: one node, its own */
+    const char *address; /* of a node; the engines are on another one.  NULL: one node, its own */
 };
 
 struct bench_job {
@@ -73,17 +72,16 @@ static inline void bench_job_spec(const struct bench_job_options *options,
     tdm_config *config;
 
     (void)snprintf(text, sizeof(text), job_file, options->name, far ? 2 * ranks : ranks,
-                   bench_gpu_mib(&options->model), ranks, options->engines,
-                   far ? "false" : "true", options->model.layers, options->model.vocabulary,
+                   bench_gpu_mib(&options->model), ranks, options->engines, far ? "false" : "true",
+                   options->model.layers, options->model.vocabulary,
                    options->bucket_mib == 0 ? 64 : options->bucket_mib, options->mode,
                    options->verify);
     TDM_CHECK(tdm_config_parse(text, strlen(text), options->name, &config));
-    TDM_CHECK(tdm__job_spec_make(config, "", spec_out));
+    TDM_CHECK(tdm__job_spec_from_config(config, "", spec_out));
 }
 
 /* Its actors are there, and have taken no memory yet. */
-static inline void bench_job_open(struct bench_job *job,
-                                  const struct bench_job_options *options)
+static inline void bench_job_open(struct bench_job *job, const struct bench_job_options *options)
 {
     struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
 
@@ -99,13 +97,13 @@ static inline void bench_job_open(struct bench_job *job,
         node.gpu_bytes = job->spec.gpu_bytes;
     }
     TDM_CHECK(tdm_runtime_start(&node, &job->controller.runtime));
-    TDM_CHECK(
-        tdm__crew_start(&job->controller.crew, job->controller.runtime, &job->spec, NULL));
+    TDM_CHECK(tdm__worker_group_start(&job->controller.workers, job->controller.runtime, &job->spec,
+                                      NULL));
 }
 
 static inline void bench_job_close(struct bench_job *job)
 {
-    tdm__crew_fini(&job->controller.crew);
+    tdm__worker_group_fini(&job->controller.workers);
     tdm_runtime_stop(job->controller.runtime);
     tdm__job_spec_fini(&job->spec);
 }

@@ -124,8 +124,7 @@ static void cut(struct model *model, int trains)
     }
 }
 
-static tdm_status open_model(const struct tdm_rank_context *context, int trains,
-                             void **state_out)
+static tdm_status open_model(const struct tdm_rank_context *context, int trains, void **state_out)
 {
     struct model *model = calloc(1, sizeof(*model));
     tdm_status status;
@@ -229,8 +228,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
 }
 
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
-                                 uint32_t *tensors_count_out,
-                                 const struct tdm_slice **slices_out,
+                                 uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                                  uint32_t *slices_count_out)
 {
     const struct model *model = state;
@@ -371,8 +369,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .close = free,
                                                  .layout = engine_layout};
 
-static float reward(const char *prompt, const char *answer,
-                    const struct tdm_completion *completion, float *token_rewards)
+static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
+                    float *token_rewards)
 {
     (void)prompt;
     (void)answer;

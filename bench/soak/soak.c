@@ -18,39 +18,39 @@
 #include <string.h>
 #include <time.h>
 
-static const struct soak_act acts[] = {
+static const struct soak_operation acts[] = {
     {"call_one_by_one", soak_call_one_by_one, 20},
     {"call_pipelined", soak_call_pipelined, 20},
     {"call_large_argument", soak_call_large_argument, 10},
     {"call_large_reply", soak_call_large_reply, 10},
     {"call_stream", soak_call_stream, 10},
-    {"call_stream_left", soak_call_stream_left, 5},
+    {"call_stream_left", soak_call_stream_abandoned, 5},
     {"call_canceled", soak_call_canceled, 5},
-    {"call_too_late", soak_call_too_late, 2},
+    {"call_too_late", soak_call_past_deadline, 2},
     {"call_asynchronous", soak_call_asynchronous, 10},
     {"call_threaded", soak_call_threaded, 10},
     {"call_failing", soak_call_failing, 5},
     {"put_small", soak_put_small, 10},
     {"put_large", soak_put_large, 10},
-    {"borrow", soak_borrow, 10},
-    {"chain", soak_chain, 10},
+    {"borrow", soak_borrow_reference, 10},
+    {"chain", soak_chain_references, 10},
     {"pass_handle", soak_pass_handle, 5},
     {"create_and_kill", soak_create_and_kill, 5},
-    {"create_and_let_go", soak_create_and_let_go, 5},
+    {"create_and_let_go", soak_create_and_release, 5},
     {"create_named", soak_create_named, 5},
     {"create_broken", soak_create_broken, 2},
-    {"create_inside", soak_create_inside, 3},
+    {"create_inside", soak_create_in_actor, 3},
     {"restart", soak_restart, 3},
-    {"cancel_by_force", soak_cancel_by_force, 2},
-    {"group", soak_group, 5},
-    {"list", soak_list, 1},
-    {"replace", soak_replace, 1},
+    {"cancel_by_force", soak_force_cancel, 2},
+    {"group", soak_placement_group, 5},
+    {"list", soak_list_state, 1},
+    {"replace", soak_replace_actor, 1},
 };
 
 enum { ACTS = sizeof(acts) / sizeof(acts[0]), THREADS_MAX = 64 };
 enum { REST_EVERY_SECONDS = 60, SETTLE_MS = 500 };
 
-static struct soak_counts counts;
+static struct soak_totals counts;
 static double deadline;
 static const char *only; /* an act; NULL: all of them */
 
@@ -69,7 +69,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static uint32_t weight_of(const struct soak_act *act)
+static uint32_t weight_of(const struct soak_operation *act)
 {
     return only == NULL || strcmp(only, act->name) == 0 ? act->weight : 0;
 }
@@ -84,9 +84,9 @@ static uint64_t weight_of_all(void)
     return total;
 }
 
-static const struct soak_act *choose(struct soak_hand *hand)
+static const struct soak_operation *choose(struct soak_thread *driver_thread)
 {
-    uint64_t drawn = soak_chance(hand, weight_of_all());
+    uint64_t drawn = soak_random(driver_thread, weight_of_all());
     size_t i = 0;
 
     for (; drawn >= weight_of(&acts[i]); i++) {
@@ -95,23 +95,23 @@ static const struct soak_act *choose(struct soak_hand *hand)
     return &acts[i];
 }
 
-static void act_once(struct soak_hand *hand)
+static void act_once(struct soak_thread *driver_thread)
 {
     const char *name = "prepare";
-    tdm_status status = soak_hand_prepare(hand);
+    tdm_status status = soak_thread_create_actors(driver_thread);
 
     if (status == TDM_OK) {
-        const struct soak_act *act = choose(hand);
+        const struct soak_operation *act = choose(driver_thread);
 
         name = act->name;
-        status = act->run(hand);
+        status = act->run(driver_thread);
     }
     counts.acts++;
     if (status != TDM_OK) {
-        counts.mistakes++;
-        (void)fprintf(stderr, "hand %" PRIu64 ": %s: %s: %s\n", hand->number, name,
+        counts.failures_count++;
+        (void)fprintf(stderr, "thread %" PRIu64 ": %s: %s: %s\n", driver_thread->number, name,
                       tdm_strerror(status), tdm_error_detail());
-        soak_hand_clear(hand);
+        soak_thread_destroy_actors(driver_thread);
     }
 }
 
@@ -158,13 +158,13 @@ static void rest(void)
 
 static void *work(void *arg)
 {
-    struct soak_hand *hand = arg;
+    struct soak_thread *driver_thread = arg;
 
     while (seconds_now() < deadline) {
         rest_if_wanted();
-        act_once(hand);
+        act_once(driver_thread);
     }
-    soak_hand_clear(hand);
+    soak_thread_destroy_actors(driver_thread);
     (void)pthread_mutex_lock(&rest_lock);
     change_working(-1);
     (void)pthread_mutex_unlock(&rest_lock);
@@ -175,39 +175,40 @@ static void print_counts(void)
 {
     const struct mallinfo2 heap = mallinfo2();
 
-    (void)printf(
-        "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %zu %zu\n",
-        counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups, counts.mistakes,
-        heap_bytes() / 1024, (heap.arena + heap.hblkhd) / 1024, rest_heap_bytes / 1024);
+    (void)printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                 " %zu %zu %zu\n",
+                 counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups,
+                 counts.failures_count, heap_bytes() / 1024, (heap.arena + heap.hblkhd) / 1024,
+                 rest_heap_bytes / 1024);
     (void)fflush(stdout);
 }
 
 /* A node that is not ours, or ours if there is no other. */
-static void find_far_node(tdm_runtime *runtime, char far_node_id[33])
+static void find_remote_node(tdm_runtime *runtime, char remote_node_id[33])
 {
     const struct tdm_node_state *nodes;
     struct tdm_runtime_info info;
     uint32_t count;
 
     tdm_runtime_describe(runtime, &info);
-    (void)snprintf(far_node_id, 33, "%s", info.node_id);
-    TDM_CHECK(tdm_list_nodes(runtime, SOAK_PATIENCE_MS, &nodes, &count));
+    (void)snprintf(remote_node_id, 33, "%s", info.node_id);
+    TDM_CHECK(tdm_list_nodes(runtime, SOAK_TIMEOUT_MS, &nodes, &count));
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(nodes[i].id, info.node_id) != 0) {
-            (void)snprintf(far_node_id, 33, "%s", nodes[i].id);
+            (void)snprintf(remote_node_id, 33, "%s", nodes[i].id);
         }
     }
     tdm_list_free(nodes);
 }
 
-static bool hand_open(struct soak_hand *hand)
+static bool soak_thread_open(struct soak_thread *driver_thread)
 {
-    hand->words = malloc(SOAK_MIB);
-    if (hand->words == NULL) {
+    driver_thread->words = malloc(SOAK_MIB);
+    if (driver_thread->words == NULL) {
         return false;
     }
     for (uint64_t i = 0; i < SOAK_MIB / sizeof(uint64_t); i++) {
-        hand->words[i] = soak_chance(hand, UINT64_MAX);
+        driver_thread->words[i] = soak_random(driver_thread, UINT64_MAX);
     }
     return true;
 }
@@ -229,27 +230,27 @@ static void look_on(void)
 
 static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uint64_t number)
 {
-    static struct soak_hand hands[THREADS_MAX];
+    static struct soak_thread hands[THREADS_MAX];
     pthread_t threads[THREADS_MAX];
-    char far_node_id[33];
+    char remote_node_id[33];
     uint64_t started = 0;
 
-    find_far_node(runtime, far_node_id);
+    find_remote_node(runtime, remote_node_id);
     for (; started < threads_count; started++) {
         uint64_t hand_number = number * THREADS_MAX + started;
 
-        hands[started] = (struct soak_hand){.runtime = runtime,
-                                            .counts = &counts,
-                                            .far_node_id = far_node_id,
-                                            .chance = seed + (hand_number << 32),
-                                            .number = hand_number};
+        hands[started] = (struct soak_thread){.runtime = runtime,
+                                              .counts = &counts,
+                                              .remote_node_id = remote_node_id,
+                                              .random_state = seed + (hand_number << 32),
+                                              .number = hand_number};
         (void)pthread_mutex_lock(&rest_lock);
         change_working(+1);
         (void)pthread_mutex_unlock(&rest_lock);
-        if (!hand_open(&hands[started]) ||
+        if (!soak_thread_open(&hands[started]) ||
             pthread_create(&threads[started], NULL, work, &hands[started]) != 0) {
             (void)fprintf(stderr, "soak: only %" PRIu64 " threads\n", started);
-            counts.mistakes++;
+            counts.failures_count++;
             break;
         }
     }
@@ -299,5 +300,5 @@ int main(int argc, char **argv)
     deadline = seconds_now() + (double)numbers[0];
     run(runtime, numbers[1], numbers[2], numbers[3]);
     tdm_runtime_stop(runtime);
-    return counts.mistakes > 0;
+    return counts.failures_count > 0;
 }

@@ -7,67 +7,70 @@
 #include <stdint.h>
 #include <tandem/tandem.h>
 
-enum { SOAK_PATIENCE_MS = 60000, SOAK_MIB = 1 << 20, SOAK_ACTORS = 5 };
+enum { SOAK_TIMEOUT_MS = 60000, SOAK_MIB = 1 << 20, SOAK_ACTORS = 5 };
 
 /* What all threads of a driver have done. */
-struct soak_counts {
+struct soak_totals {
     _Atomic uint64_t acts;
     _Atomic uint64_t calls; /* whose replies were checked */
     _Atomic uint64_t bytes; /* of large arguments, replies and puts */
     _Atomic uint64_t actors;
     _Atomic uint64_t groups;
-    _Atomic uint64_t mistakes;
+    _Atomic uint64_t failures_count;
 };
 
 /* The actors a thread keeps: replaced when an act has failed. */
-enum soak_kept { SOAK_NEAR, SOAK_FAR, SOAK_ASYNCHRONOUS, SOAK_THREADED, SOAK_RESTARTING };
+enum soak_actor_role { SOAK_LOCAL, SOAK_REMOTE, SOAK_ASYNCHRONOUS, SOAK_THREADED, SOAK_RESTARTING };
 
 /* One thread of a driver, and what it works with. */
-struct soak_hand {
+struct soak_thread {
     tdm_runtime *runtime;       /* borrowed */
-    struct soak_counts *counts; /* borrowed */
-    const char *far_node_id;    /* borrowed; the own node where there is no other */
-    uint64_t chance;            /* state of the generator */
-    uint64_t number;            /* of the hand, unique in the cluster */
+    struct soak_totals *counts; /* borrowed */
+    const char *remote_node_id; /* borrowed; the own node where there is no other */
+    uint64_t random_state;      /* state of the generator */
+    uint64_t number;            /* of the driver_thread, unique in the cluster */
     uint64_t next_name;
-    tdm_actor *actors[SOAK_ACTORS]; /* owned; enum soak_kept */
+    tdm_actor *actors[SOAK_ACTORS]; /* owned; enum soak_actor_role */
     int64_t restarts_count;         /* of SOAK_RESTARTING */
     uint64_t *words;                /* 1 MiB, owned */
 };
 
 /* An act does one thing and checks every reply.  Anything else than TDM_OK is a mistake of
  * Tandem's, with its words in tdm_error_detail(); nothing of the act is left either way. */
-typedef tdm_status soak_act_fn(struct soak_hand *hand);
+typedef tdm_status soak_operation_fn(struct soak_thread *driver_thread);
 
-struct soak_act {
+struct soak_operation {
     const char *name;
-    soak_act_fn *run;
+    soak_operation_fn *run;
     uint32_t weight;
 };
 
 /* soak_calls.c */
-soak_act_fn soak_call_one_by_one, soak_call_pipelined, soak_call_large_argument,
-    soak_call_large_reply, soak_call_stream, soak_call_stream_left, soak_call_canceled,
-    soak_call_too_late, soak_call_asynchronous, soak_call_threaded, soak_call_failing;
+soak_operation_fn soak_call_one_by_one, soak_call_pipelined, soak_call_large_argument,
+    soak_call_large_reply, soak_call_stream, soak_call_stream_abandoned, soak_call_canceled,
+    soak_call_past_deadline, soak_call_asynchronous, soak_call_threaded, soak_call_failing;
 /* soak_objects.c */
-soak_act_fn soak_put_small, soak_put_large, soak_borrow, soak_chain, soak_pass_handle;
-/* soak_lives.c */
-soak_act_fn soak_create_and_kill, soak_create_and_let_go, soak_create_named, soak_create_broken,
-    soak_create_inside, soak_restart, soak_cancel_by_force, soak_group, soak_list, soak_replace;
+soak_operation_fn soak_put_small, soak_put_large, soak_borrow_reference, soak_chain_references,
+    soak_pass_handle;
+/* soak_lifecycles.c */
+soak_operation_fn soak_create_and_kill, soak_create_and_release, soak_create_named,
+    soak_create_broken, soak_create_in_actor, soak_restart, soak_force_cancel, soak_placement_group,
+    soak_list_state, soak_replace_actor;
 
-/* soak_hand.c */
-tdm_status soak_hand_prepare(struct soak_hand *hand); /* makes the actors that are missing */
-void soak_hand_clear(struct soak_hand *hand);         /* lets go of all of them */
-uint64_t soak_chance(struct soak_hand *hand, uint64_t below);
+/* soak_thread.c */
+tdm_status soak_thread_create_actors(
+    struct soak_thread *driver_thread); /* makes the actors that are missing */
+void soak_thread_destroy_actors(struct soak_thread *driver_thread); /* lets go of all of them */
+uint64_t soak_random(struct soak_thread *driver_thread, uint64_t below);
 /* TDM_OK if both are the same; else a mistake that names both. */
-tdm_status soak_expect(uint64_t wanted, uint64_t got, const char *what);
+tdm_status soak_expect_equal(uint64_t wanted, uint64_t got, const char *what);
 tdm_status soak_expect_status(tdm_status wanted, tdm_status got, const char *what);
 /* A sum of all words that depends on their order. */
 uint64_t soak_hash(const void *data, uint64_t size_bytes);
-/* The hand's words with a new stamp in front, as an array. */
-struct tdm_ndarray soak_array(struct soak_hand *hand);
+/* The driver_thread's words with a new stamp in front, as an array. */
+struct tdm_ndarray soak_array(struct soak_thread *driver_thread);
 /* Waits for a reply of one integer, which must be that; releases the reference. */
-tdm_status soak_get_number(struct soak_hand *hand, tdm_ref *ref, uint64_t wanted,
+tdm_status soak_get_number(struct soak_thread *driver_thread, tdm_ref *ref, uint64_t wanted,
                            const char *what);
 
 #endif

@@ -140,7 +140,7 @@ static tdm_status worker_read_kept(tdm_call *call, void *self)
     struct tdm_ndarray array;
     uint64_t hash;
 
-    TDM_TRY(tdm_get(worker->kept, SOAK_PATIENCE_MS, "a", &array));
+    TDM_TRY(tdm_get(worker->kept, SOAK_TIMEOUT_MS, "a", &array));
     hash = soak_hash(array.data, tdm_ndarray_bytes(&array));
     tdm_ref_release(worker->kept);
     worker->kept = NULL;
@@ -153,7 +153,7 @@ static tdm_status call_same(tdm_actor *actor, uint64_t number, uint64_t *answer_
     tdm_status status = tdm_actor_call(actor, "same", &ref, "u", number);
 
     if (status == TDM_OK) {
-        status = tdm_get(ref, SOAK_PATIENCE_MS, "u", answer_out);
+        status = tdm_get(ref, SOAK_TIMEOUT_MS, "u", answer_out);
     }
     tdm_ref_release(ref);
     return status;
@@ -184,15 +184,14 @@ static tdm_status worker_child(tdm_call *call, void *self)
 
     (void)self;
     TDM_TRY(tdm_call_unpack(call, "u", &number));
-    TDM_TRY(
-        tdm_actor_create(tdm_runtime_current(), "soak_worker", NULL, &actor, "i", INT64_C(0)));
+    TDM_TRY(tdm_actor_create(tdm_runtime_current(), "soak_worker", NULL, &actor, "i", INT64_C(0)));
     status = call_same(actor, number, &answer);
     tdm_actor_destroy(actor);
     return status == TDM_OK ? tdm_call_reply(call, "u", answer) : status;
 }
 
-TDM_ACTOR_CLASS(soak_worker, .state_bytes = sizeof(struct worker),
-                .construct = worker_construct, .destruct = worker_destruct,
+TDM_ACTOR_CLASS(soak_worker, .state_bytes = sizeof(struct worker), .construct = worker_construct,
+                .destruct = worker_destruct,
                 .methods = {{"same", worker_same},
                             {"next", worker_next},
                             {"hash", worker_hash},

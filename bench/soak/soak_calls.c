@@ -6,34 +6,34 @@
 
 enum { ONE_BY_ONE = 20, PIPELINED = 200, AT_ONCE = 32 };
 
-static tdm_actor *either(struct soak_hand *hand)
+static tdm_actor *either(struct soak_thread *driver_thread)
 {
-    return hand->actors[soak_chance(hand, 2) == 0 ? SOAK_NEAR : SOAK_FAR];
+    return driver_thread->actors[soak_random(driver_thread, 2) == 0 ? SOAK_LOCAL : SOAK_REMOTE];
 }
 
-tdm_status soak_call_one_by_one(struct soak_hand *hand)
+tdm_status soak_call_one_by_one(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(hand);
+    tdm_actor *actor = either(driver_thread);
 
     for (int i = 0; i < ONE_BY_ONE; i++) {
-        uint64_t number = soak_chance(hand, UINT64_MAX);
+        uint64_t number = soak_random(driver_thread, UINT64_MAX);
         tdm_ref *ref;
 
         TDM_TRY(tdm_actor_call(actor, "same", &ref, "u", number));
-        TDM_TRY(soak_get_number(hand, ref, number, "a call"));
+        TDM_TRY(soak_get_number(driver_thread, ref, number, "a call"));
     }
     return TDM_OK;
 }
 
 /* Gets what was called, and lets go of it in any case: reply i must be of(arg, i). */
-static tdm_status get_all(struct soak_hand *hand, tdm_ref **refs, uint32_t count,
+static tdm_status get_all(struct soak_thread *driver_thread, tdm_ref **refs, uint32_t count,
                           const uint64_t *wanted, const char *what)
 {
     tdm_status status = TDM_OK;
 
     for (uint32_t i = 0; i < count; i++) {
         if (status == TDM_OK) {
-            status = soak_get_number(hand, refs[i], wanted == NULL ? i : wanted[i], what);
+            status = soak_get_number(driver_thread, refs[i], wanted == NULL ? i : wanted[i], what);
         } else {
             tdm_ref_release(refs[i]);
         }
@@ -41,9 +41,9 @@ static tdm_status get_all(struct soak_hand *hand, tdm_ref **refs, uint32_t count
     return status;
 }
 
-tdm_status soak_call_pipelined(struct soak_hand *hand)
+tdm_status soak_call_pipelined(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(hand);
+    tdm_actor *actor = either(driver_thread);
     tdm_ref *refs[PIPELINED];
     uint32_t count = 0;
     tdm_status status = TDM_OK;
@@ -53,95 +53,97 @@ tdm_status soak_call_pipelined(struct soak_hand *hand)
         status = tdm_actor_call(actor, "next", &refs[count], "?", count == 0);
         count += status == TDM_OK;
     }
-    gotten = get_all(hand, refs, count, NULL, "calls in order");
+    gotten = get_all(driver_thread, refs, count, NULL, "calls in order");
     return status == TDM_OK ? gotten : status;
 }
 
-tdm_status soak_call_large_argument(struct soak_hand *hand)
+tdm_status soak_call_large_argument(struct soak_thread *driver_thread)
 {
-    struct tdm_ndarray array = soak_array(hand);
+    struct tdm_ndarray array = soak_array(driver_thread);
     tdm_ref *ref;
 
-    hand->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(either(hand), "hash", &ref, "a", &array));
-    return soak_get_number(hand, ref, soak_hash(hand->words, SOAK_MIB), "1 MiB given");
+    driver_thread->counts->bytes += SOAK_MIB;
+    TDM_TRY(tdm_actor_call(either(driver_thread), "hash", &ref, "a", &array));
+    return soak_get_number(driver_thread, ref, soak_hash(driver_thread->words, SOAK_MIB),
+                           "1 MiB given");
 }
 
-tdm_status soak_call_large_reply(struct soak_hand *hand)
+tdm_status soak_call_large_reply(struct soak_thread *driver_thread)
 {
-    uint64_t seed = soak_chance(hand, UINT64_MAX / 2);
+    uint64_t seed = soak_random(driver_thread, UINT64_MAX / 2);
     struct tdm_ndarray array;
     tdm_ref *ref;
     tdm_status status;
 
-    hand->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(either(hand), "make", &ref, "u", seed));
-    status = tdm_get(ref, SOAK_PATIENCE_MS, "a", &array);
+    driver_thread->counts->bytes += SOAK_MIB;
+    TDM_TRY(tdm_actor_call(either(driver_thread), "make", &ref, "u", seed));
+    status = tdm_get(ref, SOAK_TIMEOUT_MS, "a", &array);
     if (status == TDM_OK) {
         const uint64_t *words = array.data;
 
-        hand->counts->calls++;
-        status = soak_expect(SOAK_MIB, tdm_ndarray_bytes(&array), "1 MiB replied");
+        driver_thread->counts->calls++;
+        status = soak_expect_equal(SOAK_MIB, tdm_ndarray_bytes(&array), "1 MiB replied");
         for (uint64_t i = 0; status == TDM_OK && i < SOAK_MIB / sizeof(uint64_t); i++) {
-            status = soak_expect(seed + i, words[i], "a word of 1 MiB");
+            status = soak_expect_equal(seed + i, words[i], "a word of 1 MiB");
         }
     }
     tdm_ref_release(ref);
     return status;
 }
 
-static tdm_status take_items(struct soak_hand *hand, uint64_t items_count, uint64_t taken)
+static tdm_status take_items(struct soak_thread *driver_thread, uint64_t items_count,
+                             uint64_t taken)
 {
     tdm_stream *stream;
     tdm_ref *ref;
     tdm_status status =
-        tdm_actor_stream(either(hand), "items", NULL, &stream, "u", items_count);
+        tdm_actor_stream(either(driver_thread), "items", NULL, &stream, "u", items_count);
 
     TDM_TRY(status);
     for (uint64_t i = 0; status == TDM_OK && i < taken; i++) {
-        status = tdm_stream_next(stream, SOAK_PATIENCE_MS, &ref);
+        status = tdm_stream_next(stream, SOAK_TIMEOUT_MS, &ref);
         if (status == TDM_OK) {
-            status = soak_get_number(hand, ref, i, "an item");
+            status = soak_get_number(driver_thread, ref, i, "an item");
         }
     }
     if (status == TDM_OK && taken == items_count) {
-        status = soak_expect_status(TDM_E_END, tdm_stream_next(stream, SOAK_PATIENCE_MS, &ref),
+        status = soak_expect_status(TDM_E_END, tdm_stream_next(stream, SOAK_TIMEOUT_MS, &ref),
                                     "a stream's end");
     }
     tdm_stream_destroy(stream);
     return status;
 }
 
-tdm_status soak_call_stream(struct soak_hand *hand)
+tdm_status soak_call_stream(struct soak_thread *driver_thread)
 {
-    uint64_t items_count = soak_chance(hand, 100);
+    uint64_t items_count = soak_random(driver_thread, 100);
 
-    return take_items(hand, items_count, items_count);
+    return take_items(driver_thread, items_count, items_count);
 }
 
 /* Nobody takes the rest. */
-tdm_status soak_call_stream_left(struct soak_hand *hand)
+tdm_status soak_call_stream_abandoned(struct soak_thread *driver_thread)
 {
-    return take_items(hand, 1000, soak_chance(hand, 50));
+    return take_items(driver_thread, 1000, soak_random(driver_thread, 50));
 }
 
 /* The first runs, the second waits behind it: both are canceled. */
-tdm_status soak_call_canceled(struct soak_hand *hand)
+tdm_status soak_call_canceled(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(hand);
+    tdm_actor *actor = either(driver_thread);
     tdm_ref *refs[2] = {NULL, NULL};
     tdm_status status = TDM_OK;
 
     for (int i = 0; status == TDM_OK && i < 2; i++) {
-        status = tdm_actor_call(actor, "linger", &refs[i], "i", (int64_t)SOAK_PATIENCE_MS);
+        status = tdm_actor_call(actor, "linger", &refs[i], "i", (int64_t)SOAK_TIMEOUT_MS);
     }
-    if (status == TDM_OK && soak_chance(hand, 2) == 0) {
+    if (status == TDM_OK && soak_random(driver_thread, 2) == 0) {
         (void)tdm_get(refs[0], 2, ""); /* so that it has begun, more or less */
     }
     for (int i = 1; status == TDM_OK && i >= 0; i--) {
         status = tdm_cancel(refs[i], 0);
         if (status == TDM_OK) {
-            status = soak_expect_status(TDM_E_CANCELED, tdm_get(refs[i], SOAK_PATIENCE_MS, ""),
+            status = soak_expect_status(TDM_E_CANCELED, tdm_get(refs[i], SOAK_TIMEOUT_MS, ""),
                                         "a canceled call");
         }
     }
@@ -150,23 +152,23 @@ tdm_status soak_call_canceled(struct soak_hand *hand)
     return status;
 }
 
-tdm_status soak_call_too_late(struct soak_hand *hand)
+tdm_status soak_call_past_deadline(struct soak_thread *driver_thread)
 {
     const struct tdm_call_options options = {.timeout_ms = 5};
     tdm_ref *ref;
     tdm_status status;
 
-    TDM_TRY(
-        tdm_actor_call_with(either(hand), "linger", &options, &ref, "i", (int64_t)SOAK_MIB));
-    status = soak_expect_status(TDM_E_TIMEOUT, tdm_get(ref, SOAK_PATIENCE_MS, ""),
-                                "a call with 5 ms");
+    TDM_TRY(tdm_actor_call_with(either(driver_thread), "linger", &options, &ref, "i",
+                                (int64_t)SOAK_MIB));
+    status =
+        soak_expect_status(TDM_E_TIMEOUT, tdm_get(ref, SOAK_TIMEOUT_MS, ""), "a call with 5 ms");
     tdm_ref_release(ref);
     return status;
 }
 
 /* Calls a method so often with random numbers, which it must give back. */
-static tdm_status call_at_once(struct soak_hand *hand, enum soak_kept kept, const char *method,
-                               const char *release)
+static tdm_status call_at_once(struct soak_thread *driver_thread, enum soak_actor_role kept,
+                               const char *method, const char *release)
 {
     tdm_ref *refs[AT_ONCE];
     uint64_t numbers[AT_ONCE];
@@ -176,44 +178,46 @@ static tdm_status call_at_once(struct soak_hand *hand, enum soak_kept kept, cons
     tdm_ref *ref;
 
     while (status == TDM_OK && count < AT_ONCE) {
-        numbers[count] = soak_chance(hand, UINT64_MAX);
-        status = tdm_actor_call(hand->actors[kept], method, &refs[count], "u", numbers[count]);
+        numbers[count] = soak_random(driver_thread, UINT64_MAX);
+        status =
+            tdm_actor_call(driver_thread->actors[kept], method, &refs[count], "u", numbers[count]);
         count += status == TDM_OK;
     }
     if (status == TDM_OK && release != NULL) {
-        status = tdm_actor_call(hand->actors[kept], release, &ref, "");
+        status = tdm_actor_call(driver_thread->actors[kept], release, &ref, "");
         if (status == TDM_OK) {
-            status = soak_get_number(hand, ref, AT_ONCE, "held calls");
+            status = soak_get_number(driver_thread, ref, AT_ONCE, "held calls");
         }
     }
-    gotten = get_all(hand, refs, count, numbers, method);
+    gotten = get_all(driver_thread, refs, count, numbers, method);
     return status == TDM_OK ? gotten : status;
 }
 
-tdm_status soak_call_asynchronous(struct soak_hand *hand)
+tdm_status soak_call_asynchronous(struct soak_thread *driver_thread)
 {
-    return call_at_once(hand, SOAK_ASYNCHRONOUS, "hold", "answer");
+    return call_at_once(driver_thread, SOAK_ASYNCHRONOUS, "hold", "answer");
 }
 
-tdm_status soak_call_threaded(struct soak_hand *hand)
+tdm_status soak_call_threaded(struct soak_thread *driver_thread)
 {
-    struct tdm_ndarray array = soak_array(hand);
+    struct tdm_ndarray array = soak_array(driver_thread);
     tdm_ref *ref;
 
-    hand->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(hand->actors[SOAK_THREADED], "hash", &ref, "a", &array));
-    TDM_TRY(soak_get_number(hand, ref, soak_hash(hand->words, SOAK_MIB), "a heavy call"));
-    return call_at_once(hand, SOAK_THREADED, "same", NULL);
+    driver_thread->counts->bytes += SOAK_MIB;
+    TDM_TRY(tdm_actor_call(driver_thread->actors[SOAK_THREADED], "hash", &ref, "a", &array));
+    TDM_TRY(soak_get_number(driver_thread, ref, soak_hash(driver_thread->words, SOAK_MIB),
+                            "a heavy call"));
+    return call_at_once(driver_thread, SOAK_THREADED, "same", NULL);
 }
 
-tdm_status soak_call_failing(struct soak_hand *hand)
+tdm_status soak_call_failing(struct soak_thread *driver_thread)
 {
     tdm_ref *ref;
     tdm_status status;
 
-    TDM_TRY(tdm_actor_call(either(hand), "fail", &ref, ""));
-    status = soak_expect_status(TDM_E_METHOD, tdm_get(ref, SOAK_PATIENCE_MS, ""),
-                                "a method that fails");
+    TDM_TRY(tdm_actor_call(either(driver_thread), "fail", &ref, ""));
+    status =
+        soak_expect_status(TDM_E_METHOD, tdm_get(ref, SOAK_TIMEOUT_MS, ""), "a method that fails");
     tdm_ref_release(ref);
     return status;
 }

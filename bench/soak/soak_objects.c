@@ -4,28 +4,28 @@
 
 enum { SMALL_PUTS = 50 };
 
-tdm_status soak_put_small(struct soak_hand *hand)
+tdm_status soak_put_small(struct soak_thread *driver_thread)
 {
     for (int i = 0; i < SMALL_PUTS; i++) {
-        uint64_t number = soak_chance(hand, UINT64_MAX);
+        uint64_t number = soak_random(driver_thread, UINT64_MAX);
         tdm_ref *ref;
 
-        TDM_TRY(tdm_put(hand->runtime, &ref, "u", number));
-        TDM_TRY(soak_get_number(hand, ref, number, "a small put"));
+        TDM_TRY(tdm_put(driver_thread->runtime, &ref, "u", number));
+        TDM_TRY(soak_get_number(driver_thread, ref, number, "a small put"));
     }
     return TDM_OK;
 }
 
-static tdm_status put_words(struct soak_hand *hand, tdm_ref **ref_out)
+static tdm_status put_words(struct soak_thread *driver_thread, tdm_ref **ref_out)
 {
-    struct tdm_ndarray array = soak_array(hand);
+    struct tdm_ndarray array = soak_array(driver_thread);
 
-    hand->counts->bytes += SOAK_MIB;
-    return tdm_put(hand->runtime, ref_out, "a", &array);
+    driver_thread->counts->bytes += SOAK_MIB;
+    return tdm_put(driver_thread->runtime, ref_out, "a", &array);
 }
 
 /* Read here, and on both nodes. */
-tdm_status soak_put_large(struct soak_hand *hand)
+tdm_status soak_put_large(struct soak_thread *driver_thread)
 {
     struct tdm_ndarray array;
     tdm_ref *put;
@@ -33,16 +33,16 @@ tdm_status soak_put_large(struct soak_hand *hand)
     uint64_t hash;
     tdm_status status;
 
-    TDM_TRY(put_words(hand, &put));
-    hash = soak_hash(hand->words, SOAK_MIB);
-    status = tdm_get(put, SOAK_PATIENCE_MS, "a", &array);
+    TDM_TRY(put_words(driver_thread, &put));
+    hash = soak_hash(driver_thread->words, SOAK_MIB);
+    status = tdm_get(put, SOAK_TIMEOUT_MS, "a", &array);
     if (status == TDM_OK) {
-        status = soak_expect(hash, soak_hash(array.data, SOAK_MIB), "a large put");
+        status = soak_expect_equal(hash, soak_hash(array.data, SOAK_MIB), "a large put");
     }
-    for (int i = SOAK_NEAR; status == TDM_OK && i <= SOAK_FAR; i++) {
-        status = tdm_actor_call(hand->actors[i], "hash", &ref, "r", put);
+    for (int i = SOAK_LOCAL; status == TDM_OK && i <= SOAK_REMOTE; i++) {
+        status = tdm_actor_call(driver_thread->actors[i], "hash", &ref, "r", put);
         if (status == TDM_OK) {
-            status = soak_get_number(hand, ref, hash, "a large put, elsewhere");
+            status = soak_get_number(driver_thread, ref, hash, "a large put, elsewhere");
         }
     }
     tdm_ref_release(put);
@@ -50,29 +50,30 @@ tdm_status soak_put_large(struct soak_hand *hand)
 }
 
 /* An actor keeps the reference; its owner lets go of it; the value stays until it is read. */
-tdm_status soak_borrow(struct soak_hand *hand)
+tdm_status soak_borrow_reference(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = hand->actors[soak_chance(hand, 2) == 0 ? SOAK_NEAR : SOAK_FAR];
+    tdm_actor *actor =
+        driver_thread->actors[soak_random(driver_thread, 2) == 0 ? SOAK_LOCAL : SOAK_REMOTE];
     tdm_ref *put;
     tdm_ref *ref = NULL;
     uint64_t hash;
     tdm_status status;
 
-    TDM_TRY(put_words(hand, &put));
-    hash = soak_hash(hand->words, SOAK_MIB);
+    TDM_TRY(put_words(driver_thread, &put));
+    hash = soak_hash(driver_thread->words, SOAK_MIB);
     status = tdm_actor_call(actor, "keep", &ref, "R", put);
     if (status == TDM_OK) {
-        status = tdm_get(ref, SOAK_PATIENCE_MS, "");
+        status = tdm_get(ref, SOAK_TIMEOUT_MS, "");
     }
     tdm_ref_release(ref);
     tdm_ref_release(put);
     TDM_TRY(status);
     TDM_TRY(tdm_actor_call(actor, "read_kept", &ref, ""));
-    return soak_get_number(hand, ref, hash, "a borrowed value");
+    return soak_get_number(driver_thread, ref, hash, "a borrowed value");
 }
 
 /* What one actor replies goes to the other, never through here. */
-tdm_status soak_chain(struct soak_hand *hand)
+tdm_status soak_chain_references(struct soak_thread *driver_thread)
 {
     tdm_ref *made;
     tdm_ref *near_ref = NULL;
@@ -80,31 +81,31 @@ tdm_status soak_chain(struct soak_hand *hand)
     uint64_t near_hash = 0;
     tdm_status status;
 
-    hand->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(hand->actors[SOAK_FAR], "make", &made, "u",
-                           soak_chance(hand, UINT64_MAX / 2)));
-    status = tdm_actor_call(hand->actors[SOAK_NEAR], "hash", &near_ref, "r", made);
+    driver_thread->counts->bytes += SOAK_MIB;
+    TDM_TRY(tdm_actor_call(driver_thread->actors[SOAK_REMOTE], "make", &made, "u",
+                           soak_random(driver_thread, UINT64_MAX / 2)));
+    status = tdm_actor_call(driver_thread->actors[SOAK_LOCAL], "hash", &near_ref, "r", made);
     if (status == TDM_OK) {
-        status = tdm_actor_call(hand->actors[SOAK_FAR], "hash", &far_ref, "r", made);
+        status = tdm_actor_call(driver_thread->actors[SOAK_REMOTE], "hash", &far_ref, "r", made);
     }
     tdm_ref_release(made);
     if (status == TDM_OK) {
-        status = tdm_get(near_ref, SOAK_PATIENCE_MS, "u", &near_hash);
+        status = tdm_get(near_ref, SOAK_TIMEOUT_MS, "u", &near_hash);
     }
     tdm_ref_release(near_ref);
     if (status != TDM_OK) {
         tdm_ref_release(far_ref);
         return status;
     }
-    return soak_get_number(hand, far_ref, near_hash, "a result passed on");
+    return soak_get_number(driver_thread, far_ref, near_hash, "a result passed on");
 }
 
-tdm_status soak_pass_handle(struct soak_hand *hand)
+tdm_status soak_pass_handle(struct soak_thread *driver_thread)
 {
-    uint64_t number = soak_chance(hand, UINT64_MAX);
+    uint64_t number = soak_random(driver_thread, UINT64_MAX);
     tdm_ref *ref;
 
-    TDM_TRY(tdm_actor_call(hand->actors[SOAK_NEAR], "ask", &ref, "hu", hand->actors[SOAK_FAR],
-                           number));
-    return soak_get_number(hand, ref, number, "a call by a passed handle");
+    TDM_TRY(tdm_actor_call(driver_thread->actors[SOAK_LOCAL], "ask", &ref, "hu",
+                           driver_thread->actors[SOAK_REMOTE], number));
+    return soak_get_number(driver_thread, ref, number, "a call by a passed handle");
 }

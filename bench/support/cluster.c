@@ -92,9 +92,8 @@ static void make_token(const char *path)
 static void start_redis(struct bench_cluster *cluster)
 {
     char socket[PATH_BYTES];
-    const char *const argv[] = {
-        "redis-server",     "--port", "0", "--unixsocket", socket, "--dir",
-        cluster->directory, "--save", "",  "--appendonly", "no",   NULL};
+    const char *const argv[] = {"redis-server",     "--port", "0", "--unixsocket", socket, "--dir",
+                                cluster->directory, "--save", "",  "--appendonly", "no",   NULL};
     char said[SAID_BYTES];
 
     (void)snprintf(socket, sizeof(socket), "%s/redis.sock", cluster->directory);
@@ -134,8 +133,7 @@ static void start_node(struct bench_cluster *cluster, const struct bench_node *n
                                 "--gpu-bytes", gpu_bytes,   NULL};
 
     find_daemon(program);
-    (void)snprintf(token, sizeof(token), "TANDEM_TOKEN_FILE=%s/first/token",
-                   cluster->directory);
+    (void)snprintf(token, sizeof(token), "TANDEM_TOKEN_FILE=%s/first/token", cluster->directory);
     (void)snprintf(url, sizeof(url), "unix://%s/redis.sock", cluster->directory);
     (void)snprintf(directory, sizeof(directory), "%s/%s", cluster->directory, name);
     (void)snprintf(cpus, sizeof(cpus), "%u", node->cpus);

@@ -30,7 +30,7 @@ _Noreturn static void usage(const char *program)
     exit(2);
 }
 
-void bench_init(int argc, char **argv)
+void bench_parse_arguments(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
@@ -71,7 +71,7 @@ bool bench_ours_first(uint32_t round)
     return round % 2 == 0;
 }
 
-void bench_round(struct bench_measure *measure, double value, double against_value)
+void bench_measure_round(struct bench_measure *measure, double value, double against_value)
 {
     if (measure->rounds_count == BENCH_ROUNDS_MAX) {
         errno = ERANGE;
@@ -131,8 +131,8 @@ static void print_row(const struct bench_measure *measure, double value, double 
                       double ratio, double spread, bool holds)
 {
     if (!run.headed) {
-        (void)printf("%-24s %10s %10s %-6s %7s %9s %7s  %-5s %s\n", "measure", "value",
-                     "against", "unit", "ratio", "at least", "spread", "holds", "the peer");
+        (void)printf("%-24s %10s %10s %-6s %7s %9s %7s  %-5s %s\n", "measure", "value", "against",
+                     "unit", "ratio", "at least", "spread", "holds", "the peer");
         run.headed = true;
     }
     (void)printf("%-24s %10.4g %10.4g %-6s %7.3f %9.3g %7.3f  %-5s %s\n", measure->name, value,
@@ -140,7 +140,7 @@ static void print_row(const struct bench_measure *measure, double value, double 
                  measure->against);
 }
 
-void bench_report(struct bench_measure *measure)
+void bench_measure_report(struct bench_measure *measure)
 {
     double ratios[BENCH_ROUNDS_MAX];
     uint32_t count = measure->rounds_count;
@@ -172,7 +172,7 @@ int bench_status(void)
     return run.failed ? 1 : 0;
 }
 
-double bench_seconds(void)
+double bench_clock_seconds(void)
 {
     struct timespec now;
 

@@ -100,7 +100,7 @@ static void set_affinity(pid_t pid, const cpu_set_t *set)
     (void)closedir(threads);
 }
 
-void bench_pin(pid_t pid, int core)
+void bench_pin_to_core(pid_t pid, int core)
 {
     cpu_set_t set;
 

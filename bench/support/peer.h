@@ -29,7 +29,7 @@ int bench_peer_pair(const char *role, pid_t *pid_out);
 void bench_peer_kill(pid_t pid);
 
 /* Binds every thread that a process has now to one core; pid 0 is this one. */
-void bench_pin(pid_t pid, int core);
+void bench_pin_to_core(pid_t pid, int core);
 /* Lets them run anywhere again. */
 void bench_unpin(pid_t pid);
 int bench_cores(void);

@@ -3,18 +3,18 @@
 #ifndef TDM_COLOCATE_COMM_COMM_H
 #define TDM_COLOCATE_COMM_COMM_H
 
-#include "colocate/comm/call.h"
+#include "colocate/comm/collective_op.h"
 
 #include <stddef.h>
 #include <stdint.h>
-#include <tandem/group.h>
+#include <tandem/collective.h>
 
 struct tdm__comm;
 
-enum tdm__element { TDM__FLOAT, TDM__DOUBLE };
+enum tdm__comm_dtype { TDM__COMM_FLOAT32, TDM__COMM_FLOAT64 };
 
-/* The entries promise what tandem/group.h says of the calls of the same names.  One thread. All
- * are mandatory. */
+/* The entries promise what tandem/collective.h says of the calls of the same names.  One thread.
+ * All are mandatory. */
 struct tdm__comm_ops {
     const char *name;
 
@@ -28,17 +28,15 @@ struct tdm__comm_ops {
     tdm_status (*check)(struct tdm__comm *comm);
 
     /* All ranks come, in the same call; nothing is moved. */
-    tdm_status (*meet)(struct tdm__comm *comm, const struct tdm__comm_call *call);
+    tdm_status (*synchronize)(struct tdm__comm *comm, const struct tdm__collective_op *call);
     tdm_status (*all_reduce)(struct tdm__comm *comm, void *data, size_t count,
-                             enum tdm__element element, enum tdm_reduction reduction);
+                             enum tdm__comm_dtype dtype, enum tdm_reduction reduction);
     tdm_status (*all_gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                              void *out);
-    tdm_status (*reduce_scatter)(struct tdm__comm *comm, const float *in, size_t count,
-                                 float *out);
-    tdm_status (*broadcast)(struct tdm__comm *comm, void *data, size_t size_bytes,
-                            uint32_t root);
-    tdm_status (*gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
-                         void *out, uint32_t root);
+    tdm_status (*reduce_scatter)(struct tdm__comm *comm, const float *in, size_t count, float *out);
+    tdm_status (*broadcast)(struct tdm__comm *comm, void *data, size_t size_bytes, uint32_t root);
+    tdm_status (*gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank, void *out,
+                         uint32_t root);
 };
 
 /* First member of every filling. */
@@ -56,18 +54,18 @@ tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
                                struct tdm__comm **comm_out);
 
 /* Between nodes, over a mesh whose ranks are connected (colocate/comm/tcp/mesh.h), which it
- * owns from TDM_OK on.  Larger data goes in pieces of so many bytes. */
+ * owns from TDM_OK on.  Larger data goes in chunks of so many bytes. */
 struct tdm__mesh;
 tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
-                              size_t piece_bytes, struct tdm__comm **comm_out);
+                              size_t chunk_bytes, struct tdm__comm **comm_out);
 
 /* Over NCCL, loaded at run time.  Data may lie in host memory or on the rank's GPU. */
 struct tdm__comm_nccl_options {
-    /* Of the same ranks, wherever they are; owned from TDM_OK on.  They meet there before each
-     * call, so that one that does not come is named instead of hanging the others. */
-    struct tdm__comm *meeting;
+    /* Of the same ranks, wherever they are; owned from TDM_OK on.  They synchronize there before
+     * each call, so that one that does not come is named instead of hanging the others. */
+    struct tdm__comm *control_comm;
     int64_t timeout_ms;
-    size_t slot_bytes; /* staging per rank for data of the host; larger data goes in pieces */
+    size_t slot_bytes; /* staging per rank for data of the host; larger data goes in chunks */
     const char *gpu_uuid;
     /* Not NULL: the group is a part of this one, and shares what NCCL can share.  Every rank of
      * the parent opens a part at the same time; parts differ in their color. */
@@ -84,7 +82,7 @@ tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm);
 tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm);
 
 /* A public group around a communicator, which it owns from TDM_OK on. */
-tdm_status tdm__group_wrap(struct tdm__comm *comm, tdm_group **group_out);
-struct tdm__comm *tdm__group_comm(tdm_group *group);
+tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out);
+struct tdm__comm *tdm__collective_comm(tdm_collective_group *group);
 
 #endif

@@ -3,33 +3,33 @@
 #include "colocate/comm/reduce.h"
 
 /* NOLINTBEGIN(bugprone-macro-parentheses) a type cannot have them */
-#define DEFINE_REDUCE(type)                                                                    \
-    static void reduce_##type(type *into, const type *from, size_t count,                      \
-                              enum tdm_reduction reduction)                                    \
-    {                                                                                          \
-        if (reduction == TDM_SUM) {                                                            \
-            for (size_t i = 0; i < count; i++) {                                               \
-                into[i] += from[i];                                                            \
-            }                                                                                  \
-        } else {                                                                               \
-            for (size_t i = 0; i < count; i++) {                                               \
-                into[i] = into[i] < from[i] ? from[i] : into[i];                               \
-            }                                                                                  \
-        }                                                                                      \
+#define DEFINE_REDUCE(type)                                                                        \
+    static void reduce_##type(type *into, const type *from, size_t count,                          \
+                              enum tdm_reduction reduction)                                        \
+    {                                                                                              \
+        if (reduction == TDM_SUM) {                                                                \
+            for (size_t i = 0; i < count; i++) {                                                   \
+                into[i] += from[i];                                                                \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (size_t i = 0; i < count; i++) {                                                   \
+                into[i] = into[i] < from[i] ? from[i] : into[i];                                   \
+            }                                                                                      \
+        }                                                                                          \
     }
 DEFINE_REDUCE(float)
 DEFINE_REDUCE(double)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-size_t tdm__element_bytes(enum tdm__element element)
+size_t tdm__comm_dtype_bytes(enum tdm__comm_dtype dtype)
 {
-    return element == TDM__DOUBLE ? sizeof(double) : sizeof(float);
+    return dtype == TDM__COMM_FLOAT64 ? sizeof(double) : sizeof(float);
 }
 
-void tdm__reduce(void *into, const void *from, size_t count, enum tdm__element element,
-                 enum tdm_reduction reduction)
+void tdm__comm_reduce_elements(void *into, const void *from, size_t count,
+                               enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
-    if (element == TDM__DOUBLE) {
+    if (dtype == TDM__COMM_FLOAT64) {
         reduce_double(into, from, count, reduction);
     } else {
         reduce_float(into, from, count, reduction);

@@ -5,10 +5,10 @@
 
 #include "colocate/comm/comm.h"
 
-size_t tdm__element_bytes(enum tdm__element element);
+size_t tdm__comm_dtype_bytes(enum tdm__comm_dtype dtype);
 
 /* into[i] becomes the sum or the maximum of itself and from[i]. */
-void tdm__reduce(void *into, const void *from, size_t count, enum tdm__element element,
-                 enum tdm_reduction reduction);
+void tdm__comm_reduce_elements(void *into, const void *from, size_t count,
+                               enum tdm__comm_dtype dtype, enum tdm_reduction reduction);
 
 #endif

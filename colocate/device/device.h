@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_DEVICE_DEVICE_H
 #define TDM_COLOCATE_DEVICE_DEVICE_H
 
-#include "colocate/plan/part.h"
+#include "colocate/transfer/copy_op.h"
 #include "runtime/id.h"
 
 #include <stddef.h>
@@ -56,8 +56,7 @@ struct tdm__device_ops {
     tdm_status (*accept)(struct tdm__device *device, struct tdm__block *block);
     /* Gives created or imported blocks back; they are unmapped.  What goes wrong is logged:
      * the memory then returns when this process ends. */
-    void (*release)(struct tdm__device *device, struct tdm__block *const *blocks,
-                    uint32_t count);
+    void (*release)(struct tdm__device *device, struct tdm__block *const *blocks, uint32_t count);
 
     /* Maps a whole block into reserved addresses that have nothing mapped. */
     tdm_status (*map)(struct tdm__device *device, void *address, struct tdm__block *block,
@@ -77,12 +76,12 @@ struct tdm__device_ops {
     tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
     tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
 
-    /* Runs parts and takes their sums, wherever their ends are mapped or, from host_alloc, in
+    /* Runs copy_ops and takes their sums, wherever their ends are mapped or, from host_alloc, in
      * host memory; none overlaps another.  What was copied before is flushed first by whoever
      * needs it; all is done when this returns.  Any thread, also beside other calls, while the
      * ends stay mapped.  On failure what would have been written, sums too, is
      * undefined. */
-    tdm_status (*move)(struct tdm__device *device, const struct tdm__part *parts,
+    tdm_status (*move)(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                        uint32_t count, uint64_t *sums_out);
 
     /* Host memory that copies run fastest from and to. */
@@ -105,8 +104,8 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
 
 /* A GPU under CUDA's driver, by its UUID ("GPU-…"), number `gpu` at the broker.
  * TDM_E_UNSUPPORTED where there is no driver. */
-tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 const char *uuid, struct tdm__device **device_out);
+tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                                 struct tdm__device **device_out);
 /* What such a device itself says of its memory, whoever uses it. */
 tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
                                    size_t *total_bytes_out);
@@ -130,12 +129,12 @@ struct tdm__device_kind {
 };
 
 /* TDM_E_NOT_FOUND names those that there are. */
-tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind **kind_out);
+tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out);
 
 /* What this process was given, as its daemon put it into the environment: the kind, and the
  * UUID of its GPU number `gpu` (0: its first; "": it has none, or they have no UUIDs). */
-tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_out,
-                            char uuid[TDM__UUID_BYTES]);
+tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
+                                  char uuid[TDM__UUID_BYTES]);
 
 static inline void tdm__device_close(struct tdm__device *device) /* NULL is allowed */
 {

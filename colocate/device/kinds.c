@@ -41,7 +41,7 @@ static tdm_status list_cuda(struct tdm__device_list *list_out)
     return TDM_OK;
 }
 
-tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind **kind_out)
+tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out)
 {
     static const struct tdm__device_kind kinds[] = {
         {"host", list_host, open_host},
@@ -70,12 +70,12 @@ static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
     (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, visible != NULL ? visible : "");
 }
 
-tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_out,
-                            char uuid[TDM__UUID_BYTES])
+tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
+                                  char uuid[TDM__UUID_BYTES])
 {
     const char *name = getenv("TANDEM_DEVICE");
 
-    TDM_TRY(tdm__device_kind_find(name != NULL && name[0] != '\0' ? name : "host", kind_out));
+    TDM_TRY(tdm__device_kind_by_name(name != NULL && name[0] != '\0' ? name : "host", kind_out));
     find_uuid(gpu, uuid);
     return TDM_OK;
 }

@@ -20,7 +20,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[TDM__BANNER_BYTE
     va_end(args);
 }
 
-static void add_run_name(char text[TDM__BANNER_BYTES], const char *out)
+static void banner_append_run_name(char text[TDM__BANNER_BYTES], const char *out)
 {
     size_t length = strlen(out);
     size_t begin;
@@ -35,13 +35,12 @@ static void add_run_name(char text[TDM__BANNER_BYTES], const char *out)
     add(text, "  job %.*s", (int)(length - begin), out + begin);
 }
 
-void tdm__banner_title(const struct tdm__job_spec *spec,
-                       const struct tdm__job_run_options *options, const char *cluster,
-                       char text[TDM__BANNER_BYTES])
+void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_run_options *options,
+                       const char *cluster, char text[TDM__BANNER_BYTES])
 {
     text[0] = '\0';
     add(text, "%s", options->program);
-    add_run_name(text, options->out);
+    banner_append_run_name(text, options->out);
     if (cluster != NULL) {
         add(text, "  cluster %s  %u GPUs", cluster, spec->num_gpus);
         return;
@@ -51,7 +50,7 @@ void tdm__banner_title(const struct tdm__job_spec *spec,
         (double)spec->gpu_bytes / (1 << 20));
 }
 
-static void add_group(char text[TDM__BANNER_BYTES], uint32_t first, uint32_t count)
+static void banner_append_group(char text[TDM__BANNER_BYTES], uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count && i < MEMBERS_SHOWN; i++) {
         add(text, "%s%u", i == 0 ? " {" : ",", first + i);
@@ -61,19 +60,19 @@ static void add_group(char text[TDM__BANNER_BYTES], uint32_t first, uint32_t cou
 
 void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES])
 {
-    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+    uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
 
     text[0] = '\0';
     add(text, "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   ",
         spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
-        per_engine, spec->engine_num_gpus_per_actor);
+        ranks_per_engine, spec->engine_num_gpus_per_actor);
     if (!spec->engine_colocate) {
         add(text, "on GPUs of their own");
         return;
     }
     add(text, "gather groups");
     for (uint32_t i = 0; i < spec->num_engines && i < GROUPS_SHOWN; i++) {
-        add_group(text, i * per_engine, per_engine);
+        banner_append_group(text, i * ranks_per_engine, ranks_per_engine);
     }
     if (spec->num_engines > GROUPS_SHOWN) {
         add(text, " …");

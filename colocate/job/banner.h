@@ -11,9 +11,8 @@ enum { TDM__BANNER_BYTES = 512 };
 /* "tandem 0.1.0  job arith-7f3a  redis embedded  4 virtual GPUs × 256 MiB on this host".
  * The run has the name of its folder; `cluster` is the address that was joined, NULL for a
  * private node with a store of its own. */
-void tdm__banner_title(const struct tdm__job_spec *spec,
-                       const struct tdm__job_run_options *options, const char *cluster,
-                       char text[TDM__BANNER_BYTES]);
+void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_run_options *options,
+                       const char *cluster, char text[TDM__BANNER_BYTES]);
 /* "placement   trainer 4 ranks (0.4 GPU each)   engines 2 × TP2 (0.2 GPU each)   gather groups
  * {0,1}→0 {2,3}→2": the trainer ranks of each engine, and the one that its weights pass. */
 void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES]);

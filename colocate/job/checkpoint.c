@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tdm_status path_in(const char *out, const char *name, char path[TDM__PATH_BYTES])
+static tdm_status join_path(const char *out, const char *name, char path[TDM__PATH_BYTES])
 {
     int length = snprintf(path, TDM__PATH_BYTES, "%s/%s", out, name);
 
@@ -29,30 +29,31 @@ static tdm_status path_in(const char *out, const char *name, char path[TDM__PATH
 
 static tdm_status write_state(const char *directory, const struct tdm__checkpoint_state *state)
 {
-    struct tdm__new_file file;
+    struct tdm__atomic_file file;
     char path[TDM__PATH_BYTES];
     char text[256];
     int length;
     tdm_status status;
 
-    TDM_TRY(path_in(directory, "state.json", path));
-    length = snprintf(text, sizeof(text),
-                      "{\"step\": %u, \"version\": %llu, \"before\": ", state->step,
-                      (unsigned long long)state->version);
-    length +=
-        isnan(state->before)
-            ? snprintf(text + length, sizeof(text) - (size_t)length, "null}\n")
-            : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g}\n", state->before);
-    TDM_TRY(tdm__new_file_open(&file, path));
-    status = tdm__new_file_write(&file, text, (size_t)length);
+    TDM_TRY(join_path(directory, "state.json", path));
+    length =
+        snprintf(text, sizeof(text), "{\"step\": %u, \"version\": %llu, \"before\": ", state->step,
+                 (unsigned long long)state->version);
+    length += isnan(state->score_before)
+                  ? snprintf(text + length, sizeof(text) - (size_t)length, "null}\n")
+                  : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g}\n",
+                             state->score_before);
+    TDM_TRY(tdm__atomic_file_open(&file, path));
+    status = tdm__atomic_file_write(&file, text, (size_t)length);
     if (status != TDM_OK) {
-        tdm__new_file_abandon(&file);
+        tdm__atomic_file_abandon(&file);
         return status;
     }
-    return tdm__new_file_commit(&file);
+    return tdm__atomic_file_commit(&file);
 }
 
-static tdm_status ranks_call(struct tdm__crew *crew, const char *method, const char *directory)
+static tdm_status call_trainer_ranks(struct tdm__worker_group *workers, const char *method,
+                                     const char *directory)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -60,8 +61,9 @@ static tdm_status ranks_call(struct tdm__crew *crew, const char *method, const c
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "s", directory);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, crew->trainers, crew->trainers_count, method,
-                                tdm_writer_bytes(writer), (int64_t)crew->spec->step_timeout_ms);
+        status = tdm__worker_group_call(workers, workers->trainers, workers->trainers_count, method,
+                                        tdm_writer_bytes(writer),
+                                        (int64_t)workers->spec->step_timeout_ms);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -69,7 +71,7 @@ static tdm_status ranks_call(struct tdm__crew *crew, const char *method, const c
 
 /* One exchange, so that a whole checkpoint is there at any moment.  Where there is none yet, or
  * the file system cannot exchange, the old one goes aside first. */
-static tdm_status exchange(const char *made, const char *place, const char *aside)
+static tdm_status swap_directories(const char *made, const char *place, const char *aside)
 {
     if (renameat2(AT_FDCWD, made, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
         return TDM_OK;
@@ -84,17 +86,17 @@ static tdm_status exchange(const char *made, const char *place, const char *asid
 }
 
 /* checkpoint.new → checkpoint; then the old one, wherever it is, goes. */
-static tdm_status put_in_place(const char *out, const char *made)
+static tdm_status checkpoint_publish(const char *out, const char *made)
 {
     char place[TDM__PATH_BYTES];
     char aside[TDM__PATH_BYTES];
     char link[TDM__PATH_BYTES];
 
-    TDM_TRY(path_in(out, "checkpoint", place));
-    TDM_TRY(path_in(out, "checkpoint.old", aside));
-    TDM_TRY(path_in(out, "hf", link));
+    TDM_TRY(join_path(out, "checkpoint", place));
+    TDM_TRY(join_path(out, "checkpoint.old", aside));
+    TDM_TRY(join_path(out, "hf", link));
     tdm__directory_remove(aside);
-    TDM_TRY(exchange(made, place, aside));
+    TDM_TRY(swap_directories(made, place, aside));
     tdm__directory_remove(aside);
     tdm__directory_remove(made);
     if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
@@ -103,14 +105,14 @@ static tdm_status put_in_place(const char *out, const char *made)
     return TDM_OK;
 }
 
-tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
+tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *out,
                                 const struct tdm__checkpoint_state *state)
 {
     char made[TDM__PATH_BYTES];
     char *absolute;
     tdm_status status;
 
-    TDM_TRY(path_in(out, "checkpoint.new", made));
+    TDM_TRY(join_path(out, "checkpoint.new", made));
     tdm__directory_remove(made);
     if (mkdir(made, 0777) < 0) {
         return tdm__fail_errno(errno, "mkdir %s", made);
@@ -119,11 +121,11 @@ tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
     if (absolute == NULL) {
         return tdm__fail_errno(errno, "realpath %s", made);
     }
-    status = ranks_call(crew, "save", absolute);
+    status = call_trainer_ranks(workers, "save", absolute);
     free(absolute);
     TDM_TRY(status);
     TDM_TRY(write_state(made, state));
-    return put_in_place(out, made);
+    return checkpoint_publish(out, made);
 }
 
 /* ---- load ------------------------------------------------------------------------------- */
@@ -135,9 +137,9 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
 
     TDM_TRY(tdm_config_int(config, "step", -1, &step));
     TDM_TRY(tdm_config_int(config, "version", -1, &version));
-    state->before = NAN;
+    state->score_before = NAN;
     if (tdm_config_has(config, "before")) {
-        (void)tdm_config_double(config, "before", NAN, &state->before); /* null stays NAN */
+        (void)tdm_config_double(config, "before", NAN, &state->score_before); /* null stays NAN */
     }
     if (step < 0 || step > UINT32_MAX || version < 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s: step %lld, version %lld",
@@ -148,14 +150,14 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
     return TDM_OK;
 }
 
-tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *state_out)
+tdm_status tdm__checkpoint_read_state(const char *out, struct tdm__checkpoint_state *state_out)
 {
     char path[TDM__PATH_BYTES];
     struct tdm__checkpoint_state state;
     tdm_config *config;
     tdm_status status;
 
-    TDM_TRY(path_in(out, "checkpoint/state.json", path));
+    TDM_TRY(join_path(out, "checkpoint/state.json", path));
     TDM_TRY(tdm_config_read(path, &config));
     status = read_state(config, &state);
     tdm_config_destroy(config);
@@ -169,7 +171,7 @@ tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *s
 
 enum { NUMBER_BYTES = 24 }; /* always as many: one write replaces all of the one before */
 
-tdm_status tdm__checkpoint_note_version(const char *out, uint64_t version)
+tdm_status tdm__checkpoint_write_version(const char *out, uint64_t version)
 {
     char path[TDM__PATH_BYTES];
     char text[NUMBER_BYTES + 1];
@@ -177,9 +179,8 @@ tdm_status tdm__checkpoint_note_version(const char *out, uint64_t version)
     int error_number;
     int fd;
 
-    TDM_TRY(path_in(out, "version", path));
-    (void)snprintf(text, sizeof(text), "%0*llu\n", NUMBER_BYTES - 1,
-                   (unsigned long long)version);
+    TDM_TRY(join_path(out, "version", path));
+    (void)snprintf(text, sizeof(text), "%0*llu\n", NUMBER_BYTES - 1, (unsigned long long)version);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
         return tdm__fail_errno(errno, "open %s", path);
@@ -190,14 +191,14 @@ tdm_status tdm__checkpoint_note_version(const char *out, uint64_t version)
     return written == NUMBER_BYTES ? TDM_OK : tdm__fail_errno(error_number, "write %s", path);
 }
 
-tdm_status tdm__checkpoint_noted_version(const char *out, uint64_t *version_out)
+tdm_status tdm__checkpoint_read_version(const char *out, uint64_t *version_out)
 {
     char path[TDM__PATH_BYTES];
     char text[NUMBER_BYTES + 8];
     char *end;
 
     *version_out = 0;
-    TDM_TRY(path_in(out, "version", path));
+    TDM_TRY(join_path(out, "version", path));
     if (access(path, F_OK) != 0) {
         return TDM_OK;
     }
@@ -213,18 +214,18 @@ tdm_status tdm__checkpoint_noted_version(const char *out, uint64_t *version_out)
 
 /* ---- load, by the ranks ----------------------------------------------------------------- */
 
-tdm_status tdm__checkpoint_load(struct tdm__crew *crew, const char *out)
+tdm_status tdm__checkpoint_load(struct tdm__worker_group *workers, const char *out)
 {
     char path[TDM__PATH_BYTES];
     char *absolute;
     tdm_status status;
 
-    TDM_TRY(path_in(out, "checkpoint", path));
+    TDM_TRY(join_path(out, "checkpoint", path));
     absolute = realpath(path, NULL);
     if (absolute == NULL) {
         return tdm__fail_errno(errno, "checkpoint %s", path);
     }
-    status = ranks_call(crew, "load", absolute);
+    status = call_trainer_ranks(workers, "load", absolute);
     free(absolute);
     return status;
 }

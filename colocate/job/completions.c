@@ -12,7 +12,7 @@ enum { PROMPTS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
 
 /* ---- the engine's side ------------------------------------------------------------------ */
 
-static tdm_status make_room(struct tdm__generation *generation)
+static tdm_status allocate_completions(struct tdm__generation *generation)
 {
     size_t tokens = generation->sampling.tokens_max;
     size_t text = tokens * TDM__COMPLETION_TEXT_BYTES_PER_TOKEN + 1;
@@ -29,11 +29,11 @@ static tdm_status make_room(struct tdm__generation *generation)
     for (size_t i = 0; i < count; i++) {
         char *room = generation->room + i * each;
 
-        generation->completions[i] = (struct tdm_completion){
-            .tokens = (int32_t *)(void *)room,
-            .logprobs = (float *)(void *)(room + tokens * sizeof(int32_t)),
-            .text = room + tokens * (sizeof(int32_t) + sizeof(float)),
-            .text_bytes_max = text};
+        generation->completions[i] =
+            (struct tdm_completion){.tokens = (int32_t *)(void *)room,
+                                    .logprobs = (float *)(void *)(room + tokens * sizeof(int32_t)),
+                                    .text = room + tokens * (sizeof(int32_t) + sizeof(float)),
+                                    .text_bytes_max = text};
     }
     return TDM_OK;
 }
@@ -50,8 +50,8 @@ static void read_prompts(const struct tdm__message_list *prompts,
     }
 }
 
-tdm_status tdm__generation_read(const tdm_value *arguments,
-                                struct tdm__generation *generation_out)
+tdm_status tdm__generation_read_request(const tdm_value *arguments,
+                                        struct tdm__generation *generation_out)
 {
     struct tdm__generation generation = {.prompts_count = 0};
     struct tdm__generate_message message;
@@ -60,8 +60,8 @@ tdm_status tdm__generation_read(const tdm_value *arguments,
     TDM_TRY(tdm__generate_decode(arguments, &message));
     if (message.tokens_max == 0 || message.tokens_max > TOKENS_MAX ||
         message.prompts.count > PROMPTS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%u prompts of at most %llu tokens",
-                         message.prompts.count, (unsigned long long)message.tokens_max);
+        return tdm__fail(TDM_E_LIMIT, "%u prompts of at most %llu tokens", message.prompts.count,
+                         (unsigned long long)message.tokens_max);
     }
     if (!(message.temperature >= 0)) { /* nor not a number */
         return tdm__fail(TDM_E_INVAL, "temperature %g", message.temperature);
@@ -69,7 +69,7 @@ tdm_status tdm__generation_read(const tdm_value *arguments,
     generation.sampling.temperature = message.temperature;
     generation.sampling.tokens_max = (uint32_t)message.tokens_max;
     generation.prompts_count = message.prompts.count;
-    status = make_room(&generation);
+    status = allocate_completions(&generation);
     if (status != TDM_OK) {
         tdm__generation_fini(&generation);
         return status;
@@ -98,8 +98,8 @@ static void get_completion(const void *arg, uint32_t index, void *item_out)
         .finished = completion->finished != 0};
 }
 
-tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generation *generation,
-                                 uint64_t version)
+tdm_status tdm__generation_write_reply(tdm_writer *writer, const struct tdm__generation *generation,
+                                       uint64_t version)
 {
     const struct tdm__generated_message message = {
         .version = version,
@@ -111,8 +111,7 @@ tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generatio
         const struct tdm_completion *completion = &generation->completions[i];
 
         if (completion->tokens_count > generation->sampling.tokens_max) {
-            return tdm__fail(TDM_E_LIMIT,
-                             "the engine wrote %u tokens to answer %u, of at most %u",
+            return tdm__fail(TDM_E_LIMIT, "the engine wrote %u tokens to answer %u, of at most %u",
                              completion->tokens_count, i, generation->sampling.tokens_max);
         }
     }
@@ -126,7 +125,7 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__generation_write(writer, generation, version);
+    status = tdm__generation_write_reply(writer, generation, version);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
@@ -144,8 +143,8 @@ static void get_prompt(const void *arg, uint32_t index, void *item_out)
     *item = (struct tdm__prompt_message){prompt->text, prompt->seed};
 }
 
-tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
-                               const struct tdm_prompt *prompts, uint32_t prompts_count)
+tdm_status tdm__generation_write_request(tdm_writer *writer, const struct tdm_sampling *sampling,
+                                         const struct tdm_prompt *prompts, uint32_t prompts_count)
 {
     const struct tdm__generate_message message = {
         .temperature = sampling->temperature,
@@ -155,8 +154,8 @@ tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sa
     return tdm__generate_encode(&message, writer);
 }
 
-tdm_status tdm__completion_read(const struct tdm__completion_message *message,
-                                uint32_t tokens_max, int32_t *tokens, float *logprobs,
+tdm_status tdm__completion_read(const struct tdm__completion_message *message, uint32_t tokens_max,
+                                int32_t *tokens, float *logprobs,
                                 struct tdm_completion *completion_out)
 {
     size_t count = message->tokens.size_bytes / sizeof(int32_t);

@@ -22,25 +22,25 @@ struct tdm__generation {
 /* ---- the engine's side ------------------------------------------------------------------ */
 
 /* From (temperature, tokens_max, [(text, seed) …]), with room for every answer. */
-tdm_status tdm__generation_read(const tdm_value *arguments,
-                                struct tdm__generation *generation_out);
+tdm_status tdm__generation_read_request(const tdm_value *arguments,
+                                        struct tdm__generation *generation_out);
 void tdm__generation_fini(struct tdm__generation *generation);
 /* (version, [(tokens, logprobs, text, finished) …]), and the same as the call's reply.
  * TDM_E_LIMIT where the engine wrote more tokens than there is room for. */
-tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generation *generation,
-                                 uint64_t version);
+tdm_status tdm__generation_write_reply(tdm_writer *writer, const struct tdm__generation *generation,
+                                       uint64_t version);
 tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint64_t version,
                                  tdm_call *call);
 
 /* ---- the controller's side -------------------------------------------------------------- */
 
-tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
-                               const struct tdm_prompt *prompts, uint32_t prompts_count);
+tdm_status tdm__generation_write_request(tdm_writer *writer, const struct tdm_sampling *sampling,
+                                         const struct tdm_prompt *prompts, uint32_t prompts_count);
 /* Reads one answer of a reply (message generated); tokens and logprobs are copied to `tokens`
  * and `logprobs`, which have room for tokens_max each, the text is borrowed.  TDM_E_PROTOCOL.
  */
-tdm_status tdm__completion_read(const struct tdm__completion_message *message,
-                                uint32_t tokens_max, int32_t *tokens, float *logprobs,
+tdm_status tdm__completion_read(const struct tdm__completion_message *message, uint32_t tokens_max,
+                                int32_t *tokens, float *logprobs,
                                 struct tdm_completion *completion_out);
 
 #endif

@@ -11,9 +11,9 @@
 #include <string.h>
 
 struct tdm_config {
-    struct tdm__node *root; /* owned */
-    char *name;             /* owned; of the file, for messages */
-    char *where;            /* owned, WHERE_BYTES: the last answer of tdm_config_where */
+    struct tdm__config_node *root; /* owned */
+    char *name;                    /* owned; of the file, for messages */
+    char *where;                   /* owned, WHERE_BYTES: the last answer of tdm_config_where */
 };
 
 enum { FILE_BYTES_MAX = 1 << 20, WHERE_BYTES = 512 };
@@ -28,7 +28,7 @@ tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *nam
     TDM__REQUIRE(text);
     TDM__REQUIRE(name);
 
-    struct tdm__node *root = NULL;
+    struct tdm__config_node *root = NULL;
     tdm_config *config;
 
     if (size_bytes > FILE_BYTES_MAX) {
@@ -38,7 +38,7 @@ tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *nam
     TDM_TRY(tdm__config_tree_parse(text, size_bytes, name, &root));
     config = calloc(1, sizeof(*config));
     if (config == NULL) {
-        tdm__node_destroy(root);
+        tdm__config_node_destroy(root);
         return tdm__fail(TDM_E_NOMEM, "%s", name);
     }
     config->root = root;
@@ -77,7 +77,7 @@ void tdm_config_destroy(tdm_config *config)
     if (config == NULL) {
         return;
     }
-    tdm__node_destroy(config->root);
+    tdm__config_node_destroy(config->root);
     free(config->name);
     free(config->where);
     free(config);
@@ -87,17 +87,17 @@ void tdm_config_destroy(tdm_config *config)
 
 /* The child that the head of `path` names: by position in a list, by key in a map.  A key may
  * itself have dots.  `*rest_out` is what follows the head, NULL at the end of the path. */
-static struct tdm__node *find_child(const struct tdm__node *parent, const char *path,
-                                    const char **rest_out)
+static struct tdm__config_node *find_child(const struct tdm__config_node *parent, const char *path,
+                                           const char **rest_out)
 {
     uint32_t index = 0;
 
-    for (struct tdm__node *child = parent->first_child; child != NULL; child = child->next) {
+    for (struct tdm__config_node *child = parent->first_child; child != NULL; child = child->next) {
         char digits[16];
         const char *head = child->key;
         size_t head_bytes;
 
-        if (parent->kind == TDM__NODE_LIST) {
+        if (parent->kind == TDM__CONFIG_NODE_LIST) {
             (void)snprintf(digits, sizeof(digits), "%u", index++);
             head = digits;
         }
@@ -113,14 +113,14 @@ static struct tdm__node *find_child(const struct tdm__node *parent, const char *
 
 /* The deepest node on the way to `path`; `*rest_out` is the part of the path that is not there,
  * NULL when the node itself was found. */
-static struct tdm__node *find_deepest(const tdm_config *config, const char *path,
-                                      const char **rest_out)
+static struct tdm__config_node *find_deepest(const tdm_config *config, const char *path,
+                                             const char **rest_out)
 {
-    struct tdm__node *node = config->root;
+    struct tdm__config_node *node = config->root;
     const char *rest = path[0] == '\0' ? NULL : path;
 
     while (rest != NULL) {
-        struct tdm__node *child = find_child(node, rest, &rest);
+        struct tdm__config_node *child = find_child(node, rest, &rest);
 
         if (child == NULL) {
             break;
@@ -132,18 +132,18 @@ static struct tdm__node *find_deepest(const tdm_config *config, const char *path
 }
 
 /* NULL for a path that is missing or has no value. */
-static const struct tdm__node *find(const tdm_config *config, const char *path)
+static const struct tdm__config_node *find(const tdm_config *config, const char *path)
 {
     const char *rest;
-    const struct tdm__node *node = find_deepest(config, path, &rest);
+    const struct tdm__config_node *node = find_deepest(config, path, &rest);
 
-    return rest != NULL || node->kind == TDM__NODE_NULL ? NULL : node;
+    return rest != NULL || node->kind == TDM__CONFIG_NODE_NULL ? NULL : node;
 }
 
-static const char *where(const tdm_config *config, const struct tdm__node *node,
+static const char *where(const tdm_config *config, const struct tdm__config_node *node,
                          char text[WHERE_BYTES])
 {
-    if (node->line == TDM__NODE_LINE_OVERRIDE) {
+    if (node->line == TDM__CONFIG_NODE_LINE_OVERRIDE) {
         (void)snprintf(text, WHERE_BYTES, "command line");
     } else {
         (void)snprintf(text, WHERE_BYTES, "%.480s:%u", config->name, node->line);
@@ -151,31 +151,31 @@ static const char *where(const tdm_config *config, const struct tdm__node *node,
     return text;
 }
 
-static const char *describe(const struct tdm__node *node, char text[64])
+static const char *describe(const struct tdm__config_node *node, char text[64])
 {
     switch (node->kind) {
-    case TDM__NODE_NULL:
+    case TDM__CONFIG_NODE_NULL:
         return "nothing";
-    case TDM__NODE_BOOL:
+    case TDM__CONFIG_NODE_BOOL:
         return node->boolean ? "true" : "false";
-    case TDM__NODE_INT:
+    case TDM__CONFIG_NODE_INT:
         (void)snprintf(text, 64, "%lld", (long long)node->integer);
         return text;
-    case TDM__NODE_DOUBLE:
+    case TDM__CONFIG_NODE_DOUBLE:
         (void)snprintf(text, 64, "%g", node->number);
         return text;
-    case TDM__NODE_STRING:
+    case TDM__CONFIG_NODE_STRING:
         (void)snprintf(text, 64, "\"%.40s\"", node->text);
         return text;
-    case TDM__NODE_LIST:
+    case TDM__CONFIG_NODE_LIST:
         return "a list";
-    case TDM__NODE_MAP:
+    case TDM__CONFIG_NODE_MAP:
         return "a map";
     }
     return "?";
 }
 
-static tdm_status fail_type(const tdm_config *config, const struct tdm__node *node,
+static tdm_status fail_type(const tdm_config *config, const struct tdm__config_node *node,
                             const char *path, const char *wanted)
 {
     char place[WHERE_BYTES];
@@ -194,9 +194,9 @@ tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t ot
     TDM__REQUIRE(path);
     TDM__REQUIRE(value_out);
 
-    const struct tdm__node *node = find(config, path);
+    const struct tdm__config_node *node = find(config, path);
 
-    if (node != NULL && node->kind != TDM__NODE_INT) {
+    if (node != NULL && node->kind != TDM__CONFIG_NODE_INT) {
         return fail_type(config, node, path, "a whole number");
     }
     *value_out = node == NULL ? otherwise : node->integer;
@@ -210,13 +210,13 @@ tdm_status tdm_config_double(const tdm_config *config, const char *path, double 
     TDM__REQUIRE(path);
     TDM__REQUIRE(value_out);
 
-    const struct tdm__node *node = find(config, path);
+    const struct tdm__config_node *node = find(config, path);
 
     if (node == NULL) {
         *value_out = otherwise;
-    } else if (node->kind == TDM__NODE_INT) {
+    } else if (node->kind == TDM__CONFIG_NODE_INT) {
         *value_out = (double)node->integer;
-    } else if (node->kind == TDM__NODE_DOUBLE) {
+    } else if (node->kind == TDM__CONFIG_NODE_DOUBLE) {
         *value_out = node->number;
     } else {
         return fail_type(config, node, path, "a number");
@@ -231,9 +231,9 @@ tdm_status tdm_config_bool(const tdm_config *config, const char *path, int other
     TDM__REQUIRE(path);
     TDM__REQUIRE(value_out);
 
-    const struct tdm__node *node = find(config, path);
+    const struct tdm__config_node *node = find(config, path);
 
-    if (node != NULL && node->kind != TDM__NODE_BOOL) {
+    if (node != NULL && node->kind != TDM__CONFIG_NODE_BOOL) {
         return fail_type(config, node, path, "true or false");
     }
     *value_out = node == NULL ? otherwise : node->boolean;
@@ -247,9 +247,9 @@ tdm_status tdm_config_string(const tdm_config *config, const char *path, const c
     TDM__REQUIRE(path);
     TDM__REQUIRE(value_out);
 
-    const struct tdm__node *node = find(config, path);
+    const struct tdm__config_node *node = find(config, path);
 
-    if (node != NULL && node->kind != TDM__NODE_STRING) {
+    if (node != NULL && node->kind != TDM__CONFIG_NODE_STRING) {
         return fail_type(config, node, path, "text");
     }
     *value_out = node == NULL ? otherwise : node->text;
@@ -269,7 +269,7 @@ uint32_t tdm_config_count(const tdm_config *config, const char *path)
     TDM__REQUIRE_OR(config, 0);
     TDM__REQUIRE_OR(path, 0);
 
-    const struct tdm__node *node = find(config, path);
+    const struct tdm__config_node *node = find(config, path);
 
     return node == NULL ? 0 : node->children_count;
 }
@@ -279,10 +279,10 @@ const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t 
     TDM__REQUIRE_OR(config, NULL);
     TDM__REQUIRE_OR(path, NULL);
 
-    const struct tdm__node *node = find(config, path);
-    const struct tdm__node *child;
+    const struct tdm__config_node *node = find(config, path);
+    const struct tdm__config_node *child;
 
-    if (node == NULL || node->kind != TDM__NODE_MAP) {
+    if (node == NULL || node->kind != TDM__CONFIG_NODE_MAP) {
         return NULL;
     }
     child = node->first_child;
@@ -313,20 +313,20 @@ tdm_status tdm_config_json(const tdm_config *config, char **text_out)
 
 /* ---- overriding ------------------------------------------------------------------------- */
 
-static void mark_overridden(struct tdm__node *node)
+static void mark_overridden(struct tdm__config_node *node)
 {
-    node->line = TDM__NODE_LINE_OVERRIDE;
-    for (struct tdm__node *child = node->first_child; child != NULL; child = child->next) {
+    node->line = TDM__CONFIG_NODE_LINE_OVERRIDE;
+    for (struct tdm__config_node *child = node->first_child; child != NULL; child = child->next) {
         mark_overridden(child);
     }
 }
 
 static tdm_status check_assignment(const tdm_config *config, const char *path,
-                                   const struct tdm__node *value)
+                                   const struct tdm__config_node *value)
 {
     char place[WHERE_BYTES];
-    uint32_t depth = tdm__node_depth(value) + 1;
-    const struct tdm__node *node;
+    uint32_t depth = tdm__config_node_depth(value) + 1;
+    const struct tdm__config_node *node;
     const char *rest;
 
     for (const char *c = path; *c != '\0'; c++) {
@@ -335,12 +335,12 @@ static tdm_status check_assignment(const tdm_config *config, const char *path,
             return tdm__fail(TDM_E_INVAL, "\"%s\": a name between its dots is empty", path);
         }
     }
-    if (depth > TDM__NODE_DEPTH_MAX) {
+    if (depth > TDM__CONFIG_NODE_DEPTH_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "command line: %s nests over %d levels", path,
-                         TDM__NODE_DEPTH_MAX);
+                         TDM__CONFIG_NODE_DEPTH_MAX);
     }
     node = find_deepest(config, path, &rest);
-    if (rest != NULL && node->kind != TDM__NODE_MAP && node->kind != TDM__NODE_NULL) {
+    if (rest != NULL && node->kind != TDM__CONFIG_NODE_MAP && node->kind != TDM__CONFIG_NODE_NULL) {
         return tdm__fail(TDM_E_TYPE, "command line: %s cannot be set: %s is not a map", path,
                          where(config, node, place));
     }
@@ -348,9 +348,10 @@ static tdm_status check_assignment(const tdm_config *config, const char *path,
 }
 
 /* Takes `value` on TDM_OK only. */
-static tdm_status assign(tdm_config *config, const char *path, struct tdm__node *value)
+static tdm_status assign_override(tdm_config *config, const char *path,
+                                  struct tdm__config_node *value)
 {
-    struct tdm__node *node;
+    struct tdm__config_node *node;
     const char *rest;
 
     TDM_TRY(check_assignment(config, path, value));
@@ -358,13 +359,13 @@ static tdm_status assign(tdm_config *config, const char *path, struct tdm__node 
     while (rest != NULL) {
         size_t key_bytes = strcspn(rest, ".");
 
-        node = tdm__node_add(node, TDM__NODE_MAP, rest, key_bytes);
+        node = tdm__config_node_add(node, TDM__CONFIG_NODE_MAP, rest, key_bytes);
         if (node == NULL) {
             return tdm__fail(TDM_E_NOMEM, "command line: %s", path);
         }
         rest = rest[key_bytes] == '.' ? rest + key_bytes + 1 : NULL;
     }
-    tdm__node_replace(node, value);
+    tdm__config_node_replace(node, value);
     mark_overridden(node);
     return TDM_OK;
 }
@@ -375,7 +376,7 @@ tdm_status tdm_config_override(tdm_config *config, const char *assignment)
     TDM__REQUIRE(assignment);
 
     const char *equals = strchr(assignment, '=');
-    struct tdm__node *value = NULL;
+    struct tdm__config_node *value = NULL;
     tdm_status status;
     char *path;
 
@@ -384,10 +385,10 @@ tdm_status tdm_config_override(tdm_config *config, const char *assignment)
     }
     TDM_TRY(tdm__config_tree_parse(equals + 1, strlen(equals + 1), "command line", &value));
     path = strndup(assignment, (size_t)(equals - assignment));
-    status =
-        path == NULL ? tdm__fail(TDM_E_NOMEM, "command line") : assign(config, path, value);
+    status = path == NULL ? tdm__fail(TDM_E_NOMEM, "command line")
+                          : assign_override(config, path, value);
     if (status != TDM_OK) {
-        tdm__node_destroy(value);
+        tdm__config_node_destroy(value);
     }
     free(path);
     return status;

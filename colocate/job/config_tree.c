@@ -16,10 +16,11 @@
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
-struct tdm__node *tdm__node_add(struct tdm__node *parent, enum tdm__node_kind kind,
-                                const char *key, size_t key_bytes)
+struct tdm__config_node *tdm__config_node_add(struct tdm__config_node *parent,
+                                              enum tdm__config_node_kind kind, const char *key,
+                                              size_t key_bytes)
 {
-    struct tdm__node *node = calloc(1, sizeof(*node));
+    struct tdm__config_node *node = calloc(1, sizeof(*node));
 
     if (node == NULL) {
         return NULL;
@@ -31,10 +32,10 @@ struct tdm__node *tdm__node_add(struct tdm__node *parent, enum tdm__node_kind ki
             return NULL;
         }
     }
-    if (parent->kind == TDM__NODE_NULL) {
+    if (parent->kind == TDM__CONFIG_NODE_NULL) {
         parent->kind = kind;
     }
-    TDM_ASSERT(parent->kind == kind && (kind == TDM__NODE_MAP) == (key != NULL));
+    TDM_ASSERT(parent->kind == kind && (kind == TDM__CONFIG_NODE_MAP) == (key != NULL));
     if (parent->last_child == NULL) {
         parent->first_child = node;
     } else {
@@ -46,50 +47,50 @@ struct tdm__node *tdm__node_add(struct tdm__node *parent, enum tdm__node_kind ki
 }
 
 /* Frees what a node owns, but not the node. */
-static void clear(struct tdm__node *node)
+static void node_clear_value(struct tdm__config_node *node)
 {
-    struct tdm__node *child = node->first_child;
+    struct tdm__config_node *child = node->first_child;
 
     while (child != NULL) {
-        struct tdm__node *next = child->next;
+        struct tdm__config_node *next = child->next;
 
-        tdm__node_destroy(child);
+        tdm__config_node_destroy(child);
         child = next;
     }
     free(node->key);
     free(node->text);
 }
 
-/* Recursion is as deep as the tree: TDM__NODE_DEPTH_MAX. */
-void tdm__node_destroy(struct tdm__node *node)
+/* Recursion is as deep as the tree: TDM__CONFIG_NODE_DEPTH_MAX. */
+void tdm__config_node_destroy(struct tdm__config_node *node)
 {
     if (node != NULL) {
-        clear(node);
+        node_clear_value(node);
         free(node);
     }
 }
 
-void tdm__node_replace(struct tdm__node *node, struct tdm__node *value)
+void tdm__config_node_replace(struct tdm__config_node *node, struct tdm__config_node *value)
 {
     char *key = node->key;
-    struct tdm__node *next = node->next;
+    struct tdm__config_node *next = node->next;
 
     TDM_ASSERT(value->key == NULL && value->next == NULL);
     node->key = NULL;
-    clear(node);
+    node_clear_value(node);
     *node = *value;
     node->key = key;
     node->next = next;
     free(value);
 }
 
-uint32_t tdm__node_depth(const struct tdm__node *node)
+uint32_t tdm__config_node_depth(const struct tdm__config_node *node)
 {
     uint32_t depth = 0;
 
-    for (const struct tdm__node *child = node->first_child; child != NULL;
+    for (const struct tdm__config_node *child = node->first_child; child != NULL;
          child = child->next) {
-        uint32_t child_depth = tdm__node_depth(child) + 1;
+        uint32_t child_depth = tdm__config_node_depth(child) + 1;
 
         depth = child_depth > depth ? child_depth : depth;
     }
@@ -151,8 +152,7 @@ static bool is_infinite_or_nan(const char *text)
     static const char *const infinite[3] = {".inf", ".Inf", ".INF"};
     static const char *const nan[3] = {".nan", ".NaN", ".NAN"};
 
-    return is_one_of(text + (text[0] == '+' || text[0] == '-'), infinite) ||
-           is_one_of(text, nan);
+    return is_one_of(text + (text[0] == '+' || text[0] == '-'), infinite) || is_one_of(text, nan);
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ static uint32_t event_line(const struct reader *reader)
     return (uint32_t)reader->event.start_mark.line + 1;
 }
 
-static tdm_status advance(struct reader *reader)
+static tdm_status parser_advance(struct reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
     size_t line;
@@ -201,31 +201,31 @@ __attribute__((format(printf, 2, 3))) static tdm_status refuse(const struct read
 }
 
 static tdm_status read_integer(const struct reader *reader, const char *text, int base,
-                               struct tdm__node *node)
+                               struct tdm__config_node *node)
 {
     errno = 0;
     node->integer = strtoll(base == 8 ? text + 2 : text, NULL, base);
     if (errno != 0) {
         return refuse(reader, "%.40s does not fit into 64 bits", text);
     }
-    node->kind = TDM__NODE_INT;
+    node->kind = TDM__CONFIG_NODE_INT;
     return TDM_OK;
 }
 
 static tdm_status read_number(const struct reader *reader, const char *text,
-                              struct tdm__node *node)
+                              struct tdm__config_node *node)
 {
     node->number = strtod(text, NULL);
     if (!isfinite(node->number)) {
         return refuse(reader, "%.40s is not a finite number", text);
     }
-    node->kind = TDM__NODE_DOUBLE;
+    node->kind = TDM__CONFIG_NODE_DOUBLE;
     return TDM_OK;
 }
 
 /* A scalar without quotes, by YAML 1.2's core schema. */
 static tdm_status read_plain(const struct reader *reader, const char *text,
-                             struct tdm__node *node)
+                             struct tdm__config_node *node)
 {
     static const char *const nothing[3] = {"null", "Null", "NULL"};
     static const char *const yes[3] = {"true", "True", "TRUE"};
@@ -236,7 +236,7 @@ static tdm_status read_plain(const struct reader *reader, const char *text,
         return TDM_OK;
     }
     if (is_one_of(text, yes) || is_one_of(text, no)) {
-        node->kind = TDM__NODE_BOOL;
+        node->kind = TDM__CONFIG_NODE_BOOL;
         node->boolean = is_one_of(text, yes);
         return TDM_OK;
     }
@@ -249,7 +249,7 @@ static tdm_status read_plain(const struct reader *reader, const char *text,
     if (is_number(text)) {
         return read_number(reader, text, node);
     }
-    node->kind = TDM__NODE_STRING;
+    node->kind = TDM__CONFIG_NODE_STRING;
     return TDM_OK;
 }
 
@@ -263,7 +263,7 @@ static tdm_status check_scalar(const struct reader *reader)
     return TDM_OK;
 }
 
-static tdm_status read_scalar(const struct reader *reader, struct tdm__node *node)
+static tdm_status read_scalar(const struct reader *reader, struct tdm__config_node *node)
 {
     const char *text = (const char *)reader->event.data.scalar.value;
 
@@ -271,9 +271,9 @@ static tdm_status read_scalar(const struct reader *reader, struct tdm__node *nod
     if (reader->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
         TDM_TRY(read_plain(reader, text, node));
     } else {
-        node->kind = TDM__NODE_STRING;
+        node->kind = TDM__CONFIG_NODE_STRING;
     }
-    if (node->kind == TDM__NODE_STRING) {
+    if (node->kind == TDM__CONFIG_NODE_STRING) {
         node->text = strdup(text);
         if (node->text == NULL) {
             return tdm__fail(TDM_E_NOMEM, "%s", reader->name);
@@ -312,8 +312,8 @@ static tdm_status check_plainness(const struct reader *reader)
 }
 
 /* The key is the present event; the child gets its line. */
-static tdm_status read_key(struct reader *reader, struct tdm__node *map,
-                           struct tdm__node **child_out)
+static tdm_status read_key(struct reader *reader, struct tdm__config_node *map,
+                           struct tdm__config_node **child_out)
 {
     const char *key;
 
@@ -323,14 +323,14 @@ static tdm_status read_key(struct reader *reader, struct tdm__node *map,
     }
     TDM_TRY(check_scalar(reader));
     key = (const char *)reader->event.data.scalar.value;
-    if (strlen(key) > TDM__NODE_KEY_BYTES_MAX) {
+    if (strlen(key) > TDM__CONFIG_NODE_KEY_BYTES_MAX) {
         return refuse(reader, "a key of %zu bytes, the limit is %d", strlen(key),
-                      TDM__NODE_KEY_BYTES_MAX);
+                      TDM__CONFIG_NODE_KEY_BYTES_MAX);
     }
     if (strcmp(key, "<<") == 0 && reader->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
         return refuse(reader, "merge keys (<<) are not understood");
     }
-    *child_out = tdm__node_add(map, TDM__NODE_MAP, key, strlen(key));
+    *child_out = tdm__config_node_add(map, TDM__CONFIG_NODE_MAP, key, strlen(key));
     if (*child_out == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s", reader->name);
     }
@@ -340,8 +340,8 @@ static tdm_status read_key(struct reader *reader, struct tdm__node *map,
 
 static int compare_keys(const void *a, const void *b)
 {
-    const struct tdm__node *first = *(const struct tdm__node *const *)a;
-    const struct tdm__node *second = *(const struct tdm__node *const *)b;
+    const struct tdm__config_node *first = *(const struct tdm__config_node *const *)a;
+    const struct tdm__config_node *second = *(const struct tdm__config_node *const *)b;
     int order = strcmp(first->key, second->key);
 
     if (order != 0) {
@@ -351,74 +351,74 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* By sorting, because a hostile map may have 100,000 keys. */
-static tdm_status check_duplicates(const struct reader *reader, const struct tdm__node *map)
+static tdm_status check_duplicates(const struct reader *reader, const struct tdm__config_node *map)
 {
-    const struct tdm__node **sorted;
+    const struct tdm__config_node **sorted;
     tdm_status status = TDM_OK;
     uint32_t count = 0;
 
-    sorted = calloc(map->children_count + 1U, sizeof(const struct tdm__node *));
+    sorted = calloc(map->children_count + 1U, sizeof(const struct tdm__config_node *));
     if (sorted == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s", reader->name);
     }
-    for (const struct tdm__node *child = map->first_child; child != NULL; child = child->next) {
+    for (const struct tdm__config_node *child = map->first_child; child != NULL;
+         child = child->next) {
         sorted[count++] = child;
     }
-    qsort((void *)sorted, count, sizeof(const struct tdm__node *), compare_keys);
+    qsort((void *)sorted, count, sizeof(const struct tdm__config_node *), compare_keys);
     for (uint32_t i = 1; i < count && status == TDM_OK; i++) {
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0) {
-            status =
-                tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" stands already on line %u",
-                          reader->name, sorted[i]->line, sorted[i]->key, sorted[i - 1]->line);
+            status = tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" stands already on line %u",
+                               reader->name, sorted[i]->line, sorted[i]->key, sorted[i - 1]->line);
         }
     }
     free((void *)sorted);
     return status;
 }
 
-static tdm_status read_value(struct reader *reader, struct tdm__node *node, uint32_t depth);
+static tdm_status read_value(struct reader *reader, struct tdm__config_node *node, uint32_t depth);
 
-static tdm_status read_list(struct reader *reader, struct tdm__node *list, uint32_t depth)
+static tdm_status read_list(struct reader *reader, struct tdm__config_node *list, uint32_t depth)
 {
-    list->kind = TDM__NODE_LIST;
-    TDM_TRY(advance(reader));
+    list->kind = TDM__CONFIG_NODE_LIST;
+    TDM_TRY(parser_advance(reader));
     while (reader->event.type != YAML_SEQUENCE_END_EVENT) {
-        struct tdm__node *child = tdm__node_add(list, TDM__NODE_LIST, NULL, 0);
+        struct tdm__config_node *child = tdm__config_node_add(list, TDM__CONFIG_NODE_LIST, NULL, 0);
 
         if (child == NULL) {
             return tdm__fail(TDM_E_NOMEM, "%s", reader->name);
         }
         child->line = event_line(reader);
         TDM_TRY(read_value(reader, child, depth));
-        TDM_TRY(advance(reader));
+        TDM_TRY(parser_advance(reader));
     }
     return TDM_OK;
 }
 
-static tdm_status read_map(struct reader *reader, struct tdm__node *map, uint32_t depth)
+static tdm_status read_map(struct reader *reader, struct tdm__config_node *map, uint32_t depth)
 {
-    map->kind = TDM__NODE_MAP;
-    TDM_TRY(advance(reader));
+    map->kind = TDM__CONFIG_NODE_MAP;
+    TDM_TRY(parser_advance(reader));
     while (reader->event.type != YAML_MAPPING_END_EVENT) {
-        struct tdm__node *child = NULL;
+        struct tdm__config_node *child = NULL;
 
         TDM_TRY(read_key(reader, map, &child));
-        TDM_TRY(advance(reader));
+        TDM_TRY(parser_advance(reader));
         TDM_TRY(read_value(reader, child, depth));
-        TDM_TRY(advance(reader));
+        TDM_TRY(parser_advance(reader));
     }
     return check_duplicates(reader, map);
 }
 
 /* The value begins with the present event, and ends with the one that is present on return. */
-static tdm_status read_value(struct reader *reader, struct tdm__node *node, uint32_t depth)
+static tdm_status read_value(struct reader *reader, struct tdm__config_node *node, uint32_t depth)
 {
     TDM_TRY(check_plainness(reader));
     if (reader->event.type == YAML_SCALAR_EVENT) {
         return read_scalar(reader, node);
     }
-    if (depth == TDM__NODE_DEPTH_MAX) {
-        return refuse(reader, "nests over %d levels", TDM__NODE_DEPTH_MAX);
+    if (depth == TDM__CONFIG_NODE_DEPTH_MAX) {
+        return refuse(reader, "nests over %d levels", TDM__CONFIG_NODE_DEPTH_MAX);
     }
     if (reader->event.type == YAML_SEQUENCE_START_EVENT) {
         return read_list(reader, node, depth + 1);
@@ -427,18 +427,18 @@ static tdm_status read_value(struct reader *reader, struct tdm__node *node, uint
     return read_map(reader, node, depth + 1);
 }
 
-static tdm_status read_stream(struct reader *reader, struct tdm__node *root)
+static tdm_status read_stream(struct reader *reader, struct tdm__config_node *root)
 {
-    TDM_TRY(advance(reader)); /* the stream's start */
-    TDM_TRY(advance(reader));
+    TDM_TRY(parser_advance(reader)); /* the stream's start */
+    TDM_TRY(parser_advance(reader));
     if (reader->event.type == YAML_STREAM_END_EVENT) {
         return TDM_OK; /* an empty file */
     }
-    TDM_TRY(advance(reader)); /* past the document's start */
+    TDM_TRY(parser_advance(reader)); /* past the document's start */
     root->line = event_line(reader);
     TDM_TRY(read_value(reader, root, 0));
-    TDM_TRY(advance(reader)); /* the document's end */
-    TDM_TRY(advance(reader));
+    TDM_TRY(parser_advance(reader)); /* the document's end */
+    TDM_TRY(parser_advance(reader));
     if (reader->event.type != YAML_STREAM_END_EVENT) {
         return refuse(reader, "a second document begins");
     }
@@ -446,10 +446,10 @@ static tdm_status read_stream(struct reader *reader, struct tdm__node *root)
 }
 
 tdm_status tdm__config_tree_parse(const char *text, size_t size_bytes, const char *name,
-                                  struct tdm__node **root_out)
+                                  struct tdm__config_node **root_out)
 {
     struct reader reader = {.name = name};
-    struct tdm__node *root = calloc(1, sizeof(*root));
+    struct tdm__config_node *root = calloc(1, sizeof(*root));
     tdm_status status;
 
     if (root == NULL || yaml_parser_initialize(&reader.parser) == 0) {
@@ -463,7 +463,7 @@ tdm_status tdm__config_tree_parse(const char *text, size_t size_bytes, const cha
     yaml_event_delete(&reader.event);
     yaml_parser_delete(&reader.parser);
     if (status != TDM_OK) {
-        tdm__node_destroy(root);
+        tdm__config_node_destroy(root);
         return status;
     }
     *root_out = root;
@@ -522,14 +522,14 @@ static void write_number(const struct writer *writer, double number)
     (void)fprintf(writer->stream, "%s%s", text, strpbrk(text, ".e") == NULL ? ".0" : "");
 }
 
-static void write_node(struct writer *writer, const struct tdm__node *node);
+static void write_node(struct writer *writer, const struct tdm__config_node *node);
 
-static void write_children(struct writer *writer, const struct tdm__node *node)
+static void write_children(struct writer *writer, const struct tdm__config_node *node)
 {
-    bool is_map = node->kind == TDM__NODE_MAP;
+    bool is_map = node->kind == TDM__CONFIG_NODE_MAP;
 
     (void)fputc(is_map ? '{' : '[', writer->stream);
-    for (const struct tdm__node *child = node->first_child; child != NULL;
+    for (const struct tdm__config_node *child = node->first_child; child != NULL;
          child = child->next) {
         for (; writer->line < child->line; writer->line++) {
             (void)fputc('\n', writer->stream);
@@ -546,32 +546,32 @@ static void write_children(struct writer *writer, const struct tdm__node *node)
     (void)fputc(is_map ? '}' : ']', writer->stream);
 }
 
-static void write_node(struct writer *writer, const struct tdm__node *node)
+static void write_node(struct writer *writer, const struct tdm__config_node *node)
 {
     switch (node->kind) {
-    case TDM__NODE_NULL:
+    case TDM__CONFIG_NODE_NULL:
         (void)fputs("null", writer->stream);
         break;
-    case TDM__NODE_BOOL:
+    case TDM__CONFIG_NODE_BOOL:
         (void)fputs(node->boolean ? "true" : "false", writer->stream);
         break;
-    case TDM__NODE_INT:
+    case TDM__CONFIG_NODE_INT:
         (void)fprintf(writer->stream, "%lld", (long long)node->integer);
         break;
-    case TDM__NODE_DOUBLE:
+    case TDM__CONFIG_NODE_DOUBLE:
         write_number(writer, node->number);
         break;
-    case TDM__NODE_STRING:
+    case TDM__CONFIG_NODE_STRING:
         write_text(writer, node->text);
         break;
-    case TDM__NODE_LIST:
-    case TDM__NODE_MAP:
+    case TDM__CONFIG_NODE_LIST:
+    case TDM__CONFIG_NODE_MAP:
         write_children(writer, node);
         break;
     }
 }
 
-tdm_status tdm__config_tree_json(const struct tdm__node *root, char **text_out)
+tdm_status tdm__config_tree_json(const struct tdm__config_node *root, char **text_out)
 {
     struct writer writer = {.line = 1};
     size_t size_bytes = 0;

@@ -3,11 +3,11 @@
 #include "colocate/job/controller.h"
 
 #include "colocate/job/banner.h"
-#include "colocate/job/loss.h"
-#include "colocate/job/revive.h"
+#include "colocate/job/engine_failover.h"
+#include "colocate/job/engine_recovery.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/mix.h"
+#include "runtime/splitmix.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,10 +20,10 @@ static const struct tdm_bytes no_arguments = {"\x90", 1};
 /* What seeds are drawn for; part of the job's numbers, never changed. */
 enum seed_purpose { SEED_ROLLOUT = 1, SEED_SHUFFLE = 2, SEED_WARMUP = 3, SEED_TRAIN = 4 };
 
-static uint64_t seed_for(const struct tdm__controller *controller, enum seed_purpose purpose,
-                         uint64_t number)
+static uint64_t derive_seed(const struct tdm__controller *controller, enum seed_purpose purpose,
+                            uint64_t number)
 {
-    return tdm__mix(tdm__mix(controller->spec->seed, (uint64_t)purpose), number);
+    return tdm__splitmix64(tdm__splitmix64(controller->spec->seed, (uint64_t)purpose), number);
 }
 
 static double ms_since(int64_t begin_ns)
@@ -45,35 +45,36 @@ bool tdm__controller_is_interrupted(const struct tdm__controller *controller)
 
 static tdm_status call_trainers(struct tdm__controller *controller, const char *method)
 {
-    struct tdm__crew *crew = &controller->crew;
+    struct tdm__worker_group *workers = &controller->workers;
 
-    return tdm__crew_call(crew, crew->trainers, crew->trainers_count, method, no_arguments,
-                          (int64_t)controller->spec->step_timeout_ms);
+    return tdm__worker_group_call(workers, workers->trainers, workers->trainers_count, method,
+                                  no_arguments, (int64_t)controller->spec->step_timeout_ms);
 }
 
 /* Calls engines, only those that serve or all that live; those that are lost meanwhile are left
  * out.  Repeating such a call changes nothing. */
-static tdm_status call_engines(struct tdm__controller *controller, bool serving,
-                               const char *method, struct tdm_bytes arguments)
+static tdm_status call_engines(struct tdm__controller *controller, bool serving, const char *method,
+                               struct tdm_bytes arguments)
 {
-    struct tdm__crew *crew = &controller->crew;
-    tdm_actor **engines = calloc(crew->engines_count + 1, sizeof(tdm_actor *));
+    struct tdm__worker_group *workers = &controller->workers;
+    tdm_actor **engines = calloc(workers->engines_count + 1, sizeof(tdm_actor *));
     bool again = true;
     tdm_status status = TDM_OK;
 
     if (engines == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "calls of %u engine ranks", crew->engines_count);
+        return tdm__fail(TDM_E_NOMEM, "calls of %u engine ranks", workers->engines_count);
     }
     while (again) {
-        for (uint32_t i = 0; i < crew->engines_count; i++) {
-            bool called = !serving || tdm__crew_serves(crew, i / crew->per_engine);
+        for (uint32_t i = 0; i < workers->engines_count; i++) {
+            bool called =
+                !serving || tdm__worker_group_engine_serves(workers, i / workers->ranks_per_engine);
 
-            engines[i] = called ? crew->engines[i] : NULL;
+            engines[i] = called ? workers->engines[i] : NULL;
         }
-        status = tdm__crew_call(crew, engines, crew->engines_count, method, arguments,
-                                (int64_t)controller->spec->update_timeout_ms);
+        status = tdm__worker_group_call(workers, engines, workers->engines_count, method, arguments,
+                                        (int64_t)controller->spec->update_timeout_ms);
         again = status != TDM_OK;
-        status = tdm__loss_survive(crew, status);
+        status = tdm__failover_handle_failure(workers, status);
         again = again && status == TDM_OK;
     }
     free(engines);
@@ -83,7 +84,8 @@ static tdm_status call_engines(struct tdm__controller *controller, bool serving,
 /* ---- the first turn --------------------------------------------------------------------- */
 
 /* What an update will move, before the first one. */
-static void show_cost(struct tdm__controller *controller, const struct tdm__weight_cost *cost)
+static void trace_update_cost(struct tdm__controller *controller,
+                              const struct tdm__weight_cost *cost)
 {
     const struct tdm__trace_argument arguments[] = {
         {.name = "same_gpu_bytes", .number = (double)cost->same_gpu_bytes},
@@ -102,7 +104,7 @@ static void show_cost(struct tdm__controller *controller, const struct tdm__weig
     if (controller->trace != NULL) { /* a bench has none */
         tdm__trace_event(controller->trace, &event);
     }
-    if (!controller->crew.by_parts || controller->progress.stream == NULL) {
+    if (!controller->workers.by_slices || controller->progress.stream == NULL) {
         return;
     }
     tdm__banner_update(controller->spec, cost, text);
@@ -112,17 +114,17 @@ static void show_cost(struct tdm__controller *controller, const struct tdm__weig
 /* Trainers start; rank 0's answer is the manifest, which engines need. */
 static tdm_status start_trainers(struct tdm__controller *controller)
 {
-    struct tdm__crew *crew = &controller->crew;
-    tdm_ref **refs = calloc(crew->trainers_count + 1, sizeof(*refs));
+    struct tdm__worker_group *workers = &controller->workers;
+    tdm_ref **refs = calloc(workers->trainers_count + 1, sizeof(*refs));
     const tdm_value *answer;
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to trainers") : TDM_OK;
 
-    for (uint32_t i = 0; i < crew->trainers_count && status == TDM_OK; i++) {
-        status = tdm_actor_call_packed(crew->trainers[i], "start", no_arguments, &refs[i]);
+    for (uint32_t i = 0; i < workers->trainers_count && status == TDM_OK; i++) {
+        status = tdm_actor_call_packed(workers->trainers[i], "start", no_arguments, &refs[i]);
     }
     if (status == TDM_OK) {
-        status = tdm__crew_await(crew, refs, crew->trainers_count,
-                                 (int64_t)controller->spec->step_timeout_ms);
+        status = tdm__worker_group_await(workers, refs, workers->trainers_count,
+                                         (int64_t)controller->spec->step_timeout_ms);
     }
     if (status == TDM_OK) {
         status = tdm_get_value(refs[0], 0, &answer);
@@ -130,13 +132,13 @@ static tdm_status start_trainers(struct tdm__controller *controller)
     if (status == TDM_OK) {
         struct tdm__weight_cost cost;
 
-        status = tdm__weight_update_connect(crew, answer, &cost);
+        status = tdm__weight_update_connect(workers, answer, &cost);
         if (status == TDM_OK) {
-            show_cost(controller, &cost);
+            trace_update_cost(controller, &cost);
         }
     }
     if (refs != NULL) {
-        tdm__crew_release(refs, crew->trainers_count);
+        tdm__worker_group_release_refs(refs, workers->trainers_count);
         free(refs);
     }
     return tdm__wrap(status, "start");
@@ -147,15 +149,15 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
     int64_t begin_ns = tdm__clock_ns();
 
     if (!controller->started) {
-        TDM_TRY(tdm__crew_call(&controller->crew, controller->crew.engines,
-                               controller->crew.engines_count, "start", no_arguments,
-                               (int64_t)controller->spec->update_timeout_ms));
+        TDM_TRY(tdm__worker_group_call(&controller->workers, controller->workers.engines,
+                                       controller->workers.engines_count, "start", no_arguments,
+                                       (int64_t)controller->spec->update_timeout_ms));
         TDM_TRY(start_trainers(controller));
         controller->started = true;
         return TDM_OK;
     }
     TDM_TRY(call_trainers(controller, "resume"));
-    controller->numbers.off_on_ms += ms_since(begin_ns);
+    controller->step_progress.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
 }
 
@@ -165,7 +167,7 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
 static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *batch,
                              uint32_t groups_count, uint32_t rank, tdm_ref **ref_out)
 {
-    uint32_t ranks = controller->crew.trainers_count;
+    uint32_t ranks = controller->workers.trainers_count;
     uint32_t per_group = batch->samples_count / (groups_count > 0 ? groups_count : 1);
     uint32_t first = (uint32_t)((uint64_t)groups_count * rank / ranks) * per_group;
     uint32_t next = (uint32_t)((uint64_t)groups_count * (rank + 1) / ranks) * per_group;
@@ -178,7 +180,7 @@ static tdm_status send_batch(struct tdm__controller *controller, const struct td
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__batch_write(writer, &share);
     if (status == TDM_OK) {
-        status = tdm_actor_call_packed(controller->crew.trainers[rank], "step",
+        status = tdm_actor_call_packed(controller->workers.trainers[rank], "step",
                                        tdm_writer_bytes(writer), ref_out);
     }
     tdm_writer_destroy(writer);
@@ -188,30 +190,30 @@ static tdm_status send_batch(struct tdm__controller *controller, const struct td
 static tdm_status train_step(struct tdm__controller *controller, const struct tdm_batch *batch,
                              uint32_t groups_count)
 {
-    struct tdm__crew *crew = &controller->crew;
+    struct tdm__worker_group *workers = &controller->workers;
     int64_t begin_ns = tdm__clock_ns();
-    tdm_ref **refs = calloc(crew->trainers_count + 1, sizeof(*refs));
+    tdm_ref **refs = calloc(workers->trainers_count + 1, sizeof(*refs));
     const tdm_value *answer;
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to trainers") : TDM_OK;
 
-    for (uint32_t i = 0; i < crew->trainers_count && status == TDM_OK; i++) {
+    for (uint32_t i = 0; i < workers->trainers_count && status == TDM_OK; i++) {
         status = send_batch(controller, batch, groups_count, i, &refs[i]);
     }
     if (status == TDM_OK) {
-        status = tdm__crew_await(crew, refs, crew->trainers_count,
-                                 (int64_t)controller->spec->step_timeout_ms);
+        status = tdm__worker_group_await(workers, refs, workers->trainers_count,
+                                         (int64_t)controller->spec->step_timeout_ms);
     }
     if (status == TDM_OK) {
         status = tdm_get_value(refs[0], 0, &answer);
     }
     if (status == TDM_OK) {
-        status = tdm__metrics_read(answer, &controller->metrics);
+        status = tdm__train_metrics_read(answer, &controller->metrics);
     }
     if (refs != NULL) {
-        tdm__crew_release(refs, crew->trainers_count);
+        tdm__worker_group_release_refs(refs, workers->trainers_count);
         free(refs);
     }
-    controller->numbers.train_ms = ms_since(begin_ns);
+    controller->step_progress.train_ms = ms_since(begin_ns);
     return tdm__wrap(status, "train step %u", batch->step);
 }
 
@@ -230,9 +232,9 @@ static tdm_status warm_up_step(struct tdm__controller *controller, uint32_t step
         return tdm__fail(TDM_E_NOMEM, "a batch of %u", spec->warmup_batch_size);
     }
     for (uint32_t i = 0; i < spec->warmup_batch_size; i++) {
-        uint32_t row = tdm__dataset_pick(controller->train.rows_count,
-                                         seed_for(controller, SEED_WARMUP, 0),
-                                         (uint64_t)(step - 1) * spec->warmup_batch_size + i);
+        uint32_t row = tdm__dataset_shuffled_row(
+            controller->train.rows_count, derive_seed(controller, SEED_WARMUP, 0),
+            (uint64_t)(step - 1) * spec->warmup_batch_size + i);
 
         samples[i] = (struct tdm_sample){.group = i,
                                          .prompt = controller->train.rows[row].prompt,
@@ -258,36 +260,35 @@ static tdm_status warm_up(struct tdm__controller *controller)
                                            .off_on_ms = NAN};
 
         TDM_TRY(warm_up_step(controller, step));
-        shown.train_ms = controller->numbers.train_ms;
+        shown.train_ms = controller->step_progress.train_ms;
         shown.metrics = &controller->metrics;
         tdm__progress_show(&controller->progress, &shown);
         if (tdm__controller_is_interrupted(controller)) {
-            return tdm__fail(TDM_E_CANCELED,
-                             "interrupted during the warm-up: nothing to save yet");
+            return tdm__fail(TDM_E_CANCELED, "interrupted during the warm-up: nothing to save yet");
         }
     }
     return TDM_OK;
 }
 
 /* Engines then read what was saved: a checkpoint a step. */
-static bool from_disk(const struct tdm__controller *controller)
+static bool updates_from_disk(const struct tdm__controller *controller)
 {
     return strcmp(controller->spec->update_source, "disk") == 0;
 }
 
-static tdm_status save_if_due(struct tdm__controller *controller)
+static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
     struct tdm__checkpoint_state state = {controller->step, controller->phase.committed_version,
-                                          controller->before};
+                                          controller->score_before};
     bool due = (spec->save_interval > 0 && controller->step % spec->save_interval == 0) ||
-               from_disk(controller);
+               updates_from_disk(controller);
 
     if (!due && !tdm__controller_is_finished(controller) &&
         !tdm__controller_is_interrupted(controller)) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__checkpoint_save(&controller->crew, controller->options->out, &state));
+    TDM_TRY(tdm__checkpoint_save(&controller->workers, controller->options->out, &state));
     controller->saved = true;
     return TDM_OK;
 }
@@ -302,28 +303,28 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
 
     if (controller->rollout.samples == NULL) { /* the first turn: nobody has answered yet */
         TDM_TRY(controller->options->resume != NULL
-                    ? tdm__checkpoint_load(&controller->crew, controller->options->resume)
+                    ? tdm__checkpoint_load(&controller->workers, controller->options->resume)
                     : warm_up(controller));
-        return from_disk(controller) ? save_if_due(controller) : TDM_OK;
+        return updates_from_disk(controller) ? save_checkpoint_if_due(controller) : TDM_OK;
     }
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
     controller->saved = false;
-    controller->numbers.metrics = &controller->metrics;
-    controller->numbers.kl = tdm__metrics_find(&controller->metrics, "kl", NAN);
-    return save_if_due(controller);
+    controller->step_progress.metrics = &controller->metrics;
+    controller->step_progress.kl = tdm__train_metrics_find(&controller->metrics, "kl", NAN);
+    return save_checkpoint_if_due(controller);
 }
 
 tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
-    if (tdm__crew_is_far(&controller->crew)) {
+    if (tdm__engines_are_remote(&controller->workers)) {
         return TDM_OK; /* their GPUs are their own */
     }
     TDM_TRY(call_trainers(controller, "pause"));
-    controller->numbers.off_on_ms += ms_since(begin_ns);
+    controller->step_progress.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
 }
 
@@ -341,19 +342,19 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
         status = call_engines(controller, tag == NULL, "resume", tdm_writer_bytes(writer));
     }
     tdm_writer_destroy(writer);
-    controller->numbers.off_on_ms += ms_since(begin_ns);
+    controller->step_progress.off_on_ms += ms_since(begin_ns);
     return status;
 }
 
 /* Where all are lost an update has nobody to go to. */
-static tdm_status need_engines(struct tdm__controller *controller)
+static tdm_status check_engines_min(struct tdm__controller *controller)
 {
-    struct tdm__crew *crew = &controller->crew;
+    struct tdm__worker_group *workers = &controller->workers;
 
-    if (tdm__crew_engines_left(crew) == 0) {
-        tdm__revive_lost(crew);
+    if (tdm__worker_group_live_engines(workers) == 0) {
+        tdm__recovery_restart_engines(workers);
     }
-    return tdm__crew_engines_left(crew) > 0
+    return tdm__worker_group_live_engines(workers) > 0
                ? TDM_OK
                : tdm__fail(TDM_E_ACTOR_DIED, "all %u engines are lost, and none comes back",
                            controller->spec->num_engines);
@@ -361,7 +362,7 @@ static tdm_status need_engines(struct tdm__controller *controller)
 
 tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
 {
-    TDM_TRY(need_engines(controller));
+    TDM_TRY(check_engines_min(controller));
     return resume_engines(controller, "weights");
 }
 
@@ -387,7 +388,7 @@ static tdm_status note_next_version(const struct tdm__controller *controller)
     highest = highest < controller->update.version ? controller->update.version : highest;
     return controller->options->out == NULL /* a bench keeps nothing */
                ? TDM_OK
-               : tdm__checkpoint_note_version(controller->options->out, highest + 1);
+               : tdm__checkpoint_write_version(controller->options->out, highest + 1);
 }
 
 tdm_status tdm__controller_update(struct tdm__controller *controller)
@@ -399,19 +400,20 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
     char *file = NULL;
     tdm_status status = TDM_OK;
 
-    if (tdm__crew_engines_left(&controller->crew) == 0) { /* the try before cost the last one */
+    if (tdm__worker_group_live_engines(&controller->workers) ==
+        0) { /* the try before cost the last one */
         TDM_TRY(tdm__controller_resume_weights(controller));
     }
     TDM_TRY(note_next_version(controller));
-    if (from_disk(controller)) {
+    if (updates_from_disk(controller)) {
         status = saved_model(controller, &file);
     }
     if (status == TDM_OK) {
-        status = tdm__weight_update_run(&controller->crew, file, base,
-                                        controller->version_floor, &controller->update);
+        status = tdm__weight_update_run(&controller->workers, file, base, controller->version_floor,
+                                        &controller->update);
     }
     free(file);
-    controller->numbers.update_ms = ms_since(begin_ns);
+    controller->step_progress.update_ms = ms_since(begin_ns);
     return status;
 }
 
@@ -419,18 +421,18 @@ tdm_status tdm__controller_flush(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(tdm__weight_update_finish(&controller->crew, &controller->update));
-    controller->numbers.update_ms += ms_since(begin_ns);
-    controller->numbers.version = controller->phase.committed_version;
+    TDM_TRY(tdm__weight_update_finish(&controller->workers, &controller->update));
+    controller->step_progress.update_ms += ms_since(begin_ns);
+    controller->step_progress.version = controller->phase.committed_version;
     return TDM_OK;
 }
 
-static bool anybody_serves(const struct tdm__controller *controller)
+static bool any_engine_serves(const struct tdm__controller *controller)
 {
     uint32_t engine = 0;
 
     while (engine < controller->spec->num_engines &&
-           !tdm__crew_serves(&controller->crew, engine)) {
+           !tdm__worker_group_engine_serves(&controller->workers, engine)) {
         engine++;
     }
     return engine < controller->spec->num_engines;
@@ -438,9 +440,9 @@ static bool anybody_serves(const struct tdm__controller *controller)
 
 /* Nobody is left who has the committed version: the paused trainers still do, and give it out
  * once more, by another number.  Where that cost an engine, too, nobody serves afterwards. */
-static tdm_status resupply(struct tdm__controller *controller)
+static tdm_status restart_lost_engines(struct tdm__controller *controller)
 {
-    struct tdm__phase_event event = {.kind = TDM__PHASE_RESUPPLIED};
+    struct tdm__phase_event event = {.kind = TDM__PHASE_WEIGHTS_RECOVERED};
     enum tdm__phase_action action;
     tdm_status status;
 
@@ -448,9 +450,10 @@ static tdm_status resupply(struct tdm__controller *controller)
     status = tdm__controller_update(controller);
     if (status == TDM_OK) {
         event.version = controller->update.version;
-        TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+        TDM_TRY(tdm__phase_handle_event(&controller->phase, &event, &action));
     } else if (!controller->update.decided || controller->update.engines_lost == 0 ||
-               tdm__crew_engines_left(&controller->crew) < controller->spec->num_engines_min) {
+               tdm__worker_group_live_engines(&controller->workers) <
+                   controller->spec->num_engines_min) {
         return status;
     }
     return tdm__controller_flush(controller);
@@ -458,45 +461,45 @@ static tdm_status resupply(struct tdm__controller *controller)
 
 /* Until somebody serves, with all of its memory.  It comes to an end because an engine is not
  * brought back for ever. */
-static tdm_status serve(struct tdm__controller *controller)
+static tdm_status resume_serving(struct tdm__controller *controller)
 {
     do {
-        if (!anybody_serves(controller)) {
-            tdm__revive_lost(&controller->crew);
+        if (!any_engine_serves(controller)) {
+            tdm__recovery_restart_engines(&controller->workers);
         }
-        if (!anybody_serves(controller)) {
-            TDM_TRY(resupply(controller));
+        if (!any_engine_serves(controller)) {
+            TDM_TRY(restart_lost_engines(controller));
         }
         TDM_TRY(resume_engines(controller, NULL));
-    } while (!anybody_serves(controller));
+    } while (!any_engine_serves(controller));
     return TDM_OK;
 }
 
 tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
 {
-    return serve(controller);
+    return resume_serving(controller);
 }
 
 tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
-    if (tdm__crew_is_far(&controller->crew)) {
+    if (tdm__engines_are_remote(&controller->workers)) {
         return TDM_OK;
     }
     TDM_TRY(call_engines(controller, false, "pause", no_arguments));
-    controller->numbers.off_on_ms += ms_since(begin_ns);
+    controller->step_progress.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
 }
 
 /* ---- rollouts --------------------------------------------------------------------------- */
 
 /* Nobody waits for an engine that comes back while others serve. */
-static void revive_meanwhile(void *arg)
+static void restart_engines_meanwhile(void *arg)
 {
     struct tdm__controller *controller = arg;
 
-    tdm__revive_lost(&controller->crew);
+    tdm__recovery_restart_engines(&controller->workers);
 }
 
 /* Asks anew when an engine is lost: the others answer the same.  It comes to an end for the
@@ -507,15 +510,15 @@ static tdm_status run_rollout(struct tdm__controller *controller,
 {
     tdm_status status;
 
-    options->meanwhile = revive_meanwhile;
-    options->meanwhile_arg = controller;
-    while ((status = tdm__rollout_run(&controller->crew, options, rollout_out)) != TDM_OK) {
-        TDM_TRY(tdm__loss_survive(&controller->crew, status));
-        if (!anybody_serves(controller)) {
-            TDM_TRY(serve(controller));
+    options->on_requests_sent = restart_engines_meanwhile;
+    options->on_requests_sent_arg = controller;
+    while ((status = tdm__rollout_run(&controller->workers, options, rollout_out)) != TDM_OK) {
+        TDM_TRY(tdm__failover_handle_failure(&controller->workers, status));
+        if (!any_engine_serves(controller)) {
+            TDM_TRY(resume_serving(controller));
         }
     }
-    tdm__revive_trust(&controller->crew);
+    tdm__recovery_reset_attempts(&controller->workers);
     return TDM_OK;
 }
 
@@ -538,7 +541,7 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller)
         .rows_count = spec->rollout_batch_size,
         .samples_per_row = spec->n_samples_per_prompt,
         .sampling = {spec->temperature, spec->rollout_max_response_len},
-        .seed = seed_for(controller, SEED_ROLLOUT, controller->step),
+        .seed = derive_seed(controller, SEED_ROLLOUT, controller->step),
         .reward = controller->library.jobs->reward,
         .library = library_name(controller)};
     tdm_status status;
@@ -547,18 +550,18 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller)
         return tdm__fail(TDM_E_NOMEM, "%u rows", spec->rollout_batch_size);
     }
     for (uint32_t i = 0; i < spec->rollout_batch_size; i++) {
-        rows[i] =
-            tdm__dataset_pick(controller->train.rows_count, seed_for(controller, SEED_TRAIN, 0),
-                              (uint64_t)controller->step * spec->rollout_batch_size + i);
+        rows[i] = tdm__dataset_shuffled_row(
+            controller->train.rows_count, derive_seed(controller, SEED_TRAIN, 0),
+            (uint64_t)controller->step * spec->rollout_batch_size + i);
     }
     status = run_rollout(controller, &options, &controller->rollout);
     free(rows);
     TDM_TRY(status);
-    controller->numbers.rollout_ms = ms_since(begin_ns);
-    controller->numbers.reward = controller->rollout.exact;
+    controller->step_progress.rollout_ms = ms_since(begin_ns);
+    controller->step_progress.reward = controller->rollout.exact;
     if (spec->shuffle_rewards) {
         tdm__rollout_shuffle_rewards(&controller->rollout,
-                                     seed_for(controller, SEED_SHUFFLE, controller->step));
+                                     derive_seed(controller, SEED_SHUFFLE, controller->step));
     }
     return TDM_OK;
 }
@@ -627,20 +630,18 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
 
     for (uint32_t i = 0; tdm__span_read(spans, i, &span); i++) {
         char checksum[24];
-        struct tdm__trace_argument arguments[4] = {
-            {.name = "bytes", .number = (double)span.bytes}};
+        struct tdm__trace_argument arguments[4] = {{.name = "bytes", .number = (double)span.bytes}};
         uint32_t count = 1;
-        struct tdm__trace_event event = {
-            .name = span.name,
-            .category = process == TRACE_PROCESS_TRAINER ? "trainer" : "engine",
-            .process = process,
-            .thread = thread,
-            .begin_ns = span.begin_ns,
-            .end_ns = span.end_ns,
-            .arguments = arguments};
+        struct tdm__trace_event event = {.name = span.name,
+                                         .category = process == TRACE_PROCESS_TRAINER ? "trainer"
+                                                                                      : "engine",
+                                         .process = process,
+                                         .thread = thread,
+                                         .begin_ns = span.begin_ns,
+                                         .end_ns = span.end_ns,
+                                         .arguments = arguments};
 
-        (void)snprintf(checksum, sizeof(checksum), "%016llx",
-                       (unsigned long long)span.checksum);
+        (void)snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long)span.checksum);
         if (span.checksum != 0) {
             arguments[count++] = (struct tdm__trace_argument){"checksum", checksum, 0};
         }
@@ -655,7 +656,7 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
 }
 
 /* Spans of an engine that is lost meanwhile are lost with it. */
-static tdm_status ask_for_spans(struct tdm__controller *controller, tdm_actor *const *actors,
+static tdm_status request_spans(struct tdm__controller *controller, tdm_actor *const *actors,
                                 uint32_t count, tdm_ref **refs)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -665,13 +666,13 @@ static tdm_status ask_for_spans(struct tdm__controller *controller, tdm_actor *c
             status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
         }
         if (status != TDM_OK) {
-            TDM_TRY(tdm__loss_survive(&controller->crew, status));
+            TDM_TRY(tdm__failover_handle_failure(&controller->workers, status));
         }
     }
     return TDM_OK;
 }
 
-static void drop_lost(tdm_actor *const *actors, uint32_t count, tdm_ref **refs)
+static void drop_lost_engines(tdm_actor *const *actors, uint32_t count, tdm_ref **refs)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (actors[i] == NULL) {
@@ -687,10 +688,11 @@ static tdm_status await_spans(struct tdm__controller *controller, tdm_actor *con
     int64_t timeout_ms = (int64_t)controller->spec->step_timeout_ms;
     tdm_status status;
 
-    drop_lost(actors, count, refs);
-    while ((status = tdm__crew_await(&controller->crew, refs, count, timeout_ms)) != TDM_OK) {
-        TDM_TRY(tdm__loss_survive(&controller->crew, status));
-        drop_lost(actors, count, refs);
+    drop_lost_engines(actors, count, refs);
+    while ((status = tdm__worker_group_await(&controller->workers, refs, count, timeout_ms)) !=
+           TDM_OK) {
+        TDM_TRY(tdm__failover_handle_failure(&controller->workers, status));
+        drop_lost_engines(actors, count, refs);
     }
     return TDM_OK;
 }
@@ -700,7 +702,7 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
 {
     tdm_ref **refs = calloc(count + 1, sizeof(*refs));
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count)
-                                     : ask_for_spans(controller, actors, count, refs);
+                                     : request_spans(controller, actors, count, refs);
 
     if (status == TDM_OK) {
         status = await_spans(controller, actors, count, refs);
@@ -717,7 +719,7 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
         }
     }
     if (refs != NULL) {
-        tdm__crew_release(refs, count);
+        tdm__worker_group_release_refs(refs, count);
         free(refs);
     }
     return status;
@@ -725,11 +727,12 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
 
 tdm_status tdm__controller_trace(struct tdm__controller *controller)
 {
-    struct tdm__crew *crew = &controller->crew;
+    struct tdm__worker_group *workers = &controller->workers;
 
     TDM_TRY(
-        fetch_spans(controller, TRACE_PROCESS_TRAINER, crew->trainers, crew->trainers_count));
-    TDM_TRY(fetch_spans(controller, TRACE_PROCESS_ENGINE, crew->engines, crew->engines_count));
+        fetch_spans(controller, TRACE_PROCESS_TRAINER, workers->trainers, workers->trainers_count));
+    TDM_TRY(
+        fetch_spans(controller, TRACE_PROCESS_ENGINE, workers->engines, workers->engines_count));
     tdm__trace_flush(controller->trace);
     return TDM_OK;
 }

@@ -5,14 +5,14 @@
 #define TDM_COLOCATE_JOB_CONTROLLER_H
 
 #include "colocate/job/checkpoint.h"
-#include "colocate/job/crew.h"
 #include "colocate/job/dataset.h"
 #include "colocate/job/library.h"
 #include "colocate/job/rollout.h"
-#include "colocate/job/samples.h"
 #include "colocate/job/spans.h"
 #include "colocate/job/trace.h"
+#include "colocate/job/train_batch.h"
 #include "colocate/job/weight_update.h"
+#include "colocate/job/worker_group.h"
 #include "colocate/phase.h"
 
 struct tdm__controller {
@@ -22,7 +22,7 @@ struct tdm__controller {
     struct tdm__dataset train;
     struct tdm__dataset unseen;
     tdm_runtime *runtime;
-    struct tdm__crew crew;
+    struct tdm__worker_group workers;
     struct tdm__trace *trace;
     struct tdm__progress progress;
 
@@ -31,16 +31,16 @@ struct tdm__controller {
     uint32_t step;          /* of reinforcement, done */
     bool saved;             /* the checkpoint is of this step */
     uint64_t version_floor; /* versions of an earlier run end here */
-    double before;          /* greedy exact match on unseen rows; NAN: not measured */
-    double after;
-    struct tdm__rollout rollout;       /* of the step under way */
-    struct tdm__weight_update update;  /* the latest */
-    tdm_status refused;                /* what the latest that was aborted came to, */
-    char refusal[512];                 /* and why */
-    struct tdm__progress_step numbers; /* of the step under way */
-    struct tdm_metrics metrics;        /* rank 0's, of the last train step */
+    double score_before;    /* greedy exact match on unseen rows; NAN: not measured */
+    double score_after;
+    struct tdm__rollout rollout;             /* of the step under way */
+    struct tdm__weight_update update;        /* the latest */
+    tdm_status abort_status;                 /* what the latest that was aborted came to, */
+    char abort_reason[512];                  /* and why */
+    struct tdm__progress_step step_progress; /* of the step under way */
+    struct tdm_metrics metrics;              /* rank 0's, of the last train step */
     /* What each rank has on its GPU, as its spans tell it; for the trace. */
-    uint64_t resident_bytes[2][TDM__PLAN_RANKS_MAX];
+    uint64_t resident_bytes[2][TDM__JOB_RANKS_MAX];
 };
 
 /* What each action of the phase machine asks for; blocks until it is done. */

@@ -39,7 +39,7 @@ static tdm_status copy_field(const struct reader *reader, const json_t *object, 
     return *text_out == NULL ? tdm__fail(TDM_E_NOMEM, "%s", reader->path) : TDM_OK;
 }
 
-static tdm_status make_room(struct reader *reader, struct tdm__dataset *dataset)
+static tdm_status reserve_rows(struct reader *reader, struct tdm__dataset *dataset)
 {
     uint32_t rows_max = reader->rows_max == 0 ? 1024 : reader->rows_max * 2;
     struct tdm__dataset_row *rows;
@@ -60,19 +60,18 @@ static tdm_status make_room(struct reader *reader, struct tdm__dataset *dataset)
     return TDM_OK;
 }
 
-static tdm_status read_row(struct reader *reader, size_t line_bytes,
-                           struct tdm__dataset *dataset)
+static tdm_status read_row(struct reader *reader, size_t line_bytes, struct tdm__dataset *dataset)
 {
     struct tdm__dataset_row row = {NULL, NULL};
     json_error_t error;
     tdm_status status;
     json_t *object;
 
-    TDM_TRY(make_room(reader, dataset));
+    TDM_TRY(reserve_rows(reader, dataset));
     object = json_loadb(reader->line, line_bytes, JSON_REJECT_DUPLICATES, &error);
     if (object == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: column %d: %s", reader->path,
-                         reader->line_number, error.column, error.text);
+        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: column %d: %s", reader->path, reader->line_number,
+                         error.column, error.text);
     }
     status = copy_field(reader, object, reader->prompt_key, &row.prompt);
     if (status == TDM_OK) {
@@ -95,8 +94,8 @@ static tdm_status read_line(struct reader *reader, struct tdm__dataset *dataset)
 
     reader->line_number++;
     if (line_bytes == 0 || (!is_whole && !is_last)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: a NUL, or a line of over %d bytes",
-                         reader->path, reader->line_number, TDM__DATASET_LINE_BYTES_MAX);
+        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: a NUL, or a line of over %d bytes", reader->path,
+                         reader->line_number, TDM__DATASET_LINE_BYTES_MAX);
     }
     if (strspn(reader->line, " \t\r\n") == line_bytes) {
         return TDM_OK;
@@ -175,7 +174,7 @@ void tdm__dataset_fini(struct tdm__dataset *dataset)
 /* ---- picking ---------------------------------------------------------------------------- */
 
 /* The finisher of splitmix64: every bit of the input moves every bit of the output. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15ULL;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -191,7 +190,7 @@ static uint64_t shuffle_bits(uint64_t value, uint32_t half_bits, uint64_t key)
     uint64_t right = value & mask;
 
     for (uint64_t round = 0; round < 6; round++) {
-        uint64_t next = left ^ (mix(key ^ mix(right + (round << 32))) & mask);
+        uint64_t next = left ^ (mix_bits(key ^ mix_bits(right + (round << 32))) & mask);
 
         left = right;
         right = next;
@@ -199,14 +198,14 @@ static uint64_t shuffle_bits(uint64_t value, uint32_t half_bits, uint64_t key)
     return left << half_bits | right;
 }
 
-uint32_t tdm__dataset_pick(uint32_t rows_count, uint64_t seed, uint64_t position)
+uint32_t tdm__dataset_shuffled_row(uint32_t rows_count, uint64_t seed, uint64_t position)
 {
     uint64_t key;
     uint64_t place;
     uint32_t half_bits = 1;
 
     TDM_ASSERT(rows_count > 0);
-    key = mix(seed) ^ mix(~(position / rows_count));
+    key = mix_bits(seed) ^ mix_bits(~(position / rows_count));
     place = position % rows_count;
     while (1ULL << (2 * half_bits) < rows_count) {
         half_bits++;

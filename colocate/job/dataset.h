@@ -27,6 +27,6 @@ void tdm__dataset_fini(struct tdm__dataset *dataset); /* a zeroed one is allowed
 /* The row number `position` of an endless sequence of epochs, each of which takes every row
  * once, in an order of its own.  Pure: a resumed job takes the rows the first run would have
  * taken.  Step s of batches of n has the positions s·n … s·n + n-1. */
-uint32_t tdm__dataset_pick(uint32_t rows_count, uint64_t seed, uint64_t position);
+uint32_t tdm__dataset_shuffled_row(uint32_t rows_count, uint64_t seed, uint64_t position);
 
 #endif

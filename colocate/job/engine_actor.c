@@ -2,15 +2,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "colocate/job/completions.h"
-#include "colocate/job/far.h"
 #include "colocate/job/rank.h"
-#include "colocate/job/targets.h"
+#include "colocate/job/transfer_pair.h"
+#include "colocate/job/transfer_target.h"
 #include "colocate/weights/receiver.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 #include "runtime/messages/messages.h"
-#include "runtime/step.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +24,8 @@ struct engine {
     const struct tdm_engine_ops *ops; /* borrowed from the library */
     struct tdm__manifest *manifest;   /* owned, like the rest */
     struct tdm__receiver *receiver;
-    struct tdm__line line; /* from the trainer rank of the same number, where that is far */
+    struct tdm__transfer_pair
+        pair;              /* from the trainer rank of the same number, where that is far */
     tdm_actor **peers;     /* the engine's other ranks, from 1; only its first rank has them */
     uint64_t version;      /* served; 0: none */
     bool voted;            /* and does not know the outcome: serves nothing until it does */
@@ -38,7 +39,7 @@ struct engine {
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static tdm_status build(tdm_call *call, struct engine *engine)
+static tdm_status engine_open(tdm_call *call, struct engine *engine)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
     uint32_t count = 0;
@@ -47,14 +48,14 @@ static tdm_status build(tdm_call *call, struct engine *engine)
     engine->ops = engine->rank.library.jobs->engine;
     TDM_TRY(engine->ops->open(&engine->rank.context, &engine->rank.state));
     TDM_TRY(engine->ops->regions(engine->rank.state, specs, &count));
-    return tdm__rank_declare(&engine->rank, specs, count);
+    return tdm__rank_reserve_regions(&engine->rank, specs, count);
 }
 
-static void destruct(void *self)
+static void engine_destruct(void *self)
 {
     struct engine *engine = self;
 
-    tdm__line_close(&engine->line);
+    tdm__transfer_pair_close(&engine->pair);
     tdm__receiver_destroy(engine->receiver);
     tdm__manifest_destroy(engine->manifest);
     for (uint32_t i = 1; engine->peers != NULL && i < engine->rank.context.ranks_count; i++) {
@@ -66,33 +67,33 @@ static void destruct(void *self)
 }
 
 /* What was opened before a failure is closed again: the other ranks learn of it at once. */
-static tdm_status construct(tdm_call *call, void *self)
+static tdm_status engine_construct(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status status;
 
     (void)pthread_mutex_init(&engine->weights, NULL);
-    status = build(call, engine);
+    status = engine_open(call, engine);
     if (status == TDM_OK) {
         return TDM_OK;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    destruct(self);
+    engine_destruct(self);
     return tdm__fail(status, "%s", detail);
 }
 
 /* Has memory for as long as the library needs to look at its addresses. */
-static tdm_status start(tdm_call *call, void *self)
+static tdm_status engine_start(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     void *addresses[TDM_RANK_REGIONS_MAX];
 
     (void)call;
-    TDM_TRY(tdm__rank_resume(&engine->rank, NULL));
-    tdm__rank_addresses(&engine->rank, addresses);
+    TDM_TRY(tdm__rank_resume_regions(&engine->rank, NULL));
+    tdm__rank_region_addresses(&engine->rank, addresses);
     TDM_TRY(engine->ops->start(engine->rank.state, addresses));
-    return tdm__rank_pause(&engine->rank);
+    return tdm__rank_pause_regions(&engine->rank);
 }
 
 /* Replies with a message engine_layout. */
@@ -123,13 +124,14 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
 }
 
 /* Where the library keeps what, or is told to; without an answer it wants whole tensors. */
-static tdm_status learn_layout(tdm_call *call, struct engine *engine, const tdm_region *weights)
+static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
+                                     const tdm_region *weights)
 {
     struct tdm__layout layout = {.slices = NULL};
 
-    if (engine->rank.named != NULL) {
-        TDM_TRY(tdm__named_engine_layout(engine->rank.named, tdm_region_address(weights),
-                                         engine->manifest, &layout));
+    if (engine->rank.named_layout != NULL) {
+        TDM_TRY(tdm__named_layout_build_engine(
+            engine->rank.named_layout, tdm_region_address(weights), engine->manifest, &layout));
     } else if (engine->ops->layout == NULL) {
         return TDM_OK;
     } else {
@@ -142,13 +144,13 @@ static tdm_status learn_layout(tdm_call *call, struct engine *engine, const tdm_
 }
 
 /* (manifest) → bytes and layout of the weights, or nil */
-static tdm_status connect(tdm_call *call, void *self)
+static tdm_status engine_connect(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__receiver_options options = {.ops = engine->ops,
                                             .state = engine->rank.state,
                                             .regions = engine->rank.regions,
-                                            .place = engine->rank.place,
+                                            .location = engine->rank.location,
                                             .verify = engine->rank.verify};
     const void *bytes;
     size_t bytes_count;
@@ -156,13 +158,13 @@ static tdm_status connect(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "b", &bytes, &bytes_count));
     TDM_TRY(tdm__manifest_decode((struct tdm_bytes){bytes, bytes_count}, &engine->manifest));
     options.manifest = engine->manifest;
-    TDM_TRY(tdm__rank_region(&engine->rank, "weights", &options.weights));
+    TDM_TRY(tdm__rank_find_region(&engine->rank, "weights", &options.weights));
     TDM_TRY(tdm__receiver_create(&options, &engine->receiver));
-    return learn_layout(call, engine, options.weights);
+    return engine_read_layout(call, engine, options.weights);
 }
 
 /* (tag or nil) */
-static tdm_status resume(tdm_call *call, void *self)
+static tdm_status engine_resume(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const char *tag;
@@ -170,31 +172,31 @@ static tdm_status resume(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "s", &tag));
     (void)pthread_mutex_lock(&engine->weights);
-    status = tdm__rank_resume(&engine->rank, tag);
+    status = tdm__rank_resume_regions(&engine->rank, tag);
     (void)pthread_mutex_unlock(&engine->weights);
     return status;
 }
 
-static tdm_status pause_all(tdm_call *call, void *self)
+static tdm_status engine_pause(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     tdm_status status;
 
     (void)call;
     (void)pthread_mutex_lock(&engine->weights);
-    status = tdm__rank_pause(&engine->rank);
+    status = tdm__rank_pause_regions(&engine->rank);
     (void)pthread_mutex_unlock(&engine->weights);
     return status;
 }
 
-static tdm_status trace(tdm_call *call, void *self)
+static tdm_status engine_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);
 }
 
 /* ---- an update -------------------------------------------------------------------------- */
 
-static tdm_status connected(const struct engine *engine)
+static tdm_status engine_check_connected(const struct engine *engine)
 {
     return engine->receiver != NULL
                ? TDM_OK
@@ -202,70 +204,70 @@ static tdm_status connected(const struct engine *engine)
 }
 
 /* update_number → update_target; without arguments nothing is there already */
-static tdm_status take_shadow(tdm_call *call, void *self)
+static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const tdm_value *arguments = tdm_call_arguments(call);
     int64_t begin_ns = tdm__clock_ns();
-    struct tdm__journal journal = {.next = 0};
+    struct tdm__resume_log resume_log = {.next = 0};
     struct tdm__update_number_message message;
 
-    TDM_TRY(connected(engine));
-    tdm__step("engine.take_shadow");
-    TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
-    TDM_TRY(tdm__line_resume(&engine->line, SHADOW_MS));
+    TDM_TRY(engine_check_connected(engine));
+    tdm__failpoint_hit("engine.acquire_shadow");
+    TDM_TRY(tdm__receiver_resume_shadow(engine->receiver, SHADOW_MS));
+    TDM_TRY(tdm__transfer_pair_resume_bucket(&engine->pair, SHADOW_MS));
     if (tdm_value_count(arguments) > 0) {
         TDM_TRY(tdm__update_number_decode(arguments, &message));
-        TDM_TRY(
-            tdm__receiver_go_on(engine->receiver, &message.update, message.number, &journal));
+        TDM_TRY(tdm__receiver_resume_update(engine->receiver, &message.update, message.number,
+                                            &resume_log));
     }
-    if (journal.next > 0) {
-        tdm__step("engine.go_on");
+    if (resume_log.next > 0) {
+        tdm__failpoint_hit("engine.resume_update");
     }
     tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
-                   tdm__receiver_shadow_bytes(engine->receiver), journal.sums.low);
-    return tdm__target_reply(call, &engine->rank.place, tdm__receiver_shadow(engine->receiver),
-                             &journal);
+                   tdm__receiver_shadow_bytes(engine->receiver), resume_log.sums.low);
+    return tdm__transfer_target_reply(call, &engine->rank.location,
+                                      tdm__receiver_shadow(engine->receiver), &resume_log);
 }
 
-/* (far.h): from the trainer rank of this rank's number */
-static tdm_status make_line(tdm_call *call, void *self)
+/* (transfer_pair.h): from the trainer rank of this rank's number */
+static tdm_status engine_open_pair(tdm_call *call, void *self)
 {
     struct engine *engine = self;
 
-    engine->line.regions = engine->rank.regions;
-    tdm__step("engine.draw");
-    TDM_TRY(tdm__line_open(&engine->line, engine->rank.runtime, 1, call));
-    tdm__step("engine.drawn");
+    engine->pair.regions = engine->rank.regions;
+    tdm__failpoint_hit("engine.draw");
+    TDM_TRY(tdm__transfer_pair_open(&engine->pair, engine->rank.runtime, 1, call));
+    tdm__failpoint_hit("engine.drawn");
     return TDM_OK;
 }
 
 /* Where trainers are far, what is listed follows on the line. */
-static tdm_status stage_list(struct engine *engine, struct tdm_bytes list)
+static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list)
 {
     uint64_t come_bytes;
 
-    if (engine->line.group == NULL) {
-        return tdm__receiver_stage(engine->receiver, list);
+    if (engine->pair.group == NULL) {
+        return tdm__receiver_stage_bucket(engine->receiver, list);
     }
-    TDM_TRY(tdm__line_receive(&engine->line, &come_bytes));
-    return tdm__receiver_stage_from(engine->receiver, list,
-                                    tdm_region_address(engine->line.bucket), come_bytes);
+    TDM_TRY(tdm__transfer_pair_receive(&engine->pair, &come_bytes));
+    return tdm__receiver_stage_bucket_from(engine->receiver, list,
+                                           tdm_region_address(engine->pair.bucket), come_bytes);
 }
 
 /* Nothing is listed where this rank has nothing in the bucket. */
-static tdm_status stage_here(struct engine *engine, const tdm_value *list)
+static tdm_status stage_on_this_rank(struct engine *engine, const tdm_value *list)
 {
     int64_t begin_ns = tdm__clock_ns();
     struct tdm_bytes bytes = tdm_value_bytes(list);
 
-    TDM_TRY(connected(engine));
+    TDM_TRY(engine_check_connected(engine));
     if (bytes.size_bytes == 0) {
         return TDM_OK;
     }
-    tdm__step("engine.stage");
-    TDM_TRY(stage_list(engine, bytes));
-    tdm__step("engine.staged");
+    tdm__failpoint_hit("engine.stage");
+    TDM_TRY(stage_handle_list(engine, bytes));
+    tdm__failpoint_hit("engine.staged");
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
                    tdm__receiver_staged_bytes(engine->receiver),
                    tdm__checksum_tensor(bytes.data, bytes.size_bytes));
@@ -273,9 +275,9 @@ static tdm_status stage_here(struct engine *engine, const tdm_value *list)
 }
 
 /* (list) */
-static tdm_status stage_part(tdm_call *call, void *self)
+static tdm_status engine_stage_list(tdm_call *call, void *self)
 {
-    return stage_here(self, tdm_value_at(tdm_call_arguments(call), 0));
+    return stage_on_this_rank(self, tdm_value_at(tdm_call_arguments(call), 0));
 }
 
 static tdm_status find_peers(struct engine *engine)
@@ -292,20 +294,19 @@ static tdm_status find_peers(struct engine *engine)
     for (uint32_t i = 1; i < count; i++) {
         char name[TDM__RANK_NAME_BYTES];
 
-        tdm__rank_name(name, engine->rank.model, "engine/%u/%u", engine->rank.context.engine,
-                       i);
-        TDM_TRY(tdm_actor_find(engine->rank.runtime, name, engine->rank.timeout_ms,
-                               &engine->peers[i]));
+        tdm__rank_name(name, engine->rank.model, "engine/%u/%u", engine->rank.context.engine, i);
+        TDM_TRY(
+            tdm_actor_find(engine->rank.runtime, name, engine->rank.timeout_ms, &engine->peers[i]));
     }
     return TDM_OK;
 }
 
-static tdm_status pass_on(struct engine *engine, const tdm_value *lists, tdm_ref **refs)
+static tdm_status forward_to_peers(struct engine *engine, const tdm_value *lists, tdm_ref **refs)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
         struct tdm_bytes list = tdm_value_bytes(tdm_value_at(lists, i));
 
-        TDM_TRY(tdm_actor_call(engine->peers[i], "stage_part", &refs[i], "b", list.data,
+        TDM_TRY(tdm_actor_call(engine->peers[i], "stage_slices", &refs[i], "b", list.data,
                                list.size_bytes));
     }
     return TDM_OK;
@@ -325,7 +326,7 @@ static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status 
 }
 
 /* (list of rank 0, list of rank 1, …): every rank takes its own. */
-static tdm_status stage(tdm_call *call, void *self)
+static tdm_status engine_stage(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const tdm_value *lists = tdm_call_arguments(call);
@@ -341,9 +342,9 @@ static tdm_status stage(tdm_call *call, void *self)
     if (refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
     }
-    status = pass_on(engine, lists, refs);
+    status = forward_to_peers(engine, lists, refs);
     if (status == TDM_OK) {
-        status = stage_here(engine, tdm_value_at(lists, 0));
+        status = stage_on_this_rank(engine, tdm_value_at(lists, 0));
     }
     status = await_peers(engine, refs, status);
     free(refs);
@@ -361,24 +362,23 @@ static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *
 }
 
 /* stage_file: from disk instead of from buckets */
-static tdm_status stage_file(tdm_call *call, void *self)
+static tdm_status engine_stage_file(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__stage_file_message message;
     int64_t begin_ns = tdm__clock_ns();
 
     TDM_TRY(tdm__stage_file_decode(tdm_call_arguments(call), &message));
-    TDM_TRY(connected(engine));
-    TDM_TRY(tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch,
-                                     message.file));
-    tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes,
-                   0);
+    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(
+        tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch, message.file));
+    tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes, 0);
     return TDM_OK;
 }
 
-static struct tdm__version_request own_request(const struct engine *engine,
-                                               enum tdm__version_request_kind kind,
-                                               const struct tdm__id *update)
+static struct tdm__version_request make_version_request(const struct engine *engine,
+                                                        enum tdm__version_request_kind kind,
+                                                        const struct tdm__id *update)
 {
     struct tdm__version_request request = {
         .kind = kind, .update = *update, .member = {.incarnation = 1}};
@@ -387,21 +387,21 @@ static struct tdm__version_request own_request(const struct engine *engine,
     return request;
 }
 
-static tdm_status vote(struct engine *engine, const struct tdm__version_request *request)
+static tdm_status record_vote(struct engine *engine, const struct tdm__version_request *request)
 {
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     engine->voted = true;
     engine->vote = request->hash;
-    tdm__step("engine.vote");
-    TDM_TRY(
-        tdm__version_call(engine->rank.runtime, engine->rank.model, request, VOTE_MS, &answer));
-    tdm__step("engine.voted");
+    tdm__failpoint_hit("engine.vote");
+    TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, request, VOTE_MS,
+                                      &answer));
+    tdm__failpoint_hit("engine.voted");
     return TDM_OK;
 }
 
 /* (update id, –): votes for the tensors that it has seen whole */
-static tdm_status prepare(tdm_call *call, void *self)
+static tdm_status engine_prepare(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__version_request request;
@@ -409,61 +409,63 @@ static tdm_status prepare(tdm_call *call, void *self)
     uint64_t ignored;
 
     TDM_TRY(read_update(call, &update, &ignored));
-    request = own_request(engine, TDM__VERSION_PREPARED, &update);
-    TDM_TRY(connected(engine));
+    request = make_version_request(engine, TDM__VERSION_PREPARED, &update);
+    TDM_TRY(engine_check_connected(engine));
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
-    return vote(engine, &request);
+    return record_vote(engine, &request);
 }
 
 /* prepare_parts: votes for what the sender says its parts are parts of, if it has what the
  * sender says it was sent */
-static tdm_status prepare_parts(tdm_call *call, void *self)
+static tdm_status engine_prepare_slices(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const struct tdm_rank_context *context = &engine->rank.context;
     uint32_t index = context->engine * context->ranks_count + context->rank;
     struct tdm__prepare_parts_message message;
-    struct tdm__journal_message journal = {.next = 0};
+    struct tdm__journal_message resume_log = {.next = 0};
     struct tdm__version_request request;
-    struct tdm__journal sent;
+    struct tdm__resume_log sent;
 
     TDM_TRY(tdm__prepare_parts_decode(tdm_call_arguments(call), &message));
     if (index < message.journals.count) {
-        tdm__message_list_read(&message.journals, index, &journal, sizeof(journal));
+        tdm__message_list_read(&message.journals, index, &resume_log, sizeof(resume_log));
     }
-    sent = tdm__journal_of_message(&journal);
-    request = own_request(engine, TDM__VERSION_PREPARED, &message.update);
+    sent = tdm__journal_of_message(&resume_log);
+    request = make_version_request(engine, TDM__VERSION_PREPARED, &message.update);
     request.hash.high = message.hash_high;
     request.hash.low = message.hash_low;
-    TDM_TRY(connected(engine));
+    TDM_TRY(engine_check_connected(engine));
     TDM_TRY(tdm__receiver_prepare_sent(engine->receiver, &message.update, &sent));
-    return vote(engine, &request);
+    return record_vote(engine, &request);
 }
 
 static tdm_status report_flip(struct engine *engine, const struct tdm__id *update)
 {
-    struct tdm__version_request request = own_request(engine, TDM__VERSION_FLIPPED, update);
-    struct tdm__version_answer answer;
+    struct tdm__version_request request =
+        make_version_request(engine, TDM__VERSION_FLIPPED, update);
+    struct tdm__version_reply answer;
 
-    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
-                              &answer));
-    tdm__step("engine.reported");
+    TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
+                                      &answer));
+    tdm__failpoint_hit("engine.reported");
     return TDM_OK;
 }
 
 /* Under the lock.  Who serves the version, and is told again, only reports again: the record
  * may have been lost since. */
-static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, uint64_t version)
+static tdm_status flip_to_update(struct engine *engine, const struct tdm__id *update,
+                                 uint64_t version)
 {
     int64_t begin_ns = tdm__clock_ns();
 
     if (version != 0 && engine->version == version) {
         return report_flip(engine, update);
     }
-    tdm__step("engine.flip");
-    TDM_TRY(tdm__receiver_flip(engine->receiver, update));
-    TDM_TRY(tdm__line_pause(&engine->line));
-    tdm__step("engine.flipped");
+    tdm__failpoint_hit("engine.flip");
+    TDM_TRY(tdm__receiver_flip_shadow(engine->receiver, update));
+    TDM_TRY(tdm__transfer_pair_pause_bucket(&engine->pair));
+    tdm__failpoint_hit("engine.flipped");
     engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
@@ -477,7 +479,7 @@ static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, u
 }
 
 /* (update id, version): it was committed; serves it from now on */
-static tdm_status flip(tdm_call *call, void *self)
+static tdm_status engine_flip(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__id update;
@@ -485,15 +487,15 @@ static tdm_status flip(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(read_update(call, &update, &version));
-    TDM_TRY(connected(engine));
+    TDM_TRY(engine_check_connected(engine));
     (void)pthread_mutex_lock(&engine->weights);
-    status = flip_to(engine, &update, version);
+    status = flip_to_update(engine, &update, version);
     (void)pthread_mutex_unlock(&engine->weights);
     return status;
 }
 
 /* (update id, epoch): it was aborted; what was staged is void, the old version serves on */
-static tdm_status drop(tdm_call *call, void *self)
+static tdm_status engine_drop(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     int64_t begin_ns = tdm__clock_ns();
@@ -501,10 +503,10 @@ static tdm_status drop(tdm_call *call, void *self)
     uint64_t epoch;
 
     TDM_TRY(read_update(call, &update, &epoch));
-    TDM_TRY(connected(engine));
-    tdm__step("engine.drop");
-    TDM_TRY(tdm__receiver_drop(engine->receiver, epoch));
-    TDM_TRY(tdm__line_pause(&engine->line));
+    TDM_TRY(engine_check_connected(engine));
+    tdm__failpoint_hit("engine.drop");
+    TDM_TRY(tdm__receiver_drop_shadow(engine->receiver, epoch));
+    TDM_TRY(tdm__transfer_pair_pause_bucket(&engine->pair));
     engine->voted = tdm__receiver_has_voted(engine->receiver); /* for a later one */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
@@ -514,23 +516,24 @@ static tdm_status drop(tdm_call *call, void *self)
 /* ---- without an update ------------------------------------------------------------------ */
 
 /* Under the lock. */
-static tdm_status look_at_weights(struct engine *engine, struct tdm__weight_blocks *blocks_out)
+static tdm_status lock_and_export_weights(struct engine *engine,
+                                          struct tdm__weight_blocks *blocks_out)
 {
     tdm_region *weights;
 
     if (engine->version == 0 || engine->voted) {
         return tdm__fail(TDM_E_STATE, "this engine serves no version to be copied");
     }
-    TDM_TRY(tdm__rank_region(&engine->rank, "weights", &weights));
+    TDM_TRY(tdm__rank_find_region(&engine->rank, "weights", &weights));
     if (!tdm_region_is_resident(weights)) {
         return tdm__fail(TDM_E_STATE, "this engine's weights are paused");
     }
-    tdm__step("engine.show");
-    return tdm__receiver_show(engine->receiver, blocks_out);
+    tdm__failpoint_hit("engine.export_weights");
+    return tdm__receiver_export_weights(engine->receiver, blocks_out);
 }
 
-static tdm_status write_shown(tdm_writer *writer, const struct engine *engine,
-                              const struct tdm__weight_blocks *blocks)
+static tdm_status write_exported_blocks(tdm_writer *writer, const struct engine *engine,
+                                        const struct tdm__weight_blocks *blocks)
 {
     const struct tdm__shown_weights_message message = {
         .version = engine->version,
@@ -544,7 +547,7 @@ static tdm_status write_shown(tdm_writer *writer, const struct engine *engine,
 
 /* → shown_weights, for one that has no weights.  On a thread of its own, since this engine goes
  * on generating. */
-static tdm_status show(tdm_call *call, void *self)
+static tdm_status engine_export_weights(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__weight_blocks blocks = {.count = 0};
@@ -553,9 +556,9 @@ static tdm_status show(tdm_call *call, void *self)
 
     TDM_TRY(tdm_writer_create(&writer));
     (void)pthread_mutex_lock(&engine->weights);
-    status = look_at_weights(engine, &blocks);
+    status = lock_and_export_weights(engine, &blocks);
     if (status == TDM_OK) {
-        status = write_shown(writer, engine, &blocks);
+        status = write_exported_blocks(writer, engine, &blocks);
     }
     (void)pthread_mutex_unlock(&engine->weights);
     if (status == TDM_OK) {
@@ -570,8 +573,8 @@ static tdm_status read_blocks(const struct tdm__shown_weights_message *shown,
 {
     blocks->count = shown->keys.count;
     if (blocks->count > TDM__DEVICE_BLOCKS_MAX || blocks->count != shown->sums.count) {
-        return tdm__fail(TDM_E_PROTOCOL, "a peer's weights of %u blocks, %u sums",
-                         blocks->count, shown->sums.count);
+        return tdm__fail(TDM_E_PROTOCOL, "a peer's weights of %u blocks, %u sums", blocks->count,
+                         shown->sums.count);
     }
     for (uint32_t i = 0; i < blocks->count; i++) {
         tdm__message_list_read(&shown->keys, i, &blocks->keys[i], sizeof(blocks->keys[i]));
@@ -582,17 +585,17 @@ static tdm_status read_blocks(const struct tdm__shown_weights_message *shown,
 
 /* (what the same rank of an engine that serves has shown): copies that, and serves it once the
  * record knows */
-static tdm_status join(tdm_call *call, void *self)
+static tdm_status engine_join(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__shown_weights_message shown;
     struct tdm__id none = {{0}};
-    struct tdm__version_request request = own_request(engine, TDM__VERSION_JOIN, &none);
+    struct tdm__version_request request = make_version_request(engine, TDM__VERSION_JOIN, &none);
     struct tdm__weight_blocks blocks;
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(connected(engine));
+    TDM_TRY(engine_check_connected(engine));
     if (engine->version != 0 || engine->voted) {
         return tdm__fail(TDM_E_STATE, "this engine serves a version, or is about to");
     }
@@ -601,14 +604,14 @@ static tdm_status join(tdm_call *call, void *self)
     request.hash.high = shown.hash_high;
     request.hash.low = shown.hash_low;
     TDM_TRY(read_blocks(&shown, &blocks));
-    TDM_TRY(tdm__rank_resume(&engine->rank, "weights"));
-    tdm__step("engine.pull");
-    TDM_TRY(tdm__receiver_pull(engine->receiver, &blocks));
-    tdm__step("engine.pulled");
+    TDM_TRY(tdm__rank_resume_regions(&engine->rank, "weights"));
+    tdm__failpoint_hit("engine.pull");
+    TDM_TRY(tdm__receiver_pull_weights(engine->receiver, &blocks));
+    tdm__failpoint_hit("engine.pulled");
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
-    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
-                              &answer));
-    tdm__step("engine.joined");
+    TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
+                                      &answer));
+    tdm__failpoint_hit("engine.joined");
     engine->version = request.version;
     engine->hash = request.hash;
     tdm__spans_add(&engine->rank.spans, "join", begin_ns, 0, 0);
@@ -618,7 +621,7 @@ static tdm_status join(tdm_call *call, void *self)
 /* ---- generate --------------------------------------------------------------------------- */
 
 /* (temperature, tokens_max, [(text, seed) …]) → on the first rank, (version, [completion …]) */
-static tdm_status generate(tdm_call *call, void *self)
+static tdm_status engine_generate(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     int64_t begin_ns = tdm__clock_ns();
@@ -631,10 +634,9 @@ static tdm_status generate(tdm_call *call, void *self)
     if (engine->voted) {
         return tdm__fail(TDM_E_STATE, "this engine has voted and waits for the outcome");
     }
-    TDM_TRY(tdm__generation_read(tdm_call_arguments(call), &generation));
-    status =
-        engine->ops->generate(engine->rank.state, generation.prompts, generation.prompts_count,
-                              &generation.sampling, generation.completions);
+    TDM_TRY(tdm__generation_read_request(tdm_call_arguments(call), &generation));
+    status = engine->ops->generate(engine->rank.state, generation.prompts, generation.prompts_count,
+                                   &generation.sampling, generation.completions);
     if (status == TDM_OK && engine->rank.context.rank == 0) {
         status = tdm__generation_reply(&generation, engine->version, call);
     }
@@ -646,26 +648,26 @@ static tdm_status generate(tdm_call *call, void *self)
 static const struct tdm_actor_class engine_class = {
     .name = "tandem.engine",
     .state_bytes = sizeof(struct engine),
-    .construct = construct,
-    .destruct = destruct,
-    .concurrency_groups = {{"show", 1}},
-    .methods = {{"start", start},
-                {"connect", connect},
-                {"resume", resume},
-                {"pause", pause_all},
-                {"line", make_line},
-                {"take_shadow", take_shadow},
-                {"stage", stage},
-                {"stage_part", stage_part},
-                {"stage_file", stage_file},
-                {"prepare", prepare},
-                {"prepare_parts", prepare_parts},
-                {"flip", flip},
-                {"drop", drop},
-                {"show", show, "show"},
-                {"join", join},
-                {"generate", generate},
-                {"trace", trace}},
+    .construct = engine_construct,
+    .destruct = engine_destruct,
+    .concurrency_groups = {{"export_weights", 1}},
+    .methods = {{"start", engine_start},
+                {"connect", engine_connect},
+                {"resume", engine_resume},
+                {"pause", engine_pause},
+                {"open_pair", engine_open_pair},
+                {"acquire_shadow", engine_acquire_shadow},
+                {"stage", engine_stage},
+                {"stage_slices", engine_stage_list},
+                {"stage_file", engine_stage_file},
+                {"prepare", engine_prepare},
+                {"prepare_slices", engine_prepare_slices},
+                {"flip", engine_flip},
+                {"drop", engine_drop},
+                {"export_weights", engine_export_weights, "export_weights"},
+                {"join", engine_join},
+                {"generate", engine_generate},
+                {"trace", engine_trace}},
 };
 
 __attribute__((constructor)) static void register_engine(void)

@@ -4,7 +4,7 @@
 
 #include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
-#include "colocate/job/plan.h"
+#include "colocate/job/memory_budget.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -24,16 +24,15 @@ enum { UPDATE_RETRIES = 1 };
 
 static tdm_status check_budget(struct tdm__controller *controller)
 {
-    struct tdm__plan_input *input = calloc(1, sizeof(*input));
-    struct tdm__plan *plan = calloc(1, sizeof(*plan));
-    tdm_status status =
-        input == NULL || plan == NULL ? tdm__fail(TDM_E_NOMEM, "a plan") : TDM_OK;
+    struct tdm__memory_budget_input *input = calloc(1, sizeof(*input));
+    struct tdm__memory_budget *plan = calloc(1, sizeof(*plan));
+    tdm_status status = input == NULL || plan == NULL ? tdm__fail(TDM_E_NOMEM, "a plan") : TDM_OK;
 
     if (status == TDM_OK) {
-        status = tdm__job_plan_input(controller->spec, &controller->library, input);
+        status = tdm__job_memory_budget_input(controller->spec, &controller->library, input);
     }
     if (status == TDM_OK) {
-        status = tdm__plan_make(input, plan);
+        status = tdm__memory_budget_compute(input, plan);
     }
     free(input);
     free(plan);
@@ -65,7 +64,7 @@ static tdm_status open_trace(struct tdm__controller *controller)
 {
     char path[TDM__PATH_BYTES];
     char name[48];
-    uint32_t per_engine = controller->spec->rollout_num_gpus_per_engine;
+    uint32_t ranks_per_engine = controller->spec->rollout_num_gpus_per_engine;
 
     if (snprintf(path, sizeof(path), "%s/trace.json", controller->options->out) >=
         (int)sizeof(path)) {
@@ -80,8 +79,9 @@ static tdm_status open_trace(struct tdm__controller *controller)
         (void)snprintf(name, sizeof(name), "trainer/%u", i);
         tdm__trace_name_thread(controller->trace, TRACE_PROCESS_TRAINER, i, name);
     }
-    for (uint32_t i = 0; i < controller->spec->num_engines * per_engine; i++) {
-        (void)snprintf(name, sizeof(name), "engine/%u/%u", i / per_engine, i % per_engine);
+    for (uint32_t i = 0; i < controller->spec->num_engines * ranks_per_engine; i++) {
+        (void)snprintf(name, sizeof(name), "engine/%u/%u", i / ranks_per_engine,
+                       i % ranks_per_engine);
         tdm__trace_name_thread(controller->trace, TRACE_PROCESS_ENGINE, i, name);
     }
     return TDM_OK;
@@ -96,38 +96,36 @@ static tdm_status read_resume(struct tdm__controller *controller)
     if (controller->options->resume == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__checkpoint_read(controller->options->resume, &state));
-    TDM_TRY(tdm__checkpoint_noted_version(controller->options->resume, &noted));
+    TDM_TRY(tdm__checkpoint_read_state(controller->options->resume, &state));
+    TDM_TRY(tdm__checkpoint_read_version(controller->options->resume, &noted));
     if (state.version < noted) {
         state.version = noted; /* of updates after the checkpoint */
     }
     controller->step = state.step;
-    controller->before = state.before;
+    controller->score_before = state.score_before;
     controller->version_floor = state.version;
-    tdm__phase_start_after(&controller->phase, state.version);
+    tdm__phase_set_base_version(&controller->phase, state.version);
     return TDM_OK;
 }
 
-static tdm_status prepare(struct tdm__controller *controller)
+static tdm_status controller_prepare(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
 
+    TDM_TRY(tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
     TDM_TRY(
-        tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
-    TDM_TRY(tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key,
-                              &controller->unseen));
+        tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key, &controller->unseen));
     TDM_TRY(tdm__job_library_open(spec->library, &controller->library));
     TDM_TRY(tdm__wrap(tdm__job_library_check_device(&controller->library, spec->device), "%s",
                       tdm_config_where(spec->config, "cluster.device")));
     TDM_TRY(check_budget(controller));
-    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min,
-                    UPDATE_RETRIES);
+    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
     TDM_TRY(read_resume(controller));
     TDM_TRY(make_directories(controller->options->out));
     return open_trace(controller);
 }
 
-static void tell_who_sits_where(struct tdm__controller *controller)
+static void print_placement(struct tdm__controller *controller)
 {
     const char *cluster = getenv("TANDEM_ADDRESS");
     char text[TDM__BANNER_BYTES];
@@ -140,38 +138,39 @@ static void tell_who_sits_where(struct tdm__controller *controller)
 }
 
 /* Whether the job goes on is seen by the caller of what failed. */
-static void tell_loss(struct tdm__controller *controller, uint32_t engine, const char *why)
+static void print_engine_lost(struct tdm__controller *controller, uint32_t engine, const char *why)
 {
-    uint32_t per_engine = controller->crew.per_engine;
-    uint32_t left = tdm__crew_engines_left(&controller->crew);
+    uint32_t ranks_per_engine = controller->workers.ranks_per_engine;
+    uint32_t left = tdm__worker_group_live_engines(&controller->workers);
 
-    memset(&controller->resident_bytes[1][(size_t)engine * per_engine], 0,
-           per_engine * sizeof(controller->resident_bytes[1][0]));
+    memset(&controller->resident_bytes[1][(size_t)engine * ranks_per_engine], 0,
+           ranks_per_engine * sizeof(controller->resident_bytes[1][0]));
     /* The log has all of it, as far as to the last lines of the rank's stderr. */
     tdm__progress_note(&controller->progress, "engine %u lost: %.*s; %u of %u %s", engine,
                        (int)strcspn(why, "\n"), why, left, controller->spec->num_engines,
                        left == 1 ? "goes on" : (left == 0 ? "are left" : "go on"));
 }
 
-static void on_engine_news(void *arg, uint32_t engine, enum tdm__engine_news news,
-                           const char *text)
+static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event news,
+                            const char *text)
 {
     struct tdm__controller *controller = arg;
     char who[32];
-    struct tdm__phase_event event = {.kind = news == TDM__ENGINE_LOST ? TDM__PHASE_DIED
-                                                                      : TDM__PHASE_REVIVED,
+    struct tdm__phase_event event = {.kind = news == TDM__ENGINE_EVENT_LOST
+                                                 ? TDM__PHASE_PARTICIPANT_DIED
+                                                 : TDM__PHASE_ENGINE_RECOVERED,
                                      .participant = TDM__PHASE_ENGINE,
-                                     .who = who,
+                                     .participant_name = who,
                                      .text = text};
     enum tdm__phase_action action;
 
     (void)snprintf(who, sizeof(who), "engine %u", engine);
-    if (news != TDM__ENGINE_SERVES) {
-        (void)tdm__phase_next(&controller->phase, &event, &action);
+    if (news != TDM__ENGINE_EVENT_SERVING) {
+        (void)tdm__phase_handle_event(&controller->phase, &event, &action);
     }
-    if (news == TDM__ENGINE_LOST) {
-        tell_loss(controller, engine, text);
-    } else if (news == TDM__ENGINE_SERVES) {
+    if (news == TDM__ENGINE_EVENT_LOST) {
+        print_engine_lost(controller, engine, text);
+    } else if (news == TDM__ENGINE_EVENT_SERVING) {
         tdm__log(TDM__INFO, "job", "engine %u back at version %llu", engine,
                  (unsigned long long)controller->phase.committed_version);
         tdm__progress_note(&controller->progress, "engine %u back at version %llu", engine,
@@ -189,19 +188,19 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpu_bytes = spec->gpu_bytes;
     options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
-    tell_who_sits_where(controller);
-    TDM_TRY(tdm__crew_start(&controller->crew, controller->runtime, spec,
-                            controller->options->interrupts));
-    controller->crew.on_news = on_engine_news;
-    controller->crew.on_news_arg = controller;
+    print_placement(controller);
+    TDM_TRY(tdm__worker_group_start(&controller->workers, controller->runtime, spec,
+                                    controller->options->interrupts));
+    controller->workers.on_event = on_engine_event;
+    controller->workers.on_event_arg = controller;
     return TDM_OK;
 }
 
 /* ---- the phases ------------------------------------------------------------------------- */
 
-static void begin_numbers(struct tdm__controller *controller)
+static void init_step_progress(struct tdm__controller *controller)
 {
-    controller->numbers =
+    controller->step_progress =
         (struct tdm__progress_step){.step = controller->step + 1,
                                     .steps_count = controller->spec->num_rollout,
                                     .reward = NAN,
@@ -211,7 +210,7 @@ static void begin_numbers(struct tdm__controller *controller)
 
 /* An update that was refused, or in which an engine was lost, is aborted and tried again, and
  * the old version serves on; a trainer's death, too few engines or impatience end the job. */
-static bool survives_update(struct tdm__controller *controller, tdm_status status)
+static bool handle_update_failure(struct tdm__controller *controller, tdm_status status)
 {
     bool died = status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
 
@@ -220,11 +219,12 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
     }
     if (status == TDM_E_CANCELED || !controller->update.decided ||
         (died && controller->update.engines_lost == 0) ||
-        tdm__crew_engines_left(&controller->crew) < controller->spec->num_engines_min) {
+        tdm__worker_group_live_engines(&controller->workers) < controller->spec->num_engines_min) {
         return false;
     }
-    controller->refused = status;
-    (void)snprintf(controller->refusal, sizeof(controller->refusal), "%s", tdm_error_detail());
+    controller->abort_status = status;
+    (void)snprintf(controller->abort_reason, sizeof(controller->abort_reason), "%s",
+                   tdm_error_detail());
     if (controller->update.engines_lost > 0) { /* which has been told */
         tdm__progress_note(&controller->progress,
                            "update to version %llu aborted: an engine was lost",
@@ -232,14 +232,15 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
     } else {
         tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",
                            (unsigned long long)controller->update.version, tdm_strerror(status),
-                           controller->refusal);
+                           controller->abort_reason);
     }
     return true;
 }
 
 /* Carries out one action of the machine; `event` is what to tell it then. */
-static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_action action,
-                            struct tdm__phase_event *event)
+static tdm_status execute_phase_action(struct tdm__controller *controller,
+                                       enum tdm__phase_action action,
+                                       struct tdm__phase_event *event)
 {
     tdm_status status;
 
@@ -265,10 +266,9 @@ static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_
             return TDM_OK;
         }
         status = tdm__controller_update(controller);
-        event->kind =
-            status == TDM_OK ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED;
+        event->kind = status == TDM_OK ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED;
         event->version = controller->update.version;
-        return survives_update(controller, status) ? TDM_OK : status;
+        return handle_update_failure(controller, status) ? TDM_OK : status;
     case TDM__PHASE_DO_FLUSH:
         event->kind = TDM__PHASE_CACHES_FLUSHED;
         return controller->spec->update_enabled || controller->update.committed
@@ -278,22 +278,22 @@ static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_
         event->kind = TDM__PHASE_KV_RESUMED;
         return tdm__controller_resume_kv(controller);
     case TDM__PHASE_DO_FAIL: /* an update cannot be done without */
-        return tdm__fail(controller->refused, "%s: %s", controller->phase.failure,
-                         controller->refusal);
+        return tdm__fail(controller->abort_status, "%s: %s", controller->phase.failure,
+                         controller->abort_reason);
     case TDM__PHASE_DO_GENERATE:
     case TDM__PHASE_DO_NOTHING:
         break;
     }
     return tdm__fail(TDM_E_STATE, "the phase machine asks for nothing in %s",
-                     tdm__phase_text(controller->phase.phase));
+                     tdm__phase_name_text(controller->phase.phase));
 }
 
 static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name phase,
                         int64_t begin_ns)
 {
-    struct tdm__trace_argument argument = {
-        .name = "version", .number = (double)controller->phase.committed_version};
-    struct tdm__trace_event event = {.name = tdm__phase_text(phase),
+    struct tdm__trace_argument argument = {.name = "version",
+                                           .number = (double)controller->phase.committed_version};
+    struct tdm__trace_event event = {.name = tdm__phase_name_text(phase),
                                      .category = "phase",
                                      .process = TRACE_PROCESS_JOB,
                                      .begin_ns = begin_ns,
@@ -305,28 +305,29 @@ static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name
 }
 
 /* From an event of the job's own to the next time that nothing is asked for. */
-static tdm_status turn(struct tdm__controller *controller, enum tdm__phase_event_kind first)
+static tdm_status phase_machine_advance(struct tdm__controller *controller,
+                                        enum tdm__phase_event_kind first)
 {
     struct tdm__phase_event event = {.kind = first};
     enum tdm__phase_action action;
 
-    TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    TDM_TRY(tdm__phase_handle_event(&controller->phase, &event, &action));
     while (action != TDM__PHASE_DO_NOTHING) {
         enum tdm__phase_name phase = controller->phase.phase;
         int64_t begin_ns = tdm__clock_ns();
 
         event = (struct tdm__phase_event){.kind = first};
-        TDM_TRY(tdm__wrap(carry_out(controller, action, &event), "%s, step %u",
-                          tdm__phase_text(phase), controller->numbers.step));
+        TDM_TRY(tdm__wrap(execute_phase_action(controller, action, &event), "%s, step %u",
+                          tdm__phase_name_text(phase), controller->step_progress.step));
         trace_phase(controller, phase, begin_ns);
-        TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+        TDM_TRY(tdm__phase_handle_event(&controller->phase, &event, &action));
     }
     return TDM_OK;
 }
 
 /* Answers may only be asked for while the machine lets them be. */
-static tdm_status in_rollout(struct tdm__controller *controller,
-                             tdm_status (*ask)(struct tdm__controller *controller))
+static tdm_status run_rollout_phase(struct tdm__controller *controller,
+                                    tdm_status (*ask)(struct tdm__controller *controller))
 {
     struct tdm__phase_event requested = {.kind = TDM__PHASE_GENERATE_REQUESTED};
     struct tdm__phase_event done = {.kind = TDM__PHASE_GENERATE_DONE};
@@ -334,30 +335,30 @@ static tdm_status in_rollout(struct tdm__controller *controller,
     int64_t begin_ns = tdm__clock_ns();
     tdm_status status;
 
-    TDM_TRY(tdm__phase_next(&controller->phase, &requested, &action));
+    TDM_TRY(tdm__phase_handle_event(&controller->phase, &requested, &action));
     status = action == TDM__PHASE_DO_GENERATE
                  ? ask(controller)
                  : tdm__fail(TDM_E_STATE, "nobody may generate in %s",
-                             tdm__phase_text(controller->phase.phase));
-    TDM_TRY(tdm__wrap(status, "ROLLOUT, step %u", controller->numbers.step));
+                             tdm__phase_name_text(controller->phase.phase));
+    TDM_TRY(tdm__wrap(status, "ROLLOUT, step %u", controller->step_progress.step));
     trace_phase(controller, TDM__PHASE_ROLLOUT, begin_ns);
-    return tdm__phase_next(&controller->phase, &done, &action);
+    return tdm__phase_handle_event(&controller->phase, &done, &action);
 }
 
-static tdm_status measure_before(struct tdm__controller *controller)
+static tdm_status evaluate_before_training(struct tdm__controller *controller)
 {
-    TDM_TRY(tdm__controller_evaluate(controller, &controller->before));
+    TDM_TRY(tdm__controller_evaluate(controller, &controller->score_before));
     tdm__progress_note(&controller->progress, "before     %.3f on %u unseen prompts",
-                       controller->before, controller->unseen.rows_count);
+                       controller->score_before, controller->unseen.rows_count);
     return TDM_OK;
 }
 
-static tdm_status measure_after(struct tdm__controller *controller)
+static tdm_status evaluate_after_training(struct tdm__controller *controller)
 {
-    return tdm__controller_evaluate(controller, &controller->after);
+    return tdm__controller_evaluate(controller, &controller->score_after);
 }
 
-static tdm_status measure_between(struct tdm__controller *controller)
+static tdm_status evaluate_if_due(struct tdm__controller *controller)
 {
     double score;
 
@@ -372,24 +373,24 @@ static tdm_status run_step(struct tdm__controller *controller)
 {
     uint32_t interval = controller->spec->eval_interval;
 
-    begin_numbers(controller);
-    TDM_TRY(in_rollout(controller, tdm__controller_rollout));
-    TDM_TRY(turn(controller, TDM__PHASE_ROLLOUT_DONE));
-    tdm__progress_show(&controller->progress, &controller->numbers);
+    init_step_progress(controller);
+    TDM_TRY(run_rollout_phase(controller, tdm__controller_rollout));
+    TDM_TRY(phase_machine_advance(controller, TDM__PHASE_ROLLOUT_DONE));
+    tdm__progress_show(&controller->progress, &controller->step_progress);
     TDM_TRY(tdm__wrap(tdm__controller_trace(controller), "trace, step %u", controller->step));
     if (interval > 0 && controller->step % interval == 0 &&
         !tdm__controller_is_finished(controller)) {
-        TDM_TRY(in_rollout(controller, measure_between));
+        TDM_TRY(run_rollout_phase(controller, evaluate_if_due));
     }
     return TDM_OK;
 }
 
 static tdm_status run_steps(struct tdm__controller *controller)
 {
-    begin_numbers(controller);
-    TDM_TRY(turn(controller, TDM__PHASE_TRAIN_WANTED));
-    if (isnan(controller->before)) {
-        TDM_TRY(in_rollout(controller, measure_before));
+    init_step_progress(controller);
+    TDM_TRY(phase_machine_advance(controller, TDM__PHASE_TRAIN_WANTED));
+    if (isnan(controller->score_before)) {
+        TDM_TRY(run_rollout_phase(controller, evaluate_before_training));
     }
     while (!tdm__controller_is_finished(controller)) {
         /* Where the step had passed its save when the user asked, one more is made. */
@@ -398,12 +399,12 @@ static tdm_status run_steps(struct tdm__controller *controller)
         }
         TDM_TRY(run_step(controller));
     }
-    return in_rollout(controller, measure_after);
+    return run_rollout_phase(controller, evaluate_after_training);
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void tell_result(struct tdm__controller *controller)
+static void print_result(struct tdm__controller *controller)
 {
     const char *out = controller->options->out;
 
@@ -412,22 +413,21 @@ static void tell_result(struct tdm__controller *controller)
         tdm__progress_note(&controller->progress,
                            "reward %.3f → %.3f on %u unseen prompts      checkpoint %s/hf "
                            "(Hugging Face safetensors)      trace %s/trace.json",
-                           controller->before, controller->after, controller->unseen.rows_count,
-                           out, out);
+                           controller->score_before, controller->score_after,
+                           controller->unseen.rows_count, out, out);
     } else {
-        tdm__progress_note(
-            &controller->progress,
-            "interrupted after step %u of %u: go on with tandem run … --resume %s",
-            controller->step, controller->spec->num_rollout, out);
+        tdm__progress_note(&controller->progress,
+                           "interrupted after step %u of %u: go on with tandem run … --resume %s",
+                           controller->step, controller->spec->num_rollout, out);
     }
 }
 
-static tdm_status run(struct tdm__controller *controller)
+static tdm_status job_execute(struct tdm__controller *controller)
 {
-    TDM_TRY(prepare(controller));
+    TDM_TRY(controller_prepare(controller));
     TDM_TRY(start_cluster(controller));
     TDM_TRY(run_steps(controller));
-    tell_result(controller);
+    print_result(controller);
     return TDM_OK;
 }
 
@@ -435,7 +435,7 @@ static void controller_fini(struct tdm__controller *controller)
 {
     tdm__progress_end(&controller->progress);
     tdm__rollout_fini(&controller->rollout);
-    tdm__crew_fini(&controller->crew);
+    tdm__worker_group_fini(&controller->workers);
     tdm_runtime_stop(controller->runtime);
     (void)tdm__trace_close(controller->trace);
     if (controller->library.handle != NULL) {
@@ -459,9 +459,9 @@ tdm_status tdm__job_run(const struct tdm__job_spec *spec,
     controller->options = options;
     controller->progress =
         (struct tdm__progress){.stream = stdout, .mode = options->progress, .drawn = false};
-    controller->before = NAN;
-    controller->after = NAN;
-    status = run(controller);
+    controller->score_before = NAN;
+    controller->score_after = NAN;
+    status = job_execute(controller);
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     controller_fini(controller);
     free(controller);

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job_file.h"
 
-#include "colocate/job/nearest.h"
+#include "colocate/job/suggestion.h"
 #include "runtime/error.h"
 
 #include <errno.h>
@@ -52,11 +52,9 @@ static const struct setting settings[] = {
     {"cluster.cpus", NUMBER, FIELD(cpus), 0, 65536, 0, NULL},
 
     {"trainer.num_ranks", COUNT, FIELD(trainer_num_ranks), 1, 64, 4, NULL},
-    {"trainer.num_gpus_per_actor", NUMBER, FIELD(trainer_num_gpus_per_actor), 0.01, 1, 0.4,
-     NULL},
+    {"trainer.num_gpus_per_actor", NUMBER, FIELD(trainer_num_gpus_per_actor), 0.01, 1, 0.4, NULL},
     {"trainer.step_timeout_ms", COUNT, FIELD(step_timeout_ms), 1, DAY_MS, 60000, NULL},
-    {"trainer.stall_timeout_ms", COUNT, FIELD(trainer_stall_timeout_ms), 100, DAY_MS, 15000,
-     NULL},
+    {"trainer.stall_timeout_ms", COUNT, FIELD(trainer_stall_timeout_ms), 100, DAY_MS, 15000, NULL},
 
     {"engine.num_engines", COUNT, FIELD(num_engines), 1, 64, 2, NULL},
     {"engine.rollout_num_gpus_per_engine", COUNT, FIELD(rollout_num_gpus_per_engine), 1, 64, 2,
@@ -72,8 +70,7 @@ static const struct setting settings[] = {
     {"rollout.global_batch_size", COUNT, FIELD(global_batch_size), 0, 1e6, 0, NULL},
     {"rollout.temperature", NUMBER, FIELD(temperature), 0, 1e3, 1, NULL},
     {"rollout.rollout_max_prompt_len", COUNT, FIELD(rollout_max_prompt_len), 1, 65536, 8, NULL},
-    {"rollout.rollout_max_response_len", COUNT, FIELD(rollout_max_response_len), 1, 65536, 5,
-     NULL},
+    {"rollout.rollout_max_response_len", COUNT, FIELD(rollout_max_response_len), 1, 65536, 5, NULL},
     {"rollout.num_rollout", COUNT, FIELD(num_rollout), 0, 1e9, 260, NULL},
     {"rollout.warmup_steps", COUNT, FIELD(warmup_steps), 0, 1e9, 15, NULL},
     {"rollout.warmup_batch_size", COUNT, FIELD(warmup_batch_size), 1, 65536, 64, NULL},
@@ -129,16 +126,14 @@ static tdm_status refuse_section(const tdm_config *config, const char *name)
     for (size_t i = 0; i < SECTIONS_COUNT; i++) {
         known[i] = sections[i].name;
     }
-    near = tdm__nearest(name, known, SECTIONS_COUNT);
+    near = tdm__suggestion_find(name, known, SECTIONS_COUNT);
     return tdm__fail(TDM_E_INVAL, "%s: unknown section \"%s\"%s%s%s",
-                     tdm_config_where(config, name), name,
-                     near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-                     near == NULL ? "" : "?");
+                     tdm_config_where(config, name), name, near == NULL ? "" : "; did you mean ",
+                     near == NULL ? "" : near, near == NULL ? "" : "?");
 }
 
 /* In an open section: is it Tandem's own, mistyped? */
-static bool is_mistyped(const tdm_config *config, const struct section *section,
-                        const char *near)
+static bool is_mistyped(const tdm_config *config, const struct section *section, const char *near)
 {
     size_t length = strlen(section->name);
 
@@ -158,13 +153,12 @@ static tdm_status check_key(const tdm_config *config, const struct section *sect
             return TDM_OK;
         }
     }
-    near = tdm__nearest(path, known, SETTINGS_COUNT);
+    near = tdm__suggestion_find(path, known, SETTINGS_COUNT);
     if (section->open && !is_mistyped(config, section, near)) {
         return TDM_OK;
     }
-    return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s",
-                     tdm_config_where(config, path), path,
-                     near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+    return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s", tdm_config_where(config, path),
+                     path, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
                      near == NULL ? "" : "?");
 }
 
@@ -221,11 +215,8 @@ static tdm_status check_keys(const tdm_config *config)
 static const struct {
     const char *name;
     uint64_t size_bytes;
-} units[] = {{"B", 1},
-             {"KiB", 1ULL << 10},
-             {"MiB", 1ULL << 20},
-             {"GiB", 1ULL << 30},
-             {"TiB", 1ULL << 40}};
+} units[] = {
+    {"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}};
 
 enum { UNITS_COUNT = sizeof(units) / sizeof(units[0]), BOUND_BYTES = 32 };
 
@@ -330,12 +321,12 @@ static tdm_status read_text(const tdm_config *config, const struct setting *sett
 
     TDM_TRY(tdm_config_string(config, setting->path, setting->otherwise_text, &text));
     if (text == NULL || (text[0] == '\0' && setting->otherwise_text == NULL)) {
-        return tdm__fail(TDM_E_INVAL, "%s: %s is missing",
-                         tdm_config_where(config, setting->path), setting->path);
+        return tdm__fail(TDM_E_INVAL, "%s: %s is missing", tdm_config_where(config, setting->path),
+                         setting->path);
     }
     is_here = is_here || text[0] == '/' || text[0] == '\0' || directory[0] == '\0';
-    length = snprintf(field, size_bytes, "%s%s%s", is_here ? "" : directory, is_here ? "" : "/",
-                      text);
+    length =
+        snprintf(field, size_bytes, "%s%s%s", is_here ? "" : directory, is_here ? "" : "/", text);
     if (length < 0 || (size_t)length >= size_bytes) {
         return tdm__fail(TDM_E_LIMIT, "%s: %s has %d bytes, the limit is %zu",
                          tdm_config_where(config, setting->path), setting->path, length,
@@ -404,21 +395,18 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
 
 static tdm_status check_update(const tdm_config *config, const struct tdm__job_spec *spec)
 {
-    if (strcmp(spec->update_source, "tensors") != 0 &&
-        strcmp(spec->update_source, "disk") != 0) {
+    if (strcmp(spec->update_source, "tensors") != 0 && strcmp(spec->update_source, "disk") != 0) {
         return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
                          tdm_config_where(config, "update.source"), spec->update_source);
     }
     if (strcmp(spec->update_mode, "donate") != 0 && strcmp(spec->update_mode, "copy") != 0 &&
         strcmp(spec->update_mode, "names") != 0) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: update.mode is \"%s\", it wants donate, copy or names",
+        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", it wants donate, copy or names",
                          tdm_config_where(config, "update.mode"), spec->update_mode);
     }
     if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "sample") != 0 &&
         strcmp(spec->verify, "none") != 0) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: update.verify is \"%s\", it wants full, sample or none",
+        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full, sample or none",
                          tdm_config_where(config, "update.verify"), spec->verify);
     }
     return TDM_OK;
@@ -448,7 +436,7 @@ static tdm_status check_model(const tdm_config *config, const char *model)
     return TDM_OK;
 }
 
-static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
+static tdm_status check_enumerations(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     TDM_TRY(check_name(config, "job.name", spec->name));
     TDM_TRY(check_model(config, spec->update_model));
@@ -460,7 +448,7 @@ static tdm_status check_words(const tdm_config *config, const struct tdm__job_sp
 }
 
 /* Engines on GPUs of their own. */
-static tdm_status check_far(const tdm_config *config, const struct tdm__job_spec *spec)
+static tdm_status check_remote_engines(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
 
@@ -472,43 +460,42 @@ static tdm_status check_far(const tdm_config *config, const struct tdm__job_spec
                          engine_ranks, spec->num_gpus);
     }
     if (strcmp(spec->update_mode, "names") == 0) {
-        return tdm__fail(
-            TDM_E_INVAL,
-            "%s: update.mode is names, but engine.colocate is false: whole tensors "
-            "go to no other GPU; use copy",
-            tdm_config_where(config, "update.mode"));
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: update.mode is names, but engine.colocate is false: whole tensors "
+                         "go to no other GPU; use copy",
+                         tdm_config_where(config, "update.mode"));
     }
     return TDM_OK;
 }
 
 static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
 {
-    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+    uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
     double share = spec->trainer_num_gpus_per_actor + spec->engine_num_gpus_per_actor;
 
-    if (spec->trainer_num_ranks % per_engine != 0) {
+    if (spec->trainer_num_ranks % ranks_per_engine != 0) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.rollout_num_gpus_per_engine is %u, but %u trainer GPUs do "
                          "not divide into engines of %u",
                          tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
-                         per_engine, spec->trainer_num_ranks, per_engine);
+                         ranks_per_engine, spec->trainer_num_ranks, ranks_per_engine);
     }
-    if (spec->num_engines * per_engine != spec->trainer_num_ranks) {
+    if (spec->num_engines * ranks_per_engine != spec->trainer_num_ranks) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the "
                          "trainer has %u; %u engines share them all",
                          tdm_config_where(config, "engine.num_engines"), spec->num_engines,
-                         per_engine, spec->num_engines * per_engine, spec->trainer_num_ranks,
-                         spec->trainer_num_ranks / per_engine);
+                         ranks_per_engine, spec->num_engines * ranks_per_engine,
+                         spec->trainer_num_ranks, spec->trainer_num_ranks / ranks_per_engine);
     }
     if (spec->num_engines_min > spec->num_engines) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: rollout.num_engines_min is %u, but engine.num_engines is %u",
-                         tdm_config_where(config, "rollout.num_engines_min"),
-                         spec->num_engines_min, spec->num_engines);
+                         tdm_config_where(config, "rollout.num_engines_min"), spec->num_engines_min,
+                         spec->num_engines);
     }
     if (!spec->engine_colocate) {
-        return check_far(config, spec);
+        return check_remote_engines(config, spec);
     }
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
@@ -522,8 +509,7 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
                          "%s: trainer.num_gpus_per_actor %g and engine.num_gpus_per_actor %g "
                          "are %g of a GPU; lower one of them",
                          tdm_config_where(config, "engine.num_gpus_per_actor"),
-                         spec->trainer_num_gpus_per_actor, spec->engine_num_gpus_per_actor,
-                         share);
+                         spec->trainer_num_gpus_per_actor, spec->engine_num_gpus_per_actor, share);
     }
     return TDM_OK;
 }
@@ -569,15 +555,15 @@ static tdm_status check_batches(const tdm_config *config, struct tdm__job_spec *
     return TDM_OK;
 }
 
-tdm_status tdm__job_spec_make(tdm_config *config, const char *directory,
-                              struct tdm__job_spec *spec_out)
+tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
+                                     struct tdm__job_spec *spec_out)
 {
     memset(spec_out, 0, sizeof(*spec_out));
     TDM_TRY(check_keys(config));
     for (size_t i = 0; i < SETTINGS_COUNT; i++) {
         TDM_TRY(read_setting(config, &settings[i], directory, spec_out));
     }
-    TDM_TRY(check_words(config, spec_out));
+    TDM_TRY(check_enumerations(config, spec_out));
     TDM_TRY(check_ranks(config, spec_out));
     TDM_TRY(check_batches(config, spec_out));
     spec_out->config = config;
@@ -607,7 +593,7 @@ tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
         status = tdm_config_override(config, overrides[i]);
     }
     if (status == TDM_OK) {
-        status = tdm__job_spec_make(config, directory, spec_out);
+        status = tdm__job_spec_from_config(config, directory, spec_out);
     }
     if (status != TDM_OK) {
         tdm_config_destroy(config);

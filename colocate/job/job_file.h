@@ -46,8 +46,7 @@ struct tdm__job_spec {
     bool engine_colocate; /* on the trainers' GPUs; else on others, of any node */
 
     /* model */
-    char
-        model_config[TDM__PATH_BYTES]; /* its config.json, for named layouts; empty: not said */
+    char model_config[TDM__PATH_BYTES]; /* its config.json, for named layouts; empty: not said */
 
     /* rollout */
     uint32_t rollout_batch_size;
@@ -87,8 +86,8 @@ tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
                               uint32_t overrides_count, struct tdm__job_spec *spec_out);
 /* The same from a config made elsewhere, which is taken on TDM_OK only; `directory` is where
  * relative paths begin ("" for here). */
-tdm_status tdm__job_spec_make(tdm_config *config, const char *directory,
-                              struct tdm__job_spec *spec_out);
+tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
+                                     struct tdm__job_spec *spec_out);
 void tdm__job_spec_fini(struct tdm__job_spec *spec);
 
 #endif

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/library.h"
 
-#include "colocate/job/named.h"
+#include "colocate/job/named_layout.h"
 #include "runtime/error.h"
 
 #include <dlfcn.h>
@@ -31,9 +31,8 @@ static tdm_status beside_program(const char *path, char found[TDM__PATH_BYTES])
     name = name == NULL ? path : name + 1;
     if ((size_t)snprintf(found, TDM__PATH_BYTES, "%s/%s", program, name) >= TDM__PATH_BYTES ||
         access(found, R_OK) != 0) {
-        return tdm__fail(TDM_E_NOT_FOUND,
-                         "%s: no such library, nor beside the program in %.512s", path,
-                         program);
+        return tdm__fail(TDM_E_NOT_FOUND, "%s: no such library, nor beside the program in %.512s",
+                         path, program);
     }
     return TDM_OK;
 }
@@ -54,8 +53,8 @@ static tdm_status check_entries(const char *path, const char *table,
 {
     for (size_t i = 0; i < entries_count; i++) {
         if (!entries[i].is_set) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s: function \"%s\" of the %s table is NULL",
-                             path, entries[i].name, table);
+            return tdm__fail(TDM_E_PROTOCOL, "%s: function \"%s\" of the %s table is NULL", path,
+                             entries[i].name, table);
         }
     }
     return TDM_OK;
@@ -140,8 +139,7 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
     return TDM_OK;
 }
 
-tdm_status tdm__job_library_check_device(const struct tdm__job_library *library,
-                                         const char *device)
+tdm_status tdm__job_library_check_device(const struct tdm__job_library *library, const char *device)
 {
     const char *devices = library->jobs->devices != NULL ? library->jobs->devices : "host";
     const char *word = devices + strspn(devices, " ");
@@ -169,7 +167,7 @@ void tdm__job_library_close(struct tdm__job_library *library)
 
 /* The regions' tags may lie in the rank's state, which ends here. */
 static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t count,
-                               struct tdm__plan_rank *rank)
+                               struct tdm__memory_budget_rank *rank)
 {
     if (count > TDM_RANK_REGIONS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "%s declares %u regions, the limit is %d", rank->name,
@@ -186,15 +184,16 @@ static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t cou
 }
 
 /* What a trainer and an engine are asked alike. */
-struct opener {
+struct rank_opener {
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
     tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out);
     void (*close)(void *state);
 };
 
-static tdm_status ask(const struct opener *opener, const struct tdm_rank_context *context,
-                      struct tdm__plan_rank *rank)
+static tdm_status query_rank_regions(const struct rank_opener *opener,
+                                     const struct tdm_rank_context *context,
+                                     struct tdm__memory_budget_rank *rank)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
     uint32_t count = 0;
@@ -211,79 +210,82 @@ static tdm_status ask(const struct opener *opener, const struct tdm_rank_context
 }
 
 static tdm_status name_layout(const struct tdm__job_spec *spec, const char *section,
-                              struct tdm_rank_context *context, struct tdm__named **named_out)
+                              struct tdm_rank_context *context,
+                              struct tdm__named_layout **named_out)
 {
-    const struct tdm__named_options options = {.config = spec->config,
-                                               .section = section,
-                                               .model_config = spec->model_config,
-                                               .rank = context->rank,
-                                               .ranks_count = context->ranks_count};
+    const struct tdm__named_layout_options options = {.config = spec->config,
+                                                      .section = section,
+                                                      .model_config = spec->model_config,
+                                                      .rank = context->rank,
+                                                      .ranks_count = context->ranks_count};
 
-    TDM_TRY(tdm__named_create(&options, named_out));
-    tdm__named_tell(*named_out, context);
+    TDM_TRY(tdm__named_layout_create(&options, named_out));
+    tdm__named_layout_fill_context(*named_out, context);
     return TDM_OK;
 }
 
 /* Takes `named`. */
-static tdm_status check_named(struct tdm__named *named, const struct tdm__plan_rank *rank,
-                              tdm_status status)
+static tdm_status check_named(struct tdm__named_layout *named_layout,
+                              const struct tdm__memory_budget_rank *rank, tdm_status status)
 {
-    if (status == TDM_OK && named != NULL) {
-        status = tdm__named_check_regions(named, rank->regions, rank->regions_count);
+    if (status == TDM_OK && named_layout != NULL) {
+        status = tdm__named_layout_check_regions(named_layout, rank->regions, rank->regions_count);
     }
-    tdm__named_destroy(named);
+    tdm__named_layout_destroy(named_layout);
     return status;
 }
 
-static tdm_status add_trainers(const struct tdm__job_spec *spec,
-                               const struct tdm_trainer_ops *ops, struct tdm__plan_input *input)
+static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
+                                    const struct tdm_trainer_ops *ops,
+                                    struct tdm__memory_budget_input *input)
 {
-    const struct opener opener = {ops->open, ops->regions, ops->close};
+    const struct rank_opener opener = {ops->open, ops->regions, ops->close};
 
     for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
         struct tdm_rank_context context = {.config = spec->config,
                                            .rank = r,
                                            .ranks_count = spec->trainer_num_ranks,
                                            .seed = spec->seed};
-        struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
-        struct tdm__named *named = NULL;
+        struct tdm__memory_budget_rank *rank = &input->ranks[input->ranks_count++];
+        struct tdm__named_layout *named_layout = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = r;
-        TDM_TRY(name_layout(spec, "trainer", &context, &named));
-        TDM_TRY(check_named(named, rank, ask(&opener, &context, rank)));
+        TDM_TRY(name_layout(spec, "trainer", &context, &named_layout));
+        TDM_TRY(check_named(named_layout, rank, query_rank_regions(&opener, &context, rank)));
     }
     return TDM_OK;
 }
 
-static tdm_status add_engines(const struct tdm__job_spec *spec,
-                              const struct tdm_engine_ops *ops, struct tdm__plan_input *input)
+static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
+                                   const struct tdm_engine_ops *ops,
+                                   struct tdm__memory_budget_input *input)
 {
-    const struct opener opener = {ops->open, ops->regions, ops->close};
-    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+    const struct rank_opener opener = {ops->open, ops->regions, ops->close};
+    uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
 
-    for (uint32_t r = 0; r < spec->num_engines * per_engine; r++) {
+    for (uint32_t r = 0; r < spec->num_engines * ranks_per_engine; r++) {
         struct tdm_rank_context context = {.config = spec->config,
-                                           .rank = r % per_engine,
-                                           .ranks_count = per_engine,
-                                           .engine = r / per_engine,
+                                           .rank = r % ranks_per_engine,
+                                           .ranks_count = ranks_per_engine,
+                                           .engine = r / ranks_per_engine,
                                            .seed = spec->seed};
-        struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
-        struct tdm__named *named = NULL;
+        struct tdm__memory_budget_rank *rank = &input->ranks[input->ranks_count++];
+        struct tdm__named_layout *named_layout = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "engine/%u/%u", context.engine,
                        context.rank);
         rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
-        TDM_TRY(name_layout(spec, "engine", &context, &named));
-        TDM_TRY(check_named(named, rank, ask(&opener, &context, rank)));
+        TDM_TRY(name_layout(spec, "engine", &context, &named_layout));
+        TDM_TRY(check_named(named_layout, rank, query_rank_regions(&opener, &context, rank)));
     }
     return TDM_OK;
 }
 
-tdm_status tdm__job_plan_input(const struct tdm__job_spec *spec,
-                               const struct tdm__job_library *library,
-                               struct tdm__plan_input *input_out)
+tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
+                                        const struct tdm__job_library *library,
+                                        struct tdm__memory_budget_input *input_out)
 {
     memset(input_out, 0, sizeof(*input_out));
     input_out->gpus_count = spec->num_gpus;
@@ -291,6 +293,6 @@ tdm_status tdm__job_plan_input(const struct tdm__job_spec *spec,
     input_out->bucket_bytes = spec->update_weight_buffer_size;
     input_out->update_enabled = spec->update_enabled;
     input_out->is_far = !spec->engine_colocate;
-    TDM_TRY(add_trainers(spec, library->jobs->trainer, input_out));
-    return add_engines(spec, library->jobs->engine, input_out);
+    TDM_TRY(add_trainer_ranks(spec, library->jobs->trainer, input_out));
+    return add_engine_ranks(spec, library->jobs->engine, input_out);
 }

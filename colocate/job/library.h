@@ -4,7 +4,7 @@
 #define TDM_COLOCATE_JOB_LIBRARY_H
 
 #include "colocate/job/job_file.h"
-#include "colocate/job/plan.h"
+#include "colocate/job/memory_budget.h"
 
 #include <tandem/job.h>
 
@@ -25,8 +25,8 @@ void tdm__job_library_close(struct tdm__job_library *library);
 /* Opens every rank without a group, asks for its regions and closes it again.  The tags are
  * copied into `input`; its ranks lie as the job lays them: trainer r on GPU r, engine e's rank
  * t on GPU e × rollout_num_gpus_per_engine + t. */
-tdm_status tdm__job_plan_input(const struct tdm__job_spec *spec,
-                               const struct tdm__job_library *library,
-                               struct tdm__plan_input *input_out);
+tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
+                                        const struct tdm__job_library *library,
+                                        struct tdm__memory_budget_input *input_out);
 
 #endif

@@ -14,13 +14,13 @@
 enum { FIELDS_MAX = 8 + TDM_METRICS_MAX, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
 enum { BAR_LONG = 24, BAR_SHORT = 10, BAR_WANTS = 50 }; /* columns */
 
-struct fields {
+struct progress_fields {
     uint32_t count;
     char text[FIELDS_MAX][FIELD_BYTES];
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct fields *fields, const char *format,
-                                                      ...)
+__attribute__((format(printf, 2, 3))) static void add(struct progress_fields *fields,
+                                                      const char *format, ...)
 {
     va_list args;
 
@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct fields *fields, con
 }
 
 /* One decimal while that says something. */
-static void add_ms(struct fields *fields, const char *name, double ms, const char *suffix)
+static void add_ms(struct progress_fields *fields, const char *name, double ms, const char *suffix)
 {
     if (!isnan(ms)) {
         add(fields, "%s %.*f ms%s", name, ms < 10 ? 1 : 0, ms, suffix);
@@ -38,7 +38,7 @@ static void add_ms(struct fields *fields, const char *name, double ms, const cha
 }
 
 /* Behind the count, in its field. */
-static void append_bar(struct fields *fields, const struct tdm__progress_step *step,
+static void append_bar(struct progress_fields *fields, const struct tdm__progress_step *step,
                        uint32_t width)
 {
     double part = step->steps_count == 0 ? 1 : (double)step->step / step->steps_count;
@@ -48,18 +48,15 @@ static void append_bar(struct fields *fields, const struct tdm__progress_step *s
     char bar[FIELD_BYTES] = "";
 
     for (uint32_t column = 0; column < width; column++) {
-        const char *piece = 2 * column + 1 < halves    ? "━"
-                            : 2 * column + 1 == halves ? "╸"
-                                                       : " ";
+        const char *piece = 2 * column + 1 < halves ? "━" : 2 * column + 1 == halves ? "╸" : " ";
 
         strncat(bar, piece, sizeof(bar) - strlen(bar) - 1);
     }
-    (void)snprintf(text + used, FIELD_BYTES - used, " %s %3.0f%%", bar,
-                   floor(fmin(part, 1) * 100));
+    (void)snprintf(text + used, FIELD_BYTES - used, " %s %3.0f%%", bar, floor(fmin(part, 1) * 100));
 }
 
 /* "2e-7", where printf would say "2e-07". */
-static void add_kl(struct fields *fields, double kl)
+static void add_kl(struct progress_fields *fields, double kl)
 {
     char text[32];
     char *zero;
@@ -72,7 +69,7 @@ static void add_kl(struct fields *fields, double kl)
     add(fields, "kl(engine‖trainer) %s", text);
 }
 
-static void add_numbers(struct fields *fields, const struct tdm__progress_step *step)
+static void add_numbers(struct progress_fields *fields, const struct tdm__progress_step *step)
 {
     char version[32] = "";
 
@@ -92,7 +89,7 @@ static void add_numbers(struct fields *fields, const struct tdm__progress_step *
 }
 
 /* Adds the numbers that the job library reports, except "kl", which has a field of its own. */
-static void add_metrics(struct fields *fields, const struct tdm_metrics *metrics)
+static void add_metrics(struct progress_fields *fields, const struct tdm_metrics *metrics)
 {
     for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
         const struct tdm_metric *metric = &metrics->entries[i];
@@ -114,7 +111,8 @@ static uint32_t columns_of(const char *text)
 }
 
 /* Joins what fits, from the first on; false if something was left out. */
-static bool join(const struct fields *fields, uint32_t columns, char text[TDM__PROGRESS_BYTES])
+static bool join_fields(const struct progress_fields *fields, uint32_t columns,
+                        char text[TDM__PROGRESS_BYTES])
 {
     size_t used = 0;
     uint32_t used_columns = 0;
@@ -136,13 +134,12 @@ static bool join(const struct fields *fields, uint32_t columns, char text[TDM__P
 }
 
 /* With a bar of that width, or 0 for none. */
-static bool compose(const struct tdm__progress_step *step, uint32_t bar, uint32_t columns,
-                    char text[TDM__PROGRESS_BYTES])
+static bool compose_line(const struct tdm__progress_step *step, uint32_t bar, uint32_t columns,
+                         char text[TDM__PROGRESS_BYTES])
 {
-    struct fields fields = {.count = 0};
+    struct progress_fields fields = {.count = 0};
 
-    add(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step,
-        step->steps_count);
+    add(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step, step->steps_count);
     if (bar > 0) {
         append_bar(&fields, step, bar);
     }
@@ -150,20 +147,20 @@ static bool compose(const struct tdm__progress_step *step, uint32_t bar, uint32_
     if (columns == 0) {
         add_metrics(&fields, step->metrics);
     }
-    return join(&fields, columns, text);
+    return join_fields(&fields, columns, text);
 }
 
 void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
                         char text[TDM__PROGRESS_BYTES])
 {
     if (columns < BAR_WANTS) {
-        (void)compose(step, 0, columns, text);
-    } else if (!compose(step, BAR_LONG, columns, text)) {
-        (void)compose(step, BAR_SHORT, columns, text);
+        (void)compose_line(step, 0, columns, text);
+    } else if (!compose_line(step, BAR_LONG, columns, text)) {
+        (void)compose_line(step, BAR_SHORT, columns, text);
     }
 }
 
-static json_t *number(double value)
+static json_t *format_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
@@ -174,20 +171,21 @@ static json_t *metrics_json(const struct tdm_metrics *metrics)
 
     for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
         (void)json_object_set_new(object, metrics->entries[i].name,
-                                  number(metrics->entries[i].value));
+                                  format_number(metrics->entries[i].value));
     }
     return object;
 }
 
 void tdm__progress_json(const struct tdm__progress_step *step, char text[TDM__PROGRESS_BYTES])
 {
-    json_t *root = json_pack(
-        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "kind",
-        step->supervised ? "warmup" : "step", "step", (int)step->step, "steps",
-        (int)step->steps_count, "reward", number(step->reward), "kl", number(step->kl),
-        "rollout_ms", number(step->rollout_ms), "train_ms", number(step->train_ms), "update_ms",
-        number(step->update_ms), "off_on_ms", number(step->off_on_ms), "version",
-        (json_int_t)step->version, "metrics", metrics_json(step->metrics));
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "kind",
+                  step->supervised ? "warmup" : "step", "step", (int)step->step, "steps",
+                  (int)step->steps_count, "reward", format_number(step->reward), "kl",
+                  format_number(step->kl), "rollout_ms", format_number(step->rollout_ms),
+                  "train_ms", format_number(step->train_ms), "update_ms",
+                  format_number(step->update_ms), "off_on_ms", format_number(step->off_on_ms),
+                  "version", (json_int_t)step->version, "metrics", metrics_json(step->metrics));
     size_t size_bytes =
         json_dumpb(root, text, TDM__PROGRESS_BYTES - 1, JSON_COMPACT | JSON_REAL_PRECISION(9));
 

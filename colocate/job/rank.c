@@ -20,19 +20,19 @@ tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments)
 {
     return tdm_pack(writer, "ssssssuuuuuuuu", arguments->config_json, arguments->config_name,
-                    arguments->library, arguments->model_config, arguments->model,
-                    arguments->group, arguments->rank, arguments->ranks_count,
-                    arguments->engine, arguments->per_engine, arguments->seed,
-                    arguments->bucket_bytes, arguments->timeout_ms, arguments->verify);
+                    arguments->library, arguments->model_config, arguments->model, arguments->group,
+                    arguments->rank, arguments->ranks_count, arguments->engine,
+                    arguments->ranks_per_engine, arguments->seed, arguments->bucket_bytes,
+                    arguments->timeout_ms, arguments->verify);
 }
 
 static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
 {
-    return tdm_call_unpack(
-        call, "ssssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
-        &arguments->library, &arguments->model_config, &arguments->model, &arguments->group,
-        &arguments->rank, &arguments->ranks_count, &arguments->engine, &arguments->per_engine,
-        &arguments->seed, &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
+    return tdm_call_unpack(call, "ssssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
+                           &arguments->library, &arguments->model_config, &arguments->model,
+                           &arguments->group, &arguments->rank, &arguments->ranks_count,
+                           &arguments->engine, &arguments->ranks_per_engine, &arguments->seed,
+                           &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
 }
 
 void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
@@ -49,27 +49,29 @@ void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const ch
 
 /* ---- open and close --------------------------------------------------------------------- */
 
-static tdm_status meet(struct tdm__rank *rank, const struct tdm__rank_arguments *arguments)
+static tdm_status join_collective_group(struct tdm__rank *rank,
+                                        const struct tdm__rank_arguments *arguments)
 {
-    struct tdm_group_options options = {.name = arguments->group,
-                                        .rank = (uint32_t)arguments->rank,
-                                        .ranks_count = (uint32_t)arguments->ranks_count,
-                                        .timeout_ms = rank->timeout_ms};
+    struct tdm_collective_options options = {.name = arguments->group,
+                                             .rank = (uint32_t)arguments->rank,
+                                             .ranks_count = (uint32_t)arguments->ranks_count,
+                                             .timeout_ms = rank->timeout_ms};
 
-    return tdm_group_join(rank->runtime, &options, &rank->group);
+    return tdm_collective_join(rank->runtime, &options, &rank->group);
 }
 
-static tdm_status name_layout(struct tdm__rank *rank,
-                              const struct tdm__rank_arguments *arguments, const char *section)
+static tdm_status name_layout(struct tdm__rank *rank, const struct tdm__rank_arguments *arguments,
+                              const char *section)
 {
-    const struct tdm__named_options options = {.config = rank->config,
-                                               .section = section,
-                                               .model_config = arguments->model_config,
-                                               .rank = (uint32_t)arguments->rank,
-                                               .ranks_count = (uint32_t)arguments->ranks_count};
+    const struct tdm__named_layout_options options = {.config = rank->config,
+                                                      .section = section,
+                                                      .model_config = arguments->model_config,
+                                                      .rank = (uint32_t)arguments->rank,
+                                                      .ranks_count =
+                                                          (uint32_t)arguments->ranks_count};
 
-    TDM_TRY(tdm__named_create(&options, &rank->named));
-    tdm__named_tell(rank->named, &rank->context);
+    TDM_TRY(tdm__named_layout_create(&options, &rank->named_layout));
+    tdm__named_layout_fill_context(rank->named_layout, &rank->context);
     return TDM_OK;
 }
 
@@ -80,7 +82,7 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
 
     TDM_TRY(read_arguments(call, &arguments));
     rank->runtime = tdm_runtime_current();
-    rank->per_engine = (uint32_t)arguments.per_engine;
+    rank->ranks_per_engine = (uint32_t)arguments.ranks_per_engine;
     rank->bucket_bytes = arguments.bucket_bytes;
     rank->timeout_ms = (int64_t)arguments.timeout_ms;
     if (arguments.verify > TDM__VERIFY_SAMPLE) {
@@ -96,10 +98,10 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &rank->config));
     TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));
-    TDM_TRY(tdm__runtime_regions(rank->runtime, 0, &rank->regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(rank->runtime, 0, &rank->regions));
     TDM_TRY(tdm__id_parse(rank->runtime->node_id, &node));
-    rank->place = tdm__place_of(&node, tdm__regions_device(rank->regions));
-    TDM_TRY(meet(rank, &arguments));
+    rank->location = tdm__location_of_device(&node, tdm__regions_device(rank->regions));
+    TDM_TRY(join_collective_group(rank, &arguments));
     rank->context = (struct tdm_rank_context){.config = rank->config,
                                               .rank = (uint32_t)arguments.rank,
                                               .ranks_count = (uint32_t)arguments.ranks_count,
@@ -117,23 +119,23 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         tdm_region_destroy(rank->memory[i]);
     }
-    tdm_group_leave(rank->group);
-    tdm__named_destroy(rank->named);
+    tdm_collective_leave(rank->group);
+    tdm__named_layout_destroy(rank->named_layout);
     tdm_config_destroy(rank->config);
     /* The library stays: its destructors run when the process ends. */
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spec *specs,
-                             uint32_t count)
+tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,
+                                     uint32_t count)
 {
     if (count > TDM_RANK_REGIONS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u regions of one rank, at most %d", count,
                          (int)TDM_RANK_REGIONS_MAX);
     }
-    if (rank->named != NULL) {
-        TDM_TRY(tdm__named_check_regions(rank->named, specs, count));
+    if (rank->named_layout != NULL) {
+        TDM_TRY(tdm__named_layout_check_regions(rank->named_layout, specs, count));
     }
     for (uint32_t i = 0; i < count; i++) {
         struct tdm_region_options options = {.tag = specs[i].tag,
@@ -147,7 +149,7 @@ tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spe
     return TDM_OK;
 }
 
-tdm_status tdm__rank_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out)
+tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out)
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         if (strcmp(tdm_region_tag(rank->memory[i]), tag) == 0) {
@@ -158,7 +160,7 @@ tdm_status tdm__rank_region(struct tdm__rank *rank, const char *tag, tdm_region 
     return tdm__fail(TDM_E_NOT_FOUND, "the library declares no region \"%s\"", tag);
 }
 
-void tdm__rank_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX])
+void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX])
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         addresses[i] = tdm_region_address(rank->memory[i]);
@@ -176,10 +178,10 @@ static void add_span(struct tdm__rank *rank, bool resumed, const tdm_region *reg
                    tdm_region_tag(region));
     (void)snprintf(span.from, sizeof(span.from), "%s", resumed ? away : "device");
     (void)snprintf(span.to, sizeof(span.to), "%s", resumed ? "device" : away);
-    tdm__spans_add_move(&rank->spans, &span);
+    tdm__spans_add_transfer(&rank->spans, &span);
 }
 
-tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag)
+tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag)
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         tdm_region *region = rank->memory[i];
@@ -196,7 +198,7 @@ tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag)
     return TDM_OK;
 }
 
-tdm_status tdm__rank_pause(struct tdm__rank *rank)
+tdm_status tdm__rank_pause_regions(struct tdm__rank *rank)
 {
     for (uint32_t i = rank->memory_count; i-- > 0;) {
         tdm_region *region = rank->memory[i];

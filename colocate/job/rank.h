@@ -4,11 +4,11 @@
 #define TDM_COLOCATE_JOB_RANK_H
 
 #include "colocate/job/library.h"
-#include "colocate/job/named.h"
+#include "colocate/job/named_layout.h"
 #include "colocate/job/spans.h"
 #include "colocate/memory/region.h"
 #include "colocate/weights/commit.h"
-#include "colocate/weights/place.h"
+#include "colocate/weights/location.h"
 #include "colocate/weights/receiver.h"
 
 #include <tandem/actor.h>
@@ -24,7 +24,7 @@ struct tdm__rank_arguments {
     uint64_t rank;
     uint64_t ranks_count;
     uint64_t engine;
-    uint64_t per_engine; /* ranks of each engine */
+    uint64_t ranks_per_engine; /* ranks of each engine */
     uint64_t seed;
     uint64_t bucket_bytes;
     uint64_t timeout_ms; /* of collectives and of calls between ranks */
@@ -44,16 +44,16 @@ struct tdm__rank {
     tdm_runtime *runtime; /* borrowed */
     tdm_config *config;   /* owned, like the rest */
     struct tdm__job_library library;
-    tdm_group *group;
+    tdm_collective_group *group;
     struct tdm_rank_context context;
-    struct tdm__named *named; /* NULL: the library says where the model is */
+    struct tdm__named_layout *named_layout; /* NULL: the library says where the model is */
     char model[TDM__MODEL_NAME_BYTES_MAX];
     void *state;                  /* of the library's table; NULL until it opened */
     struct tdm__regions *regions; /* borrowed from the runtime */
     tdm_region *memory[TDM_RANK_REGIONS_MAX];
     uint32_t memory_count;
-    struct tdm__place place;
-    uint32_t per_engine;
+    struct tdm__location location;
+    uint32_t ranks_per_engine;
     uint64_t bucket_bytes;
     int64_t timeout_ms;
     enum tdm__verify verify;
@@ -67,16 +67,16 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
 
 /* Reserves what the library declared, without memory. */
-tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spec *specs,
-                             uint32_t count);
+tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,
+                                     uint32_t count);
 /* The region with this tag; TDM_E_NOT_FOUND. */
-tdm_status tdm__rank_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out);
-void tdm__rank_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX]);
+tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out);
+void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX]);
 
 /* The regions with that tag, or all (NULL): taken in their order, given back in the opposite
  * one. Those that are so already are left alone; each is a span of the trace. */
-tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag);
-tdm_status tdm__rank_pause(struct tdm__rank *rank);
+tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag);
+tdm_status tdm__rank_pause_regions(struct tdm__rank *rank);
 
 /* Methods that both classes have. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);

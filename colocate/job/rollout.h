@@ -3,8 +3,8 @@
 #ifndef TDM_COLOCATE_JOB_ROLLOUT_H
 #define TDM_COLOCATE_JOB_ROLLOUT_H
 
-#include "colocate/job/crew.h"
 #include "colocate/job/dataset.h"
+#include "colocate/job/worker_group.h"
 
 #include <tandem/job.h>
 
@@ -29,13 +29,14 @@ struct tdm__rollout_options {
     uint64_t seed; /* of this rollout: with row and sample it decides each answer alone */
     tdm_reward *reward;
     const char *library; /* Name of the job library, for the report of a crash in `reward`. */
-    void (*meanwhile)(void *arg); /* once all are asked, while they answer; NULL: nothing */
-    void *meanwhile_arg;
+    void (*on_requests_sent)(void *arg); /* once all are asked, while they answer; NULL: nothing */
+    void *on_requests_sent_arg;
 };
 
 /* Every engine that serves answers its share of the rows, all at once; nothing of the answers
  * depends on how many there are. */
-tdm_status tdm__rollout_run(struct tdm__crew *crew, const struct tdm__rollout_options *options,
+tdm_status tdm__rollout_run(struct tdm__worker_group *workers,
+                            const struct tdm__rollout_options *options,
                             struct tdm__rollout *rollout_out);
 void tdm__rollout_fini(struct tdm__rollout *rollout);
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void tdm__spans_add_move(struct tdm__spans *spans, const struct tdm__span *span)
+void tdm__spans_add_transfer(struct tdm__spans *spans, const struct tdm__span *span)
 {
     struct tdm__span *added;
 
@@ -26,8 +26,8 @@ static void set_ends(struct tdm__span *span, const char *from, const char *to)
     (void)snprintf(span->to, sizeof(span->to), "%s", to);
 }
 
-void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns,
-                    uint64_t bytes, uint64_t checksum)
+void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns, uint64_t bytes,
+                    uint64_t checksum)
 {
     struct tdm__span span = {.begin_ns = begin_ns, .bytes = bytes, .checksum = checksum};
 
@@ -37,7 +37,7 @@ void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns
     } else if (strncmp(name, "pause ", 6) == 0) {
         set_ends(&span, "device", "nowhere");
     }
-    tdm__spans_add_move(spans, &span);
+    tdm__spans_add_transfer(spans, &span);
 }
 
 void tdm__spans_write(struct tdm__spans *spans, tdm_writer *writer)

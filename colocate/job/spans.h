@@ -25,10 +25,10 @@ struct tdm__spans {
 };
 
 /* "resume …" and "pause …" are of memory that comes and goes without its contents. */
-void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns,
-                    uint64_t bytes, uint64_t checksum);
+void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns, uint64_t bytes,
+                    uint64_t checksum);
 /* The same for bytes that went from one place to another; `span` has all but the end. */
-void tdm__spans_add_move(struct tdm__spans *spans, const struct tdm__span *span);
+void tdm__spans_add_transfer(struct tdm__spans *spans, const struct tdm__span *span);
 /* Writes an array of (name, begin, end, bytes, checksum, from, to) and forgets them. */
 void tdm__spans_write(struct tdm__spans *spans, tdm_writer *writer);
 /* Element `index` of such an array; false past its end or where it is malformed. */

@@ -118,8 +118,7 @@ static void write_event(struct tdm__trace *trace, json_t *event)
     }
 }
 
-static json_t *make_event(const char *phase, const char *name, uint32_t process,
-                          uint32_t thread)
+static json_t *make_event(const char *phase, const char *name, uint32_t process, uint32_t thread)
 {
     json_t *event = json_object();
 

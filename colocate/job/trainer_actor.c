@@ -1,7 +1,7 @@
 /* trainer_actor.c - the class of trainer ranks: a library's table, and its memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/job/samples.h"
-#include "colocate/job/trainer.h"
+#include "colocate/job/trainer_actor.h"
+#include "colocate/job/train_batch.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -19,38 +19,37 @@ static tdm_status open_library(struct trainer *trainer)
     trainer->ops = trainer->rank.library.jobs->trainer;
     TDM_TRY(trainer->ops->open(&trainer->rank.context, &trainer->rank.state));
     TDM_TRY(trainer->ops->regions(trainer->rank.state, specs, &count));
-    return tdm__rank_declare(&trainer->rank, specs, count);
+    return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 
 static tdm_status join_gather_group(struct trainer *trainer)
 {
-    uint32_t per_engine = trainer->rank.per_engine;
+    uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
     uint32_t rank = trainer->rank.context.rank;
     char name[32];
-    struct tdm_group_options options = {.name = name,
-                                        .rank = rank % per_engine,
-                                        .ranks_count = per_engine,
-                                        .timeout_ms = trainer->rank.timeout_ms};
+    struct tdm_collective_options options = {.name = name,
+                                             .rank = rank % ranks_per_engine,
+                                             .ranks_count = ranks_per_engine,
+                                             .timeout_ms = trainer->rank.timeout_ms};
 
-    (void)snprintf(name, sizeof(name), "gather/%u", rank / per_engine);
-    return tdm_group_join(trainer->rank.runtime, &options, &trainer->gather);
+    (void)snprintf(name, sizeof(name), "gather/%u", rank / ranks_per_engine);
+    return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
 }
 
-static tdm_status build(tdm_call *call, struct trainer *trainer)
+static tdm_status trainer_open(tdm_call *call, struct trainer *trainer)
 {
     TDM_TRY(tdm__rank_open(&trainer->rank, call, "trainer"));
     TDM_TRY(join_gather_group(trainer));
     return open_library(trainer);
 }
 
-static void destruct(void *self)
+static void trainer_destruct(void *self)
 {
     struct trainer *trainer = self;
 
     tdm__trainer_disconnect(trainer);
     tdm__sender_destroy(trainer->sender);
-    for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count;
-         i++) {
+    for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count; i++) {
         if (i != trainer->rank.context.rank) {
             tdm__layout_fini(&trainer->layouts[i]);
         }
@@ -59,22 +58,22 @@ static void destruct(void *self)
     free(trainer->lists);
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
-    tdm_group_leave(trainer->gather);
-    tdm__line_close(&trainer->line);
+    tdm_collective_leave(trainer->gather);
+    tdm__transfer_pair_close(&trainer->pair);
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }
 
 /* What was opened before a failure is closed again: the other ranks learn of it at once. */
-static tdm_status construct(tdm_call *call, void *self)
+static tdm_status trainer_construct(tdm_call *call, void *self)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_status status = build(call, self);
+    tdm_status status = trainer_open(call, self);
 
     if (status == TDM_OK) {
         return TDM_OK;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    destruct(self);
+    trainer_destruct(self);
     return tdm__fail(status, "%s", detail);
 }
 
@@ -89,7 +88,7 @@ static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, 
     char *all;
     tdm_status status;
 
-    TDM_TRY(tdm_group_all_reduce_double(trainer->rank.group, &largest, 1, TDM_MAX));
+    TDM_TRY(tdm_collective_all_reduce_double(trainer->rank.group, &largest, 1, TDM_MAX));
     each = (size_t)largest + sizeof(uint64_t);
     all = calloc(trainer->rank.context.ranks_count + 1, each);
     if (all == NULL) {
@@ -98,8 +97,8 @@ static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, 
     memcpy(all, &(uint64_t){own.size_bytes}, sizeof(uint64_t)); /* at first in place 0 */
     memcpy(all + sizeof(uint64_t), own.data, own.size_bytes);
     memmove(all + each * trainer->rank.context.ranks_count, all, each);
-    status = tdm_group_all_gather(trainer->rank.group,
-                                  all + each * trainer->rank.context.ranks_count, each, all);
+    status = tdm_collective_all_gather(trainer->rank.group,
+                                       all + each * trainer->rank.context.ranks_count, each, all);
     if (status != TDM_OK) {
         free(all);
         return status;
@@ -117,8 +116,8 @@ static tdm_status decode_layouts(struct trainer *trainer, const char *all, size_
 
         memcpy(&size_bytes, one, sizeof(size_bytes));
         if (size_bytes > each - sizeof(size_bytes)) {
-            return tdm__fail(TDM_E_PROTOCOL, "trainer rank %u: a layout of %llu bytes in %zu",
-                             i, (unsigned long long)size_bytes, each);
+            return tdm__fail(TDM_E_PROTOCOL, "trainer rank %u: a layout of %llu bytes in %zu", i,
+                             (unsigned long long)size_bytes, each);
         }
         if (i != trainer->rank.context.rank) {
             TDM_TRY(tdm__layout_decode((struct tdm_bytes){one + sizeof(size_bytes), size_bytes},
@@ -141,7 +140,7 @@ static tdm_status check_manifests(struct trainer *trainer)
         return tdm__fail(TDM_E_NOMEM, "manifests of %u ranks", ranks_count);
     }
     status =
-        tdm_group_all_gather(trainer->rank.group, &trainer->manifest->hash, sizeof(*all), all);
+        tdm_collective_all_gather(trainer->rank.group, &trainer->manifest->hash, sizeof(*all), all);
     for (uint32_t i = 1; i < ranks_count && status == TDM_OK; i++) {
         if (!tdm__hash_equal(&all[i], &all[0])) {
             status = tdm__fail(TDM_E_INVAL, "trainer ranks 0 and %u list other tensors", i);
@@ -171,27 +170,28 @@ static tdm_status exchange_layouts(struct trainer *trainer)
 }
 
 /* The library's, or of the layout that the job file names. */
-static tdm_status ask_layout(struct trainer *trainer, const struct tdm_tensor_info **tensors,
-                             uint32_t *tensors_count, struct tdm__layout *own)
+static tdm_status request_engine_layout(struct trainer *trainer,
+                                        const struct tdm_tensor_info **tensors,
+                                        uint32_t *tensors_count, struct tdm__layout *own)
 {
     tdm_region *weights;
 
-    if (trainer->rank.named == NULL) {
+    if (trainer->rank.named_layout == NULL) {
         return trainer->ops->layout(trainer->rank.state, tensors, tensors_count, &own->slices,
                                     &own->slices_count);
     }
-    TDM_TRY(tdm__rank_region(&trainer->rank, "weights", &weights));
-    return tdm__named_trainer_layout(trainer->rank.named, tdm_region_address(weights), tensors,
-                                     tensors_count, own);
+    TDM_TRY(tdm__rank_find_region(&trainer->rank, "weights", &weights));
+    return tdm__named_layout_build_trainer(trainer->rank.named_layout, tdm_region_address(weights),
+                                           tensors, tensors_count, own);
 }
 
-static tdm_status learn_layout(struct trainer *trainer)
+static tdm_status read_engine_layout(struct trainer *trainer)
 {
     const struct tdm_tensor_info *tensors;
     uint32_t tensors_count;
     struct tdm__layout own;
 
-    TDM_TRY(ask_layout(trainer, &tensors, &tensors_count, &own));
+    TDM_TRY(request_engine_layout(trainer, &tensors, &tensors_count, &own));
     TDM_TRY(tdm__manifest_create(tensors, tensors_count, &trainer->manifest));
     TDM_TRY(tdm__layout_check(&own, trainer->manifest));
     trainer->layouts = calloc(trainer->rank.context.ranks_count, sizeof(own));
@@ -203,7 +203,7 @@ static tdm_status learn_layout(struct trainer *trainer)
     return exchange_layouts(trainer);
 }
 
-static tdm_status make_sender(struct trainer *trainer)
+static tdm_status create_sender(struct trainer *trainer)
 {
     struct tdm__sender_options options = {.manifest = trainer->manifest,
                                           .layouts = trainer->layouts,
@@ -211,7 +211,7 @@ static tdm_status make_sender(struct trainer *trainer)
                                           .ranks_count = trainer->rank.context.ranks_count,
                                           .regions = trainer->rank.regions,
                                           .group = trainer->rank.group,
-                                          .place = trainer->rank.place,
+                                          .location = trainer->rank.location,
                                           .bucket_bytes = trainer->rank.bucket_bytes};
 
     return tdm__sender_create(&options, &trainer->sender);
@@ -220,7 +220,7 @@ static tdm_status make_sender(struct trainer *trainer)
 /* ---- methods: life ---------------------------------------------------------------------- */
 
 /* → the manifest, packed */
-static tdm_status start(tdm_call *call, void *self)
+static tdm_status trainer_start(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     void *addresses[TDM_RANK_REGIONS_MAX];
@@ -228,11 +228,11 @@ static tdm_status start(tdm_call *call, void *self)
     struct tdm_bytes packed;
     tdm_status status;
 
-    TDM_TRY(tdm__rank_resume(&trainer->rank, NULL));
-    tdm__rank_addresses(&trainer->rank, addresses);
+    TDM_TRY(tdm__rank_resume_regions(&trainer->rank, NULL));
+    tdm__rank_region_addresses(&trainer->rank, addresses);
     TDM_TRY(trainer->ops->start(trainer->rank.state, addresses));
-    TDM_TRY(learn_layout(trainer));
-    TDM_TRY(make_sender(trainer));
+    TDM_TRY(read_engine_layout(trainer));
+    TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__manifest_encode(trainer->manifest, writer);
     if (status == TDM_OK) {
@@ -244,33 +244,33 @@ static tdm_status start(tdm_call *call, void *self)
 }
 
 /* Weights that lie on the GPU may be changed: what is known of the last update's is void. */
-static void forget_sums(struct trainer *trainer)
+static void invalidate_sums(struct trainer *trainer)
 {
-    if (trainer->mover != NULL) {
-        tdm__mover_forget(trainer->mover);
+    if (trainer->weight_writer != NULL) {
+        tdm__weight_writer_forget_sums(trainer->weight_writer);
     }
 }
 
-static tdm_status resume(tdm_call *call, void *self)
+static tdm_status trainer_resume(tdm_call *call, void *self)
 {
     (void)call;
-    forget_sums(self);
-    return tdm__rank_resume(self, NULL);
+    invalidate_sums(self);
+    return tdm__rank_resume_regions(self, NULL);
 }
 
-static tdm_status pause_all(tdm_call *call, void *self)
+static tdm_status trainer_pause(tdm_call *call, void *self)
 {
     (void)call;
-    return tdm__rank_pause(self);
+    return tdm__rank_pause_regions(self);
 }
 
-static tdm_status trace(tdm_call *call, void *self)
+static tdm_status trainer_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);
 }
 
 /* (supervised, step, steps_count, [sample …]) → metrics */
-static tdm_status step(tdm_call *call, void *self)
+static tdm_status trainer_step(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     struct tdm_metrics metrics = {.count = 0};
@@ -279,14 +279,14 @@ static tdm_status step(tdm_call *call, void *self)
     tdm_writer *writer;
     tdm_status status;
 
-    forget_sums(trainer);
+    invalidate_sums(trainer);
     TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
     status = trainer->ops->step(trainer->rank.state, &batch, &metrics);
     tdm__batch_fini(&batch);
     TDM_TRY(status);
     tdm__spans_add(&trainer->rank.spans, "step", begin_ns, 0, 0);
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__metrics_write(writer, &metrics);
+    status = tdm__train_metrics_write(writer, &metrics);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
@@ -294,7 +294,7 @@ static tdm_status step(tdm_call *call, void *self)
     return status;
 }
 
-static tdm_status save(tdm_call *call, void *self)
+static tdm_status trainer_save(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     const char *directory;
@@ -303,35 +303,35 @@ static tdm_status save(tdm_call *call, void *self)
     return trainer->ops->save(trainer->rank.state, directory);
 }
 
-static tdm_status load(tdm_call *call, void *self)
+static tdm_status trainer_load(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     const char *directory;
 
     TDM_TRY(tdm_call_unpack(call, "s", &directory));
-    forget_sums(trainer);
+    invalidate_sums(trainer);
     return trainer->ops->load(trainer->rank.state, directory);
 }
 
 static const struct tdm_actor_class trainer_class = {
     .name = "tandem.trainer",
     .state_bytes = sizeof(struct trainer),
-    .construct = construct,
-    .destruct = destruct,
-    .methods = {{"start", start},
-                {"resume", resume},
-                {"pause", pause_all},
-                {"step", step},
-                {"save", save},
-                {"load", load},
+    .construct = trainer_construct,
+    .destruct = trainer_destruct,
+    .methods = {{"start", trainer_start},
+                {"resume", trainer_resume},
+                {"pause", trainer_pause},
+                {"step", trainer_step},
+                {"save", trainer_save},
+                {"load", trainer_load},
                 {"connect", tdm__trainer_connect},
-                {"take_bucket", tdm__trainer_take_bucket},
-                {"give_bucket", tdm__trainer_give_bucket},
-                {"forget_engine", tdm__trainer_forget_engine},
-                {"line", tdm__trainer_make_line},
+                {"acquire_bucket", tdm__trainer_acquire_bucket},
+                {"release_bucket", tdm__trainer_release_bucket},
+                {"detach_engine", tdm__trainer_detach_engine},
+                {"open_pair", tdm__trainer_open_pair},
                 {"update", tdm__trainer_update},
-                {"update_parts", tdm__trainer_update_parts},
-                {"trace", trace}},
+                {"update_slices", tdm__trainer_update_slices},
+                {"trace", trainer_trace}},
 };
 
 __attribute__((constructor)) static void register_trainer(void)

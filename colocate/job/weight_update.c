@@ -3,14 +3,14 @@
 #include "colocate/job/weight_update.h"
 
 #include "actors/runtime.h"
-#include "colocate/job/far.h"
-#include "colocate/job/loss.h"
-#include "colocate/job/revive.h"
+#include "colocate/job/engine_failover.h"
+#include "colocate/job/engine_recovery.h"
+#include "colocate/job/transfer_pair.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
-#include "runtime/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,31 +18,32 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
-static int64_t timeout_of(const struct tdm__crew *crew)
+static int64_t timeout_of(const struct tdm__worker_group *workers)
 {
-    return (int64_t)crew->spec->update_timeout_ms;
+    return (int64_t)workers->spec->update_timeout_ms;
 }
 
-static tdm_status ask_once(struct tdm__crew *crew, const struct tdm__version_request *request,
-                           struct tdm__version_answer *answer)
+static tdm_status version_request_once(struct tdm__worker_group *workers,
+                                       const struct tdm__version_request *request,
+                                       struct tdm__version_reply *answer)
 {
-    return tdm__version_call(crew->runtime, crew->spec->update_model, request, timeout_of(crew),
-                             answer);
+    return tdm__version_service_call(workers->runtime, workers->spec->update_model, request,
+                                     timeout_of(workers), answer);
 }
 
 /* ---- a record that is lost -------------------------------------------------------------- */
 
-static struct tdm__member self_of(const struct tdm__crew *crew)
+static struct tdm__member source_member(const struct tdm__worker_group *workers)
 {
-    return (struct tdm__member){crew->runtime->self.id, 1};
+    return (struct tdm__member){workers->runtime->self.id, 1};
 }
 
 /* The engine ranks that live, and of a version that all serve only those that serve it.  Has
  * room for the dead behind them; the caller frees it. */
-static tdm_status list_members(const struct tdm__crew *crew, bool only_serving,
+static tdm_status list_members(const struct tdm__worker_group *workers, bool only_serving,
                                struct tdm__member **members_out, uint32_t *count_out)
 {
-    size_t most = (size_t)crew->engines_count + crew->dead_count;
+    size_t most = (size_t)workers->engines_count + workers->dead_count;
     struct tdm__member *members = calloc(most + 1, sizeof(*members));
     tdm_status status = TDM_OK;
     uint32_t count = 0;
@@ -50,14 +51,15 @@ static tdm_status list_members(const struct tdm__crew *crew, bool only_serving,
     if (members == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%zu members", most);
     }
-    for (uint32_t i = 0; i < crew->engines_count && status == TDM_OK; i++) {
+    for (uint32_t i = 0; i < workers->engines_count && status == TDM_OK; i++) {
         struct tdm_actor_info info;
 
-        if (crew->engines[i] == NULL ||
-            (only_serving && !tdm__crew_serves(crew, i / crew->per_engine))) {
+        if (workers->engines[i] == NULL ||
+            (only_serving &&
+             !tdm__worker_group_engine_serves(workers, i / workers->ranks_per_engine))) {
             continue;
         }
-        tdm_actor_describe(crew->engines[i], &info);
+        tdm_actor_describe(workers->engines[i], &info);
         members[count].incarnation = 1;
         status = tdm__id_parse(info.id, &members[count++].actor);
     }
@@ -70,95 +72,96 @@ static tdm_status list_members(const struct tdm__crew *crew, bool only_serving,
     return TDM_OK;
 }
 
-static tdm_status restore(struct tdm__crew *crew)
+static tdm_status restore_record(struct tdm__worker_group *workers)
 {
-    struct tdm__version_request request = tdm__standing_restore(&crew->standing);
-    struct tdm__version_answer answer;
+    struct tdm__version_request request = tdm__source_state_restore_request(&workers->source_state);
+    struct tdm__version_reply answer;
     struct tdm__member *members;
     tdm_status status;
 
-    TDM_TRY(list_members(crew, request.settled, &members, &request.members_count));
-    for (uint32_t i = 0; i < crew->dead_count; i++) {
-        members[request.members_count++] = crew->dead[i];
+    TDM_TRY(list_members(workers, request.settled, &members, &request.members_count));
+    for (uint32_t i = 0; i < workers->dead_count; i++) {
+        members[request.members_count++] = workers->dead[i];
     }
     request.members = members;
-    request.source = self_of(crew);
-    request.dead = crew->dead;
-    request.dead_count = crew->dead_count;
-    tdm__step("source.restore");
-    status = ask_once(crew, &request, &answer);
-    tdm__step("source.restored");
+    request.source = source_member(workers);
+    request.dead = workers->dead;
+    request.dead_count = workers->dead_count;
+    tdm__failpoint_hit("source.restore");
+    status = version_request_once(workers, &request, &answer);
+    tdm__failpoint_hit("source.restored");
     free(members);
     return status;
 }
 
 /* TDM_OK: something was refused because the store has lost the record, which is restored, so
  * that it may be tried again.  Else the failure stays. */
-static tdm_status survive_loss(struct tdm__crew *crew, tdm_status failed)
+static tdm_status continue_after_failure(struct tdm__worker_group *workers, tdm_status failed)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
     char detail[TDM__ERROR_DETAIL_BYTES];
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     if (failed != TDM_E_NOT_FOUND && failed != TDM_E_CONFLICT) {
         return failed;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (ask_once(crew, &read, &answer) != TDM_OK ||
-        !tdm__standing_is_ahead(&crew->standing, answer.epoch)) {
+    if (version_request_once(workers, &read, &answer) != TDM_OK ||
+        !tdm__source_state_is_ahead(&workers->source_state, answer.epoch)) {
         return tdm__fail(failed, "%s", detail);
     }
-    TDM_TRY(
-        tdm__wrap(restore(crew), "the store lost the record of %s", crew->spec->update_model));
+    TDM_TRY(tdm__wrap(restore_record(workers), "the store lost the record of %s",
+                      workers->spec->update_model));
     tdm__log(TDM__WARN, "update", "the store lost the record of %s: version %llu is restored",
-             crew->spec->update_model, (unsigned long long)crew->standing.version);
+             workers->spec->update_model, (unsigned long long)workers->source_state.version);
     return TDM_OK;
 }
 
-static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request *request,
-                      struct tdm__version_answer *answer)
+static tdm_status version_request(struct tdm__worker_group *workers,
+                                  const struct tdm__version_request *request,
+                                  struct tdm__version_reply *answer)
 {
-    tdm_status status = ask_once(crew, request, answer);
+    tdm_status status = version_request_once(workers, request, answer);
 
     if (status != TDM_OK) {
-        TDM_TRY(survive_loss(crew, status));
-        status = ask_once(crew, request, answer);
+        TDM_TRY(continue_after_failure(workers, status));
+        status = version_request_once(workers, request, answer);
     }
     return status;
 }
 
 /* ---- the steps -------------------------------------------------------------------------- */
 
-static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
-                        struct tdm__weight_update *update)
+static tdm_status begin_update(struct tdm__worker_group *workers, uint64_t base, uint64_t floor,
+                               struct tdm__weight_update *update)
 {
     struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
                                            .update = update->id,
-                                           .epoch = crew->standing.epoch,
+                                           .epoch = workers->source_state.epoch,
                                            .base = base,
                                            .version_floor = floor,
-                                           .source = self_of(crew),
-                                           .dead = crew->dead,
-                                           .dead_count = crew->dead_count};
-    struct tdm__version_answer answer;
+                                           .source = source_member(workers),
+                                           .dead = workers->dead,
+                                           .dead_count = workers->dead_count};
+    struct tdm__version_reply answer;
     struct tdm__member *members;
     tdm_status status;
 
-    TDM_TRY(list_members(crew, false, &members, &request.members_count));
+    TDM_TRY(list_members(workers, false, &members, &request.members_count));
     request.members = members;
-    status = ask(crew, &request, &answer);
+    status = version_request(workers, &request, &answer);
     free(members);
     TDM_TRY(status);
-    crew->dead_count = 0; /* the record knows */
-    tdm__standing_begun(&crew->standing, &update->id, answer.epoch, answer.update_version,
-                        answer.version, &answer.hash);
+    workers->dead_count = 0; /* the record knows */
+    tdm__source_state_on_begin(&workers->source_state, &update->id, answer.epoch,
+                               answer.update_version, answer.version, &answer.hash);
     update->epoch = answer.epoch;
     update->version = answer.update_version;
     return TDM_OK;
 }
 
 /* A call whose arguments are the update and a number, to all engine ranks. */
-static tdm_status call_engines(struct tdm__crew *crew, const char *method,
+static tdm_status call_engines(struct tdm__worker_group *workers, const char *method,
                                const struct tdm__weight_update *update, uint64_t number)
 {
     const struct tdm__update_number_message message = {update->id, number};
@@ -168,15 +171,15 @@ static tdm_status call_engines(struct tdm__crew *crew, const char *method,
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__update_number_encode(&message, writer);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, crew->engines, crew->engines_count, method,
-                                tdm_writer_bytes(writer), timeout_of(crew));
+        status = tdm__worker_group_call(workers, workers->engines, workers->engines_count, method,
+                                        tdm_writer_bytes(writer), timeout_of(workers));
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                             const char *file)
+static tdm_status stage_file(struct tdm__worker_group *workers,
+                             const struct tdm__weight_update *update, const char *file)
 {
     const struct tdm__stage_file_message message = {update->id, update->epoch, file};
     tdm_writer *writer;
@@ -185,8 +188,9 @@ static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_up
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__stage_file_encode(&message, writer);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, crew->engines, crew->engines_count, "stage_file",
-                                tdm_writer_bytes(writer), timeout_of(crew));
+        status =
+            tdm__worker_group_call(workers, workers->engines, workers->engines_count, "stage_file",
+                                   tdm_writer_bytes(writer), timeout_of(workers));
     }
     tdm_writer_destroy(writer);
     return status;
@@ -194,27 +198,28 @@ static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_up
 
 /* ---- calls whose answers matter --------------------------------------------------------- */
 
-struct answers {
+struct pending_replies {
     tdm_ref **refs; /* owned */
     uint32_t count;
 };
 
-static void answers_fini(struct answers *answers)
+static void pending_replies_fini(struct pending_replies *answers)
 {
     if (answers->refs != NULL) {
-        tdm__crew_release(answers->refs, answers->count);
+        tdm__worker_group_release_refs(answers->refs, answers->count);
         free(answers->refs);
     }
-    *answers = (struct answers){.refs = NULL};
+    *answers = (struct pending_replies){.refs = NULL};
 }
 
 /* The same call to all that there are; TDM_OK when all have answered well.  Free the answers in
  * any case. */
-static tdm_status ask_all(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
-                          const char *method, struct tdm_bytes arguments,
-                          struct answers *answers)
+static tdm_status call_all_layouts(struct tdm__worker_group *workers, tdm_actor *const *actors,
+                                   uint32_t count, const char *method, struct tdm_bytes arguments,
+                                   struct pending_replies *answers)
 {
-    *answers = (struct answers){.refs = calloc(count + 1, sizeof(tdm_ref *)), .count = count};
+    *answers =
+        (struct pending_replies){.refs = calloc(count + 1, sizeof(tdm_ref *)), .count = count};
     if (answers->refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u calls of %s", count, method);
     }
@@ -223,10 +228,10 @@ static tdm_status ask_all(struct tdm__crew *crew, tdm_actor *const *actors, uint
             TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &answers->refs[i]));
         }
     }
-    return tdm__crew_await(crew, answers->refs, count, timeout_of(crew));
+    return tdm__worker_group_await(workers, answers->refs, count, timeout_of(workers));
 }
 
-static const tdm_value *answer_of(const struct answers *answers, uint32_t index)
+static const tdm_value *answer_of(const struct pending_replies *answers, uint32_t index)
 {
     const tdm_value *value = NULL;
 
@@ -236,7 +241,7 @@ static const tdm_value *answer_of(const struct answers *answers, uint32_t index)
 /* ---- where engines keep what ------------------------------------------------------------ */
 
 /* Decodes what engine rank `index` replied to connect; false if it has no layout. */
-static bool read_layout(const struct answers *layouts, uint32_t index,
+static bool read_layout(const struct pending_replies *layouts, uint32_t index,
                         struct tdm__engine_layout_message *layout_out)
 {
     return tdm__engine_layout_decode(answer_of(layouts, index), layout_out) == TDM_OK;
@@ -251,13 +256,14 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
     }
 }
 
-static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers *layouts,
+static tdm_status connect_trainers(struct tdm__worker_group *workers,
+                                   const struct pending_replies *layouts,
                                    struct tdm__weight_cost *cost_out)
 {
-    struct answers costs = {.refs = NULL};
+    struct pending_replies costs = {.refs = NULL};
     struct tdm__engine_layout_message first = {.weights_bytes = 0};
     struct tdm__trainer_connect_message message = {
-        .in_place = crew->in_place,
+        .in_place = workers->in_place,
         .layouts = {.count = layouts->count, .get = get_layout, .arg = layouts}};
     struct tdm__update_cost_message cost;
     tdm_writer *writer;
@@ -267,8 +273,8 @@ static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers 
     message.weights_bytes = read_layout(layouts, 0, &first) ? first.weights_bytes : 0;
     status = tdm__trainer_connect_encode(&message, writer);
     if (status == TDM_OK) {
-        status = ask_all(crew, crew->trainers, crew->trainers_count, "connect",
-                         tdm_writer_bytes(writer), &costs);
+        status = call_all_layouts(workers, workers->trainers, workers->trainers_count, "connect",
+                                  tdm_writer_bytes(writer), &costs);
     }
     if (status == TDM_OK) {
         status = tdm__update_cost_decode(answer_of(&costs, 0), &cost);
@@ -280,14 +286,14 @@ static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers 
                                               .buckets_count = cost.buckets_count,
                                               .bucket_bytes = cost.bucket_bytes,
                                               .measured_bytes = cost.measured_bytes};
-        crew->window_bytes = cost_out->bucket_bytes;
+        workers->chunk_bytes = cost_out->bucket_bytes;
     }
-    answers_fini(&costs);
+    pending_replies_fini(&costs);
     tdm_writer_destroy(writer);
     return status;
 }
 
-static bool all_have_layouts(const struct answers *layouts)
+static bool all_have_layouts(const struct pending_replies *layouts)
 {
     for (uint32_t i = 0; i < layouts->count; i++) {
         struct tdm__engine_layout_message layout;
@@ -300,7 +306,7 @@ static bool all_have_layouts(const struct answers *layouts)
 }
 
 /* Returns the checksum of the layout that engine rank `index` replied; 0 if it has none. */
-static uint64_t layout_sum(const struct answers *layouts, uint32_t index)
+static uint64_t layout_sum(const struct pending_replies *layouts, uint32_t index)
 {
     struct tdm__engine_layout_message message;
 
@@ -310,7 +316,7 @@ static uint64_t layout_sum(const struct answers *layouts, uint32_t index)
 }
 
 /* For engines that come back. */
-static tdm_status keep_manifest(struct tdm__crew *crew, const tdm_value *manifest)
+static tdm_status keep_manifest(struct tdm__worker_group *workers, const tdm_value *manifest)
 {
     struct tdm_bytes packed;
     tdm_writer *writer;
@@ -320,10 +326,10 @@ static tdm_status keep_manifest(struct tdm__crew *crew, const tdm_value *manifes
     tdm_write_value(writer, manifest);
     status = tdm_writer_status(writer);
     packed = tdm_writer_bytes(writer);
-    crew->manifest = status == TDM_OK ? malloc(packed.size_bytes) : NULL;
-    if (crew->manifest != NULL) {
-        memcpy(crew->manifest, packed.data, packed.size_bytes);
-        crew->manifest_bytes = packed.size_bytes;
+    workers->manifest = status == TDM_OK ? malloc(packed.size_bytes) : NULL;
+    if (workers->manifest != NULL) {
+        memcpy(workers->manifest, packed.data, packed.size_bytes);
+        workers->manifest_bytes = packed.size_bytes;
     } else if (status == TDM_OK) {
         status = tdm__fail(TDM_E_NOMEM, "a manifest of %zu bytes", packed.size_bytes);
     }
@@ -331,65 +337,65 @@ static tdm_status keep_manifest(struct tdm__crew *crew, const tdm_value *manifes
     return status;
 }
 
-tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
+tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out)
 {
-    struct answers layouts = {.refs = NULL};
+    struct pending_replies layouts = {.refs = NULL};
     tdm_status status;
 
     memset(cost_out, 0, sizeof(*cost_out));
-    TDM_TRY(keep_manifest(crew, manifest));
-    status = ask_all(crew, crew->engines, crew->engines_count, "connect",
-                     (struct tdm_bytes){crew->manifest, crew->manifest_bytes}, &layouts);
+    TDM_TRY(keep_manifest(workers, manifest));
+    status =
+        call_all_layouts(workers, workers->engines, workers->engines_count, "connect",
+                         (struct tdm_bytes){workers->manifest, workers->manifest_bytes}, &layouts);
     if (status == TDM_OK) {
-        crew->by_parts = strcmp(crew->spec->update_mode, "names") != 0 &&
-                         crew->engines_count == crew->trainers_count &&
-                         all_have_layouts(&layouts);
-        crew->in_place =
-            strcmp(crew->spec->update_mode, "donate") == 0 && !tdm__crew_is_far(crew);
-        for (uint32_t i = 0; i < crew->engines_count; i++) {
-            crew->layouts[i] = layout_sum(&layouts, i);
+        workers->by_slices = strcmp(workers->spec->update_mode, "names") != 0 &&
+                             workers->engines_count == workers->trainers_count &&
+                             all_have_layouts(&layouts);
+        workers->in_place =
+            strcmp(workers->spec->update_mode, "donate") == 0 && !tdm__engines_are_remote(workers);
+        for (uint32_t i = 0; i < workers->engines_count; i++) {
+            workers->layouts[i] = layout_sum(&layouts, i);
         }
     }
-    if (status == TDM_OK && !crew->by_parts && tdm__crew_is_far(crew)) {
-        status =
-            tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
-                                         "they need a layout");
+    if (status == TDM_OK && !workers->by_slices && tdm__engines_are_remote(workers)) {
+        status = tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
+                                              "they need a layout");
     }
-    if (status == TDM_OK && crew->by_parts) {
-        status = connect_trainers(crew, &layouts, cost_out);
+    if (status == TDM_OK && workers->by_slices) {
+        status = connect_trainers(workers, &layouts, cost_out);
     }
-    answers_fini(&layouts);
+    pending_replies_fini(&layouts);
     return status;
 }
 
-tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t engine)
+tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
-    uint32_t first = engine * crew->per_engine;
-    struct answers layouts = {.refs = NULL};
+    uint32_t first = engine * workers->ranks_per_engine;
+    struct pending_replies layouts = {.refs = NULL};
     tdm_status status =
-        ask_all(crew, &crew->engines[first], crew->per_engine, "connect",
-                (struct tdm_bytes){crew->manifest, crew->manifest_bytes}, &layouts);
+        call_all_layouts(workers, &workers->engines[first], workers->ranks_per_engine, "connect",
+                         (struct tdm_bytes){workers->manifest, workers->manifest_bytes}, &layouts);
 
-    crew->lines_stand = false;
-    for (uint32_t i = 0; i < crew->per_engine && status == TDM_OK; i++) {
-        if (layout_sum(&layouts, i) != crew->layouts[first + i]) {
+    workers->transfer_pairs_are_open = false;
+    for (uint32_t i = 0; i < workers->ranks_per_engine && status == TDM_OK; i++) {
+        if (layout_sum(&layouts, i) != workers->layouts[first + i]) {
             status = tdm__fail(TDM_E_STATE,
                                "engine/%u/%u keeps its weights elsewhere than the one before "
                                "it did, for which trainers have their routes",
                                engine, i);
         }
     }
-    answers_fini(&layouts);
+    pending_replies_fini(&layouts);
     return status;
 }
 
 /* ---- by parts --------------------------------------------------------------------------- */
 
 struct parts {
-    const struct tdm__crew *crew;
-    const struct answers *targets;
-    const struct answers *shadows;
+    const struct tdm__worker_group *workers;
+    const struct pending_replies *targets;
+    const struct pending_replies *shadows;
 };
 
 /* Leaves nil for an engine rank that is absent. */
@@ -397,7 +403,7 @@ static void get_target(const void *arg, uint32_t index, void *item_out)
 {
     const struct parts *parts = arg;
 
-    if (parts->crew->engines[index] != NULL) {
+    if (parts->workers->engines[index] != NULL) {
         ((struct tdm__message_value *)item_out)->value = answer_of(parts->targets, index);
     }
 }
@@ -408,7 +414,7 @@ static void get_journal(const void *arg, uint32_t index, void *item_out)
     const struct parts *parts = arg;
     struct tdm__update_target_message shadow;
 
-    if (parts->crew->engines[index] != NULL &&
+    if (parts->workers->engines[index] != NULL &&
         tdm__update_target_decode(answer_of(parts->shadows, index), &shadow) == TDM_OK &&
         shadow.has_journal) {
         *(struct tdm__journal_message *)item_out = shadow.journal;
@@ -416,11 +422,13 @@ static void get_journal(const void *arg, uint32_t index, void *item_out)
 }
 
 /* Where each engine rank's parts go, and what it says it has of them already. */
-static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                             const struct answers *targets, const struct answers *shadows,
-                             struct answers *contents)
+static tdm_status send_slices(struct tdm__worker_group *workers,
+                              const struct tdm__weight_update *update,
+                              const struct pending_replies *targets,
+                              const struct pending_replies *shadows,
+                              struct pending_replies *contents)
 {
-    const struct parts parts = {crew, targets, shadows};
+    const struct parts parts = {workers, targets, shadows};
     const struct tdm__update_parts_message message = {
         .update = update->id,
         .epoch = update->epoch,
@@ -432,16 +440,16 @@ static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_up
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__update_parts_encode(&message, writer);
     if (status == TDM_OK) {
-        status = ask_all(crew, crew->trainers, crew->trainers_count, "update_parts",
-                         tdm_writer_bytes(writer), contents);
+        status = call_all_layouts(workers, workers->trainers, workers->trainers_count,
+                                  "update_slices", tdm_writer_bytes(writer), contents);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
 /* `contents`: what the first trainer rank says that all have sent. */
-static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                                const tdm_value *contents)
+static tdm_status prepare_slices(struct tdm__worker_group *workers,
+                                 const struct tdm__weight_update *update, const tdm_value *contents)
 {
     struct tdm__prepare_parts_message message = {.update = update->id};
     struct tdm__parts_sent_message sent;
@@ -455,15 +463,17 @@ static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__prepare_parts_encode(&message, writer);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, crew->engines, crew->engines_count, "prepare_parts",
-                                tdm_writer_bytes(writer), timeout_of(crew));
+        status =
+            tdm__worker_group_call(workers, workers->engines, workers->engines_count,
+                                   "prepare_slices", tdm_writer_bytes(writer), timeout_of(workers));
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static tdm_status take_shadows(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                               struct answers *shadows)
+static tdm_status acquire_shadows(struct tdm__worker_group *workers,
+                                  const struct tdm__weight_update *update,
+                                  struct pending_replies *shadows)
 {
     const struct tdm__update_number_message message = {update->id, update->epoch};
     tdm_writer *writer;
@@ -472,38 +482,41 @@ static tdm_status take_shadows(struct tdm__crew *crew, const struct tdm__weight_
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__update_number_encode(&message, writer);
     if (status == TDM_OK) {
-        status = ask_all(crew, crew->engines, crew->engines_count, "take_shadow",
-                         tdm_writer_bytes(writer), shadows);
+        status = call_all_layouts(workers, workers->engines, workers->engines_count,
+                                  "acquire_shadow", tdm_writer_bytes(writer), shadows);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
 /* Trainers write where somebody has memory: the engines' shadows or buckets of their own. */
-static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_update *update)
+static tdm_status stage_slices(struct tdm__worker_group *workers,
+                               const struct tdm__weight_update *update)
 {
-    struct answers shadows = {.refs = NULL};
-    struct answers buckets = {.refs = NULL};
-    struct answers contents = {.refs = NULL};
-    tdm_status status = tdm__crew_is_far(crew) ? tdm__lines_make(crew, &update->id) : TDM_OK;
+    struct pending_replies shadows = {.refs = NULL};
+    struct pending_replies buckets = {.refs = NULL};
+    struct pending_replies contents = {.refs = NULL};
+    tdm_status status = tdm__engines_are_remote(workers)
+                            ? tdm__transfer_pairs_open_all(workers, &update->id)
+                            : TDM_OK;
 
     if (status == TDM_OK) {
-        status = take_shadows(crew, update, &shadows);
+        status = acquire_shadows(workers, update, &shadows);
     }
-    if (status == TDM_OK && !crew->in_place) {
-        status = ask_all(crew, crew->trainers, crew->trainers_count, "take_bucket",
-                         no_arguments, &buckets);
-    }
-    if (status == TDM_OK) {
-        status =
-            send_parts(crew, update, crew->in_place ? &shadows : &buckets, &shadows, &contents);
+    if (status == TDM_OK && !workers->in_place) {
+        status = call_all_layouts(workers, workers->trainers, workers->trainers_count,
+                                  "acquire_bucket", no_arguments, &buckets);
     }
     if (status == TDM_OK) {
-        status = prepare_parts(crew, update, answer_of(&contents, 0));
+        status = send_slices(workers, update, workers->in_place ? &shadows : &buckets, &shadows,
+                             &contents);
     }
-    answers_fini(&shadows);
-    answers_fini(&buckets);
-    answers_fini(&contents);
+    if (status == TDM_OK) {
+        status = prepare_slices(workers, update, answer_of(&contents, 0));
+    }
+    pending_replies_fini(&shadows);
+    pending_replies_fini(&buckets);
+    pending_replies_fini(&contents);
     return status;
 }
 
@@ -512,159 +525,167 @@ static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_u
 /* Says of each engine whether it is there. */
 static void get_present(const void *arg, uint32_t index, void *item_out)
 {
-    const struct tdm__crew *crew = arg;
+    const struct tdm__worker_group *workers = arg;
 
-    *(bool *)item_out = crew->engines[(size_t)index * crew->per_engine] != NULL;
+    *(bool *)item_out = workers->engines[(size_t)index * workers->ranks_per_engine] != NULL;
 }
 
-static tdm_status write_update(tdm_writer *writer, const struct tdm__crew *crew,
+static tdm_status write_update(tdm_writer *writer, const struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update)
 {
     const struct tdm__update_names_message message = {
         .update = update->id,
         .epoch = update->epoch,
-        .present = {
-            .count = crew->engines_count / crew->per_engine, .get = get_present, .arg = crew}};
+        .present = {.count = workers->engines_count / workers->ranks_per_engine,
+                    .get = get_present,
+                    .arg = workers}};
 
     return tdm__update_names_encode(&message, writer);
 }
 
-static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight_update *update)
+static tdm_status stage_buckets(struct tdm__worker_group *workers,
+                                const struct tdm__weight_update *update)
 {
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "take_bucket",
-                           no_arguments, timeout_of(crew)));
+    TDM_TRY(tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
+                                   "acquire_bucket", no_arguments, timeout_of(workers)));
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_update(writer, crew, update);
+    status = write_update(writer, workers, update);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, crew->trainers, crew->trainers_count, "update",
-                                tdm_writer_bytes(writer), timeout_of(crew));
+        status = tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
+                                        "update", tdm_writer_bytes(writer), timeout_of(workers));
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static tdm_status stage(struct tdm__crew *crew, const char *file,
-                        const struct tdm__weight_update *update)
+static tdm_status stage_update(struct tdm__worker_group *workers, const char *file,
+                               const struct tdm__weight_update *update)
 {
-    if (file == NULL && crew->by_parts) {
-        return stage_parts(crew, update);
+    if (file == NULL && workers->by_slices) {
+        return stage_slices(workers, update);
     }
-    TDM_TRY(tdm__crew_call(crew, crew->engines, crew->engines_count, "take_shadow",
-                           no_arguments, timeout_of(crew)));
-    TDM_TRY(file != NULL ? stage_file(crew, update, file) : stage_buckets(crew, update));
-    return call_engines(crew, "prepare", update, 0);
+    TDM_TRY(tdm__worker_group_call(workers, workers->engines, workers->engines_count,
+                                   "acquire_shadow", no_arguments, timeout_of(workers)));
+    TDM_TRY(file != NULL ? stage_file(workers, update, file) : stage_buckets(workers, update));
+    return call_engines(workers, "prepare", update, 0);
 }
 
 /* The first outcome stored stays; what is proposed here may not be what comes back. */
-static tdm_status decide(struct tdm__crew *crew, struct tdm__weight_update *update,
-                         enum tdm__update_outcome proposal)
+static tdm_status decide_update(struct tdm__worker_group *workers,
+                                struct tdm__weight_update *update,
+                                enum tdm__update_outcome proposal)
 {
     struct tdm__version_request request = {.kind = TDM__VERSION_DECIDE,
                                            .update = update->id,
                                            .proposal = proposal,
-                                           .dead = crew->dead,
-                                           .dead_count = crew->dead_count};
-    struct tdm__version_answer answer;
+                                           .dead = workers->dead,
+                                           .dead_count = workers->dead_count};
+    struct tdm__version_reply answer;
 
-    TDM_TRY(ask(crew, &request, &answer));
-    tdm__standing_decided(&crew->standing, answer.outcome, answer.version, &answer.hash);
+    TDM_TRY(version_request(workers, &request, &answer));
+    tdm__source_state_on_decide(&workers->source_state, answer.outcome, answer.version,
+                                &answer.hash);
     update->decided = true;
     update->committed = answer.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
 }
 
 /* Who is to be named dead with the decision. */
-static tdm_status find_lost(struct tdm__crew *crew, tdm_status staged,
-                            struct tdm__weight_update *update)
+static tdm_status remove_dead_engines(struct tdm__worker_group *workers, tdm_status staged,
+                                      struct tdm__weight_update *update)
 {
-    return staged == TDM_E_CANCELED ? TDM_OK : tdm__loss_find(crew, &update->engines_lost);
+    return staged == TDM_E_CANCELED
+               ? TDM_OK
+               : tdm__failover_remove_dead_engines(workers, &update->engines_lost);
 }
 
-tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
-                                  uint64_t floor, struct tdm__weight_update *update_out)
+tdm_status tdm__weight_update_run(struct tdm__worker_group *workers, const char *file,
+                                  uint64_t base, uint64_t floor,
+                                  struct tdm__weight_update *update_out)
 {
     struct tdm__weight_update update = {.committed = false};
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
     tdm_status staged;
 
     *update_out = update;
-    TDM_TRY(tdm__id_make(&update.id));
-    tdm__step("source.begin");
-    TDM_TRY(begin(crew, base, floor, &update));
-    tdm__step("source.begun");
+    TDM_TRY(tdm__id_generate(&update.id));
+    tdm__failpoint_hit("source.begin");
+    TDM_TRY(begin_update(workers, base, floor, &update));
+    tdm__failpoint_hit("source.begun");
     *update_out = update;
-    staged = stage(crew, file, &update);
+    staged = stage_update(workers, file, &update);
     if (staged != TDM_OK) {
         (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-        crew->lines_stand = false;
+        workers->transfer_pairs_are_open = false;
         tdm__log(TDM__INFO, "update", "version %llu: %s", (unsigned long long)update.version,
                  detail);
-        TDM_TRY(find_lost(crew, staged, &update));
+        TDM_TRY(remove_dead_engines(workers, staged, &update));
         *update_out = update;
     }
-    tdm__step("source.decide");
-    TDM_TRY(
-        decide(crew, &update, staged == TDM_OK ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED));
+    tdm__failpoint_hit("source.decide");
+    TDM_TRY(decide_update(workers, &update,
+                          staged == TDM_OK ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED));
     *update_out = update;
-    tdm__step("source.decided");
+    tdm__failpoint_hit("source.decided");
     if (update.committed) {
         return TDM_OK;
     }
     return staged != TDM_OK
                ? tdm__fail(staged, "%s", detail)
-               : tdm__fail(TDM_E_ABORTED,
-                           "version %llu was aborted: the votes differ, or are lost",
+               : tdm__fail(TDM_E_ABORTED, "version %llu was aborted: the votes differ, or are lost",
                            (unsigned long long)update.version);
 }
 
-static tdm_status tell_outcome(struct tdm__crew *crew, const struct tdm__weight_update *update)
+static tdm_status send_outcome(struct tdm__worker_group *workers,
+                               const struct tdm__weight_update *update)
 {
-    return update->committed ? call_engines(crew, "flip", update, update->version)
-                             : call_engines(crew, "drop", update, update->epoch);
+    return update->committed ? call_engines(workers, "flip", update, update->version)
+                             : call_engines(workers, "drop", update, update->epoch);
 }
 
-static tdm_status name_dead(struct tdm__crew *crew, const struct tdm__weight_update *update)
+static tdm_status record_dead_engine(struct tdm__worker_group *workers,
+                                     const struct tdm__weight_update *update)
 {
     struct tdm__version_request request = {.kind = TDM__VERSION_DEAD,
                                            .update = update->id,
-                                           .dead = crew->dead,
-                                           .dead_count = crew->dead_count};
-    struct tdm__version_answer answer;
+                                           .dead = workers->dead,
+                                           .dead_count = workers->dead_count};
+    struct tdm__version_reply answer;
 
-    return ask(crew, &request, &answer);
+    return version_request(workers, &request, &answer);
 }
 
 /* An engine may be told twice: that changes nothing but that it reports again. */
-static tdm_status tell_survivors(struct tdm__crew *crew,
-                                 const struct tdm__weight_update *update)
+static tdm_status send_outcome_to_survivors(struct tdm__worker_group *workers,
+                                            const struct tdm__weight_update *update)
 {
     tdm_status status;
 
-    while ((status = tell_outcome(crew, update)) != TDM_OK) {
-        status = survive_loss(crew, status);
+    while ((status = send_outcome(workers, update)) != TDM_OK) {
+        status = continue_after_failure(workers, status);
         if (status != TDM_OK) {
-            TDM_TRY(tdm__loss_survive(crew, status));
-            TDM_TRY(name_dead(crew, update));
+            TDM_TRY(tdm__failover_handle_failure(workers, status));
+            TDM_TRY(record_dead_engine(workers, update));
         }
     }
-    tdm__standing_settled(&crew->standing);
+    tdm__source_state_on_settled(&workers->source_state);
     return TDM_OK;
 }
 
-tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
+tdm_status tdm__weight_update_finish(struct tdm__worker_group *workers,
                                      const struct tdm__weight_update *update)
 {
-    TDM_TRY(tell_survivors(crew, update));
+    TDM_TRY(send_outcome_to_survivors(workers, update));
     if (update->committed) {
-        tdm__revive_welcome(crew);
+        tdm__recovery_mark_serving(workers);
     }
-    tdm__step("source.finished");
-    if (crew->by_parts && crew->in_place) {
+    tdm__failpoint_hit("source.finished");
+    if (workers->by_slices && workers->in_place) {
         return TDM_OK; /* trainers have no buckets */
     }
-    return tdm__crew_call(crew, crew->trainers, crew->trainers_count, "give_bucket",
-                          no_arguments, timeout_of(crew));
+    return tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
+                                  "release_bucket", no_arguments, timeout_of(workers));
 }

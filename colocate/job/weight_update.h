@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_WEIGHT_UPDATE_H
 #define TDM_COLOCATE_JOB_WEIGHT_UPDATE_H
 
-#include "colocate/job/crew.h"
+#include "colocate/job/worker_group.h"
 #include "colocate/weights/commit_core.h"
 
 /* The controller is the source of docs/protocols/commit.md: it begins an update, lets the
@@ -32,23 +32,24 @@ struct tdm__weight_cost {
 /* Tells engines the trainers' tensors, and trainers where engines keep them; with that every
  * trainer rank compiles the same route.  Engines without a layout get whole tensors, as does
  * everybody with update.mode "names". */
-tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
+tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out);
 
 /* Tells an engine that came back the same; TDM_E_STATE if it is not as the one before. */
-tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t engine);
+tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, uint32_t engine);
 
 /* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  The weights
  * come from the trainers' buckets, or where `file` is not NULL from those safetensors.  TDM_OK
  * with `committed`, or the failure for which it was aborted; the old version is then served on.
- * Engines that died or fell silent are out of the crew by then; the next goes without them.
+ * Engines that died or fell silent are out of the workers by then; the next goes without them.
  * `base` is the committed version, `floor` what versions must exceed. */
-tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
-                                  uint64_t floor, struct tdm__weight_update *update_out);
+tdm_status tdm__weight_update_run(struct tdm__worker_group *workers, const char *file,
+                                  uint64_t base, uint64_t floor,
+                                  struct tdm__weight_update *update_out);
 /* Step 5, on every engine rank; or, after an abort, drops what was staged.  An engine that is
  * lost meanwhile is named dead, and the others go on.  Then the trainers give their buckets
  * back: while an engine maps one, its memory cannot go. */
-tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
+tdm_status tdm__weight_update_finish(struct tdm__worker_group *workers,
                                      const struct tdm__weight_update *update);
 
 #endif

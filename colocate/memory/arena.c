@@ -67,7 +67,7 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /* Adds a chunk with room for `size_bytes`, in front of all others. */
-static tdm_status grow(struct tdm__arena *arena, size_t size_bytes)
+static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
 {
     size_t left_bytes = arena->budget_bytes - arena->grown_bytes;
     size_t chunk_bytes = size_bytes;
@@ -103,7 +103,7 @@ static tdm_status grow(struct tdm__arena *arena, size_t size_bytes)
     return TDM_OK;
 }
 
-static struct span *find_free(const struct tdm__arena *arena, size_t size_bytes)
+static struct span *arena_find_free_span(const struct tdm__arena *arena, size_t size_bytes)
 {
     struct span *span = arena->spans;
 
@@ -114,7 +114,7 @@ static struct span *find_free(const struct tdm__arena *arena, size_t size_bytes)
 }
 
 /* Cuts `span` to `size_bytes`; the rest becomes a free span behind it. */
-static tdm_status cut(struct span *span, size_t size_bytes)
+static tdm_status arena_split_span(struct span *span, size_t size_bytes)
 {
     struct span *rest;
 
@@ -142,13 +142,13 @@ tdm_status tdm__arena_alloc(struct tdm__arena *arena, size_t size_bytes, void **
         return tdm__fail(TDM_E_INVAL, "%zu bytes of the arena", size_bytes);
     }
     size_bytes = (size_bytes + unit - 1) / unit * unit;
-    span = find_free(arena, size_bytes);
+    span = arena_find_free_span(arena, size_bytes);
     if (span == NULL) {
-        TDM_TRY(grow(arena, size_bytes));
-        span = find_free(arena, size_bytes);
+        TDM_TRY(arena_grow(arena, size_bytes));
+        span = arena_find_free_span(arena, size_bytes);
         TDM_ASSERT(span != NULL);
     }
-    TDM_TRY(cut(span, size_bytes));
+    TDM_TRY(arena_split_span(span, size_bytes));
     span->used = true;
     arena->used_bytes += size_bytes;
     *address_out = span->address;
@@ -156,7 +156,7 @@ tdm_status tdm__arena_alloc(struct tdm__arena *arena, size_t size_bytes, void **
 }
 
 /* Joins `span` with the free spans that follow it in its chunk. */
-static void join_following(struct span *span)
+static void arena_join_next_span(struct span *span)
 {
     while (span->next != NULL && !span->next->used && !span->next->starts_chunk) {
         struct span *following = span->next;
@@ -182,9 +182,9 @@ void tdm__arena_free(struct tdm__arena *arena, void *address)
     TDM_ASSERT(span != NULL && span->used);
     span->used = false;
     arena->used_bytes -= span->size_bytes;
-    join_following(span);
+    arena_join_next_span(span);
     if (before != NULL && !before->used) {
-        join_following(before);
+        arena_join_next_span(before);
     }
 }
 

@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 /* False, with errno. */
-static bool memory_fill(int fd, size_t size_bytes)
+static bool block_memory_populate(int fd, size_t size_bytes)
 {
     if (ftruncate(fd, (off_t)size_bytes) != 0) {
         return false;
     }
-    (void)tdm__large_pages_take(fd, size_bytes);
+    (void)tdm__large_pages_populate(fd, size_bytes);
     return fallocate(fd, 0, 0, (off_t)size_bytes) == 0 &&
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
@@ -62,7 +62,7 @@ static tdm_status check_host(uint32_t gpu, size_t size_bytes)
                            (double)available_bytes / (1 << 20));
 }
 
-tdm_status tdm__block_memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
+tdm_status tdm__block_memory_create(uint32_t gpu, size_t size_bytes, int *fd_out)
 {
     int fd;
 
@@ -71,7 +71,7 @@ tdm_status tdm__block_memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
     if (fd < 0) {
         return tdm__fail_errno(errno, "memfd_create for a block of GPU %u", gpu);
     }
-    if (!memory_fill(fd, size_bytes)) {
+    if (!block_memory_populate(fd, size_bytes)) {
         int error_number = errno;
 
         (void)close(fd);

@@ -12,6 +12,6 @@
  * another.  In large pages where the machine gives them.  TDM_E_NOMEM where the host has less
  * than that available: to find out by taking it would end other processes.  Takes a second a
  * gigabyte or so; any thread.  The GPU is for messages. */
-tdm_status tdm__block_memory_make(uint32_t gpu, size_t size_bytes, int *fd_out);
+tdm_status tdm__block_memory_create(uint32_t gpu, size_t size_bytes, int *fd_out);
 
 #endif

@@ -41,7 +41,7 @@ struct gpu {
 };
 
 struct tdm__broker {
-    struct tdm__broker_hook hook;
+    struct tdm__broker_callbacks hook;
     uint32_t gpus_count;
     struct gpu gpus[];
 };
@@ -103,7 +103,7 @@ static void pool_put(struct gpu *gpu, struct block *block)
 }
 
 /* A block that nobody holds. */
-static void put_away(struct gpu *gpu, struct block *block)
+static void block_return_to_pool(struct gpu *gpu, struct block *block)
 {
     if (block->adopted) {
         block_destroy(block);
@@ -186,7 +186,7 @@ static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_byt
         return TDM_OK;
     }
     TDM_TRY(block_create(gpu_index, size_bytes, block_out));
-    status = tdm__block_memory_make(gpu_index, size_bytes, &(*block_out)->fd);
+    status = tdm__block_memory_create(gpu_index, size_bytes, &(*block_out)->fd);
     if (status != TDM_OK) {
         block_destroy(*block_out);
     }
@@ -195,14 +195,14 @@ static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_byt
 
 /* A block ready to be charged, under a new key. */
 static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                             const struct tdm__block_wish *wish, size_t size_bytes, int fd,
+                             const struct tdm__block_request *request, size_t size_bytes, int fd,
                              struct block **block_out)
 {
     struct block *block;
     tdm_status status;
 
-    TDM_TRY(block_get(&broker->gpus[wish->gpu], wish->gpu, size_bytes, fd, &block));
-    status = tdm__id_make(&block->key);
+    TDM_TRY(block_get(&broker->gpus[request->gpu], request->gpu, size_bytes, fd, &block));
+    status = tdm__id_generate(&block->key);
     if (status == TDM_OK) {
         status = holder_add(block, owner);
     }
@@ -211,14 +211,14 @@ static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenan
         return status;
     }
     block->owner = *owner;
-    (void)snprintf(block->tag, sizeof(block->tag), "%s", wish->tag);
+    (void)snprintf(block->tag, sizeof(block->tag), "%s", request->tag);
     *block_out = block;
     return TDM_OK;
 }
 
 /* ---- the ledger ------------------------------------------------------------------------- */
 
-static void assert_ledger_is_sum_of_rows(const struct gpu *gpu)
+static void assert_used_is_sum_of_usages(const struct gpu *gpu)
 {
     size_t sum_bytes = 0;
 
@@ -230,7 +230,7 @@ static void assert_ledger_is_sum_of_rows(const struct gpu *gpu)
     TDM_ASSERT(gpu->used_bytes <= gpu->capacity_bytes);
 }
 
-static void charge(struct tdm__broker *broker, uint32_t gpu_index, struct block *block)
+static void gpu_charge(struct tdm__broker *broker, uint32_t gpu_index, struct block *block)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
 
@@ -245,7 +245,7 @@ static void charge(struct tdm__broker *broker, uint32_t gpu_index, struct block 
 }
 
 /* Unlinks the block at `link`, whose last holder is gone, and pools its memory. */
-static void discharge(struct tdm__broker *broker, uint32_t gpu_index, struct block **link)
+static void gpu_discharge(struct tdm__broker *broker, uint32_t gpu_index, struct block **link)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
     struct block *block = *link;
@@ -260,8 +260,8 @@ static void discharge(struct tdm__broker *broker, uint32_t gpu_index, struct blo
         gpu->blocks_end = link;
     }
     gpu->used_bytes -= size_bytes;
-    put_away(gpu, block);
-    assert_ledger_is_sum_of_rows(gpu);
+    block_return_to_pool(gpu, block);
+    assert_used_is_sum_of_usages(gpu);
     if (broker->hook.released != NULL) {
         broker->hook.released(broker->hook.arg, gpu_index, &owner, tag, size_bytes);
     }
@@ -288,12 +288,11 @@ static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_
 }
 
 /* Where the block with this key is linked; NULL if there is none. */
-static struct block **find(struct tdm__broker *broker, const struct tdm__id *key,
-                           uint32_t *gpu_out)
+static struct block **find_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                 uint32_t *gpu_out)
 {
     for (uint32_t i = 0; i < broker->gpus_count; i++) {
-        for (struct block **link = &broker->gpus[i].blocks; *link != NULL;
-             link = &(*link)->next) {
+        for (struct block **link = &broker->gpus[i].blocks; *link != NULL; link = &(*link)->next) {
             if (tdm__id_equal(&(*link)->key, key)) {
                 *gpu_out = i;
                 return link;
@@ -312,25 +311,24 @@ static tdm_status fail_no_block(const struct tdm__id *key)
                      tdm__id_text(key, text));
 }
 
-static bool row_is_of(const struct tdm__broker_row *row, const struct block *block)
+static bool usage_matches(const struct tdm__broker_usage *row, const struct block *block)
 {
     return tdm__id_equal(&row->owner.id, &block->owner.id) && strcmp(row->tag, block->tag) == 0;
 }
 
-uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
-                          struct tdm__broker_row *rows_out, uint32_t room)
+uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
+                                struct tdm__broker_usage *usages_out, uint32_t room)
 {
     uint32_t count = 0;
 
     TDM_ASSERT(gpu < broker->gpus_count);
-    for (const struct block *block = broker->gpus[gpu].blocks; block != NULL;
-         block = block->next) {
-        struct tdm__broker_row *row = rows_out;
+    for (const struct block *block = broker->gpus[gpu].blocks; block != NULL; block = block->next) {
+        struct tdm__broker_usage *row = usages_out;
 
-        while (row < rows_out + count && !row_is_of(row, block)) {
+        while (row < usages_out + count && !usage_matches(row, block)) {
             row++;
         }
-        if (row == rows_out + count) {
+        if (row == usages_out + count) {
             if (count == room) {
                 continue;
             }
@@ -349,59 +347,58 @@ uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
     return count;
 }
 
-/* Of a wish that is checked. */
-static size_t wanted_bytes_of(const struct tdm__block_wish *wish)
+/* Of a request that is checked. */
+static size_t request_total_bytes(const struct tdm__block_request *request)
 {
     size_t wanted_bytes = 0;
 
-    for (uint32_t i = 0; i < wish->count; i++) {
-        wanted_bytes += wish->sizes_bytes[i];
+    for (uint32_t i = 0; i < request->count; i++) {
+        wanted_bytes += request->sizes_bytes[i];
     }
     return wanted_bytes;
 }
 
 static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__tenant *owner,
-                            const struct tdm__block_wish *wish)
+                            const struct tdm__block_request *request)
 {
-    const struct gpu *gpu = &broker->gpus[wish->gpu];
-    struct tdm__broker_row rows[16];
-    uint32_t rows_count = tdm__broker_rows(broker, wish->gpu, rows, 16);
+    const struct gpu *gpu = &broker->gpus[request->gpu];
+    struct tdm__broker_usage rows[16];
+    uint32_t rows_count = tdm__broker_list_usage(broker, request->gpu, rows, 16);
     char text[TDM__ERROR_DETAIL_BYTES];
     size_t used = (size_t)snprintf(
-        text, sizeof(text),
-        "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", wish->gpu,
-        owner->name, wish->tag, (double)wanted_bytes_of(wish) / (1 << 20),
+        text, sizeof(text), "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f",
+        request->gpu, owner->name, request->tag, (double)request_total_bytes(request) / (1 << 20),
         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
         (double)gpu->capacity_bytes / (1 << 20));
 
     for (uint32_t i = 0; i < rows_count && used < sizeof(text) - 1; i++) {
         bool is_releasing = rows[i].releasing_bytes > 0;
 
-        used += (size_t)snprintf(
-            text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s%s%s",
-            i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
-            (double)rows[i].bytes / (1 << 20), is_releasing ? " (being released: " : "",
-            rows[i].holder, is_releasing ? " still maps it)" : "");
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s%s%s",
+                                 i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
+                                 (double)rows[i].bytes / (1 << 20),
+                                 is_releasing ? " (being released: " : "", rows[i].holder,
+                                 is_releasing ? " still maps it)" : "");
     }
     return tdm__fail(TDM_E_DEVICE_FULL, "%s", text);
 }
 
-static tdm_status check_wish(const struct tdm__broker *broker,
-                             const struct tdm__block_wish *wish)
+static tdm_status check_request(const struct tdm__broker *broker,
+                                const struct tdm__block_request *request)
 {
-    if (wish->gpu >= broker->gpus_count) {
-        return tdm__fail(TDM_E_INVAL, "GPU %u of %u", wish->gpu, broker->gpus_count);
+    if (request->gpu >= broker->gpus_count) {
+        return tdm__fail(TDM_E_INVAL, "GPU %u of %u", request->gpu, broker->gpus_count);
     }
-    if (wish->tag == NULL || wish->tag[0] == '\0' ||
-        strlen(wish->tag) >= TDM__BLOCK_TAG_BYTES) {
+    if (request->tag == NULL || request->tag[0] == '\0' ||
+        strlen(request->tag) >= TDM__BLOCK_TAG_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a tag has 1 to %d bytes", TDM__BLOCK_TAG_BYTES - 1);
     }
-    if (wish->count == 0 || wish->count > TDM__BLOCKS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "%u blocks in one call: 1 to %d are possible",
-                         wish->count, TDM__BLOCKS_MAX);
+    if (request->count == 0 || request->count > TDM__BLOCKS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%u blocks in one call: 1 to %d are possible", request->count,
+                         TDM__BLOCKS_MAX);
     }
-    for (uint32_t i = 0; i < wish->count; i++) {
-        size_t size_bytes = wish->sizes_bytes[i];
+    for (uint32_t i = 0; i < request->count; i++) {
+        size_t size_bytes = request->sizes_bytes[i];
 
         if (size_bytes == 0 || size_bytes % TDM__BLOCK_BYTES_UNIT != 0 ||
             size_bytes > SIZE_MAX / 2 / TDM__BLOCKS_MAX) {
@@ -454,27 +451,27 @@ void tdm__broker_destroy(struct tdm__broker *broker)
     free(broker);
 }
 
-void tdm__broker_set_hook(struct tdm__broker *broker, const struct tdm__broker_hook *hook)
+void tdm__broker_set_callbacks(struct tdm__broker *broker, const struct tdm__broker_callbacks *hook)
 {
-    broker->hook = hook != NULL ? *hook : (struct tdm__broker_hook){0};
+    broker->hook = hook != NULL ? *hook : (struct tdm__broker_callbacks){0};
 }
 
-/* Makes or adopts all blocks of a wish that fits, uncharged. */
-static tdm_status make_all(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                           const struct tdm__block_wish *wish, const int *fds,
-                           struct block **made)
+/* Makes or adopts all blocks of a request that fits, uncharged. */
+static tdm_status broker_create_all(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                    const struct tdm__block_request *request, const int *fds,
+                                    struct block **made)
 {
-    struct gpu *gpu = &broker->gpus[wish->gpu];
+    struct gpu *gpu = &broker->gpus[request->gpu];
 
-    for (uint32_t i = 0; i < wish->count; i++) {
-        tdm_status status = block_make(broker, owner, wish, wish->sizes_bytes[i],
+    for (uint32_t i = 0; i < request->count; i++) {
+        tdm_status status = block_make(broker, owner, request, request->sizes_bytes[i],
                                        fds != NULL ? fds[i] : -1, &made[i]);
 
         if (status != TDM_OK) {
             while (i > 0) {
                 i--;
                 (void)holder_remove(made[i], &owner->id, 0);
-                put_away(gpu, made[i]);
+                block_return_to_pool(gpu, made[i]);
             }
             return status;
         }
@@ -482,87 +479,87 @@ static tdm_status make_all(struct tdm__broker *broker, const struct tdm__tenant 
     return TDM_OK;
 }
 
-tdm_status tdm__broker_no_memory(const struct tdm__broker *broker,
-                                 const struct tdm__tenant *owner,
-                                 const struct tdm__block_wish *wish, tdm_status reason)
+tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
+                                      const struct tdm__tenant *owner,
+                                      const struct tdm__block_request *request, tdm_status reason)
 {
-    const struct gpu *gpu = &broker->gpus[wish->gpu];
+    const struct gpu *gpu = &broker->gpus[request->gpu];
 
     return tdm__wrap(reason, "%s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", owner->name,
-                     wish->tag, (double)wanted_bytes_of(wish) / (1 << 20),
+                     request->tag, (double)request_total_bytes(request) / (1 << 20),
                      (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
                      (double)gpu->capacity_bytes / (1 << 20));
 }
 
-/* That the wish makes sense and the GPU has room for it. */
-static tdm_status check_room(const struct tdm__broker *broker, const struct tdm__tenant *owner,
-                             const struct tdm__block_wish *wish)
+/* That the request makes sense and the GPU has room for it. */
+static tdm_status check_capacity(const struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                 const struct tdm__block_request *request)
 {
     const struct gpu *gpu;
 
-    TDM_TRY(check_wish(broker, wish));
-    gpu = &broker->gpus[wish->gpu];
-    return wanted_bytes_of(wish) > gpu->capacity_bytes - gpu->used_bytes
-               ? fail_full(broker, owner, wish)
+    TDM_TRY(check_request(broker, request));
+    gpu = &broker->gpus[request->gpu];
+    return request_total_bytes(request) > gpu->capacity_bytes - gpu->used_bytes
+               ? fail_full(broker, owner, request)
                : TDM_OK;
 }
 
 /* `fds` is NULL where the memory is to be made here. */
-static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                                  const struct tdm__block_wish *wish, const int *fds,
-                                  struct tdm__block_handle *blocks_out)
+static tdm_status block_create_and_charge(struct tdm__broker *broker,
+                                          const struct tdm__tenant *owner,
+                                          const struct tdm__block_request *request, const int *fds,
+                                          struct tdm__block_handle *blocks_out)
 {
     struct block *made[TDM__BLOCKS_MAX] = {NULL};
     tdm_status status;
 
-    TDM_TRY(check_room(broker, owner, wish));
-    status = make_all(broker, owner, wish, fds, made);
+    TDM_TRY(check_capacity(broker, owner, request));
+    status = broker_create_all(broker, owner, request, fds, made);
     if (status != TDM_OK) {
-        return tdm__broker_no_memory(broker, owner, wish, status);
+        return tdm__broker_fail_no_memory(broker, owner, request, status);
     }
-    for (uint32_t i = 0; i < wish->count; i++) {
+    for (uint32_t i = 0; i < request->count; i++) {
         blocks_out[i] = (struct tdm__block_handle){
             .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
-        charge(broker, wish->gpu, made[i]);
+        gpu_charge(broker, request->gpu, made[i]);
     }
-    assert_ledger_is_sum_of_rows(&broker->gpus[wish->gpu]);
+    assert_used_is_sum_of_usages(&broker->gpus[request->gpu]);
     return TDM_OK;
 }
 
 /* Whether the pool has so many blocks of this size. */
-static bool pool_has(const struct gpu *gpu, size_t size_bytes, uint32_t count)
+static bool pool_count_of_size(const struct gpu *gpu, size_t size_bytes, uint32_t count)
 {
-    for (const struct block *block = gpu->pool; block != NULL && count > 0;
-         block = block->next) {
+    for (const struct block *block = gpu->pool; block != NULL && count > 0; block = block->next) {
         count -= block->size_bytes == size_bytes ? 1 : 0;
     }
     return count == 0;
 }
 
-tdm_status tdm__broker_missing(const struct tdm__broker *broker,
-                               const struct tdm__tenant *owner,
-                               const struct tdm__block_wish *wish, size_t *sizes_bytes_out,
-                               uint32_t *count_out)
+tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
+                                     const struct tdm__tenant *owner,
+                                     const struct tdm__block_request *request,
+                                     size_t *sizes_bytes_out, uint32_t *count_out)
 {
     uint32_t missing = 0;
 
-    TDM_TRY(check_room(broker, owner, wish));
-    for (uint32_t i = 0; i < wish->count; i++) {
+    TDM_TRY(check_capacity(broker, owner, request));
+    for (uint32_t i = 0; i < request->count; i++) {
         uint32_t as_large = 1; /* this one and those before it */
 
         for (uint32_t j = 0; j < i; j++) {
-            as_large += wish->sizes_bytes[j] == wish->sizes_bytes[i] ? 1 : 0;
+            as_large += request->sizes_bytes[j] == request->sizes_bytes[i] ? 1 : 0;
         }
-        if (!pool_has(&broker->gpus[wish->gpu], wish->sizes_bytes[i], as_large)) {
-            sizes_bytes_out[missing++] = wish->sizes_bytes[i];
+        if (!pool_count_of_size(&broker->gpus[request->gpu], request->sizes_bytes[i], as_large)) {
+            sizes_bytes_out[missing++] = request->sizes_bytes[i];
         }
     }
     *count_out = missing;
     return TDM_OK;
 }
 
-tdm_status tdm__broker_stock(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
-                             int fd)
+tdm_status tdm__broker_add_to_pool(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
+                                   int fd)
 {
     struct block *block;
 
@@ -572,32 +569,32 @@ tdm_status tdm__broker_stock(struct tdm__broker *broker, uint32_t gpu, size_t si
     return TDM_OK;
 }
 
-tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                            const struct tdm__block_wish *wish,
-                            struct tdm__block_handle *blocks_out)
+tdm_status tdm__broker_create_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                     const struct tdm__block_request *request,
+                                     struct tdm__block_handle *blocks_out)
 {
-    return make_and_charge(broker, owner, wish, NULL, blocks_out);
+    return block_create_and_charge(broker, owner, request, NULL, blocks_out);
 }
 
-tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                             const struct tdm__block_wish *wish, const int *fds,
-                             struct tdm__id *keys_out)
+tdm_status tdm__broker_register_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                       const struct tdm__block_request *request, const int *fds,
+                                       struct tdm__id *keys_out)
 {
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
 
-    TDM_TRY(make_and_charge(broker, owner, wish, fds, blocks));
-    for (uint32_t i = 0; i < wish->count; i++) {
+    TDM_TRY(block_create_and_charge(broker, owner, request, fds, blocks));
+    for (uint32_t i = 0; i < request->count; i++) {
         keys_out[i] = blocks[i].key;
     }
     return TDM_OK;
 }
 
-tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
-                            const struct tdm__tenant *holder,
-                            struct tdm__block_handle *block_out)
+tdm_status tdm__broker_open_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                  const struct tdm__tenant *holder,
+                                  struct tdm__block_handle *block_out)
 {
     uint32_t gpu;
-    struct block **link = find(broker, key, &gpu);
+    struct block **link = find_block(broker, key, &gpu);
 
     if (link == NULL) {
         return fail_no_block(key);
@@ -608,26 +605,26 @@ tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *ke
     return TDM_OK;
 }
 
-tdm_status tdm__broker_release(struct tdm__broker *broker, const struct tdm__id *key,
-                               const struct tdm__id *holder)
+tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                     const struct tdm__id *holder)
 {
     uint32_t gpu;
-    struct block **link = find(broker, key, &gpu);
+    struct block **link = find_block(broker, key, &gpu);
 
     if (link == NULL || !holder_remove(*link, holder, 1)) {
         return fail_no_block(key);
     }
     if ((*link)->holders == NULL) {
-        discharge(broker, gpu, link);
+        gpu_discharge(broker, gpu, link);
     }
     return TDM_OK;
 }
 
-tdm_status tdm__broker_accept(struct tdm__broker *broker, const struct tdm__id *key,
-                              const struct tdm__tenant *owner)
+tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                      const struct tdm__tenant *owner)
 {
     uint32_t gpu;
-    struct block **link = find(broker, key, &gpu);
+    struct block **link = find_block(broker, key, &gpu);
     struct block *block;
 
     if (link == NULL) {
@@ -635,29 +632,27 @@ tdm_status tdm__broker_accept(struct tdm__broker *broker, const struct tdm__id *
     }
     block = *link;
     if (!holder_is(block, &owner->id)) {
-        return tdm__fail(TDM_E_STATE, "%s cannot accept %s's %s: open the block first",
-                         owner->name, block->owner.name, block->tag);
+        return tdm__fail(TDM_E_STATE, "%s cannot accept %s's %s: open the block first", owner->name,
+                         block->owner.name, block->tag);
     }
     if (broker->hook.released != NULL) {
-        broker->hook.released(broker->hook.arg, gpu, &block->owner, block->tag,
-                              block->size_bytes);
+        broker->hook.released(broker->hook.arg, gpu, &block->owner, block->tag, block->size_bytes);
     }
     block->owner = *owner;
     if (broker->hook.charged != NULL) {
-        broker->hook.charged(broker->hook.arg, gpu, &block->owner, block->tag,
-                             block->size_bytes);
+        broker->hook.charged(broker->hook.arg, gpu, &block->owner, block->tag, block->size_bytes);
     }
     return TDM_OK;
 }
 
-void tdm__broker_peer_gone(struct tdm__broker *broker, const struct tdm__id *peer)
+void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id *peer)
 {
     for (uint32_t i = 0; i < broker->gpus_count; i++) {
         struct block **link = &broker->gpus[i].blocks;
 
         while (*link != NULL) {
             if (holder_remove(*link, peer, 0) && (*link)->holders == NULL) {
-                discharge(broker, i, link);
+                gpu_discharge(broker, i, link);
             } else {
                 link = &(*link)->next;
             }
@@ -670,8 +665,8 @@ uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker)
     return broker->gpus_count;
 }
 
-void tdm__broker_describe(const struct tdm__broker *broker, uint32_t gpu,
-                          struct tdm__broker_gpu *gpu_out)
+void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
+                           struct tdm__broker_gpu *gpu_out)
 {
     TDM_ASSERT(gpu < broker->gpus_count);
     *gpu_out = (struct tdm__broker_gpu){

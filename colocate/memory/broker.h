@@ -21,7 +21,7 @@
  * GPU.  A recycled block holds old bytes: contents of a new block are undefined.
  *
  * Pure accounting but for memfd_create and fallocate; one thread.  A daemon lets another thread
- * fill the pool (filling.h). */
+ * fill the pool (block_allocation.h). */
 struct tdm__broker;
 
 enum {
@@ -45,7 +45,7 @@ struct tdm__block_handle {
 };
 
 /* Told after each change of a tenant's charge; `bytes` came or went.  Must not call back. */
-struct tdm__broker_hook {
+struct tdm__broker_callbacks {
     void (*charged)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                     size_t bytes);
     void (*released)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
@@ -59,54 +59,56 @@ tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
 /* Closes every block; mappings elsewhere stay until their processes end.  NULL is allowed. */
 void tdm__broker_destroy(struct tdm__broker *broker);
 /* Copied; NULL removes it. */
-void tdm__broker_set_hook(struct tdm__broker *broker, const struct tdm__broker_hook *hook);
+void tdm__broker_set_callbacks(struct tdm__broker *broker,
+                               const struct tdm__broker_callbacks *hook);
 
 /* What is wanted: `count` blocks of these sizes on one GPU, for one purpose. */
-struct tdm__block_wish {
+struct tdm__block_request {
     uint32_t gpu;
     const char *tag; /* 1 to 31 bytes */
     size_t sizes_bytes[TDM__BLOCKS_MAX];
     uint32_t count;
 };
 
-/* Makes all of them or none; `blocks_out` has room for wish->count.  TDM_E_DEVICE_FULL names
+/* Makes all of them or none; `blocks_out` has room for request->count.  TDM_E_DEVICE_FULL names
  * the GPU, the tag, the bytes wanted and free, and who holds what.  The descriptors stay the
  * broker's, valid while the block is held. */
-tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                            const struct tdm__block_wish *wish,
-                            struct tdm__block_handle *blocks_out);
-/* What tdm__broker_make() would have to make anew, which takes a second a gigabyte or so: the
- * sizes (room for wish->count) of the blocks that the pool has not.  Fails as making would. */
-tdm_status tdm__broker_missing(const struct tdm__broker *broker,
-                               const struct tdm__tenant *owner,
-                               const struct tdm__block_wish *wish, size_t *sizes_bytes_out,
-                               uint32_t *count_out);
-/* Puts memory into the pool that tdm__block_memory_make() made elsewhere: takes `fd` on TDM_OK.
+tdm_status tdm__broker_create_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                     const struct tdm__block_request *request,
+                                     struct tdm__block_handle *blocks_out);
+/* What tdm__broker_create_blocks() would have to make anew, which takes a second a gigabyte or so:
+ * the sizes (room for request->count) of the blocks that the pool has not.  Fails as making would.
+ */
+tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
+                                     const struct tdm__tenant *owner,
+                                     const struct tdm__block_request *request,
+                                     size_t *sizes_bytes_out, uint32_t *count_out);
+/* Puts memory into the pool that tdm__block_memory_create() made elsewhere: takes `fd` on TDM_OK.
  * The newest in the pool stays, so that a making of this size finds it. */
-tdm_status tdm__broker_stock(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
-                             int fd);
-/* The detail of `reason`, why memory for the wish could not be made, with the wish's own. */
-tdm_status tdm__broker_no_memory(const struct tdm__broker *broker,
-                                 const struct tdm__tenant *owner,
-                                 const struct tdm__block_wish *wish, tdm_status reason);
+tdm_status tdm__broker_add_to_pool(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
+                                   int fd);
+/* The detail of `reason`, why memory for the request could not be made, with the request's own. */
+tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
+                                      const struct tdm__tenant *owner,
+                                      const struct tdm__block_request *request, tdm_status reason);
 /* The same accounting for memory that the tenant made itself on its device: `fds` (duplicated)
  * keep it alive for as long as it is held, and it is never pooled.  `keys_out` has room for
- * wish->count. */
-tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                             const struct tdm__block_wish *wish, const int *fds,
-                             struct tdm__id *keys_out);
+ * request->count. */
+tdm_status tdm__broker_register_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                       const struct tdm__block_request *request, const int *fds,
+                                       struct tdm__id *keys_out);
 /* Makes `holder` one more holder (counted).  TDM_E_NOT_FOUND for a key that is none. */
-tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
-                            const struct tdm__tenant *holder,
-                            struct tdm__block_handle *block_out);
+tdm_status tdm__broker_open_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                  const struct tdm__tenant *holder,
+                                  struct tdm__block_handle *block_out);
 /* Undoes one making or opening by `holder`.  TDM_E_NOT_FOUND if it holds no such block. */
-tdm_status tdm__broker_release(struct tdm__broker *broker, const struct tdm__id *key,
-                               const struct tdm__id *holder);
+tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                     const struct tdm__id *holder);
 /* Moves ownership and charge to `owner`, who must hold the block already (TDM_E_STATE). */
-tdm_status tdm__broker_accept(struct tdm__broker *broker, const struct tdm__id *key,
-                              const struct tdm__tenant *owner);
+tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct tdm__id *key,
+                                      const struct tdm__tenant *owner);
 /* Releases everything that the dead process held. */
-void tdm__broker_peer_gone(struct tdm__broker *broker, const struct tdm__id *peer);
+void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id *peer);
 
 /* ---- what there is ---------------------------------------------------------------------- */
 
@@ -117,7 +119,7 @@ struct tdm__broker_gpu {
 };
 
 /* One row per owner and tag of a GPU. */
-struct tdm__broker_row {
+struct tdm__broker_usage {
     struct tdm__tenant owner;
     char tag[TDM__BLOCK_TAG_BYTES];
     size_t bytes;
@@ -127,10 +129,10 @@ struct tdm__broker_row {
 };
 
 uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker);
-void tdm__broker_describe(const struct tdm__broker *broker, uint32_t gpu,
-                          struct tdm__broker_gpu *gpu_out);
+void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
+                           struct tdm__broker_gpu *gpu_out);
 /* Fills at most `room` rows, in the order their first blocks were made; returns how many. */
-uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
-                          struct tdm__broker_row *rows_out, uint32_t room);
+uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
+                                struct tdm__broker_usage *usages_out, uint32_t room);
 
 #endif

@@ -11,10 +11,10 @@ struct tdm__broker_client;
 /* Each entry blocks until the broker has answered, and speaks for this process as the tenant.
  * Descriptors that come out are the caller's to close. */
 struct tdm__broker_client_ops {
-    tdm_status (*make)(struct tdm__broker_client *client, const struct tdm__block_wish *wish,
+    tdm_status (*make)(struct tdm__broker_client *client, const struct tdm__block_request *request,
                        struct tdm__block_handle *blocks_out);
     /* Memory that this process made on its device; the descriptors stay the caller's. */
-    tdm_status (*adopt)(struct tdm__broker_client *client, const struct tdm__block_wish *wish,
+    tdm_status (*adopt)(struct tdm__broker_client *client, const struct tdm__block_request *request,
                         const int *fds, struct tdm__id *keys_out);
     tdm_status (*open)(struct tdm__broker_client *client, const struct tdm__id *key,
                        struct tdm__block_handle *block_out);
@@ -32,8 +32,8 @@ struct tdm__broker_client {
 
 /* Calls to the service "block" of the daemon at the other end of `conn` (borrowed), each with
  * this deadline. */
-tdm_status tdm__broker_client_remote(struct tdm__conn *conn, int64_t timeout_ms,
-                                     struct tdm__broker_client **client_out);
+tdm_status tdm__broker_client_open_remote(struct tdm__conn *conn, int64_t timeout_ms,
+                                          struct tdm__broker_client **client_out);
 static inline void tdm__broker_client_destroy(struct tdm__broker_client *client)
 {
     if (client != NULL) { /* NULL is allowed */

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker_service.h"
 
-#include "colocate/memory/filling.h"
+#include "colocate/memory/block_allocation.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -13,32 +13,31 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-_Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX,
-               "a reply carries a call's blocks");
+_Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX, "a reply carries a call's blocks");
 
 enum { KEYS_MAX = 1024, ROWS_MAX = 256 };
 
-/* A wish for blocks whose memory is not there yet. */
-struct waiting {
-    STAILQ_ENTRY(waiting) link;
-    struct tdm__incoming *incoming; /* to be answered; the wish's tag is its */
+/* A block_request for blocks whose memory is not there yet. */
+struct waiting_request {
+    STAILQ_ENTRY(waiting_request) link;
+    struct tdm__incoming_call *incoming; /* to be answered; the block_request's tag is its */
     struct tdm__tenant tenant;
-    struct tdm__block_wish wish;
-    size_t missing_bytes[TDM__BLOCKS_MAX]; /* what is being made for it */
-    uint32_t missing;
-    bool is_gone; /* the tenant */
+    struct tdm__block_request block_request;
+    size_t missing_sizes_bytes[TDM__BLOCKS_MAX]; /* what is being made for it */
+    uint32_t missing_count;
+    bool tenant_is_gone; /* the tenant */
 };
 
 struct broker_service {
-    struct tdm__loop *loop;         /* borrowed */
-    struct tdm__broker *broker;     /* owned */
-    STAILQ_HEAD(, waiting) waiting; /* owned */
-    struct tdm__filling *filling;   /* for the first of them; NULL: none */
+    struct tdm__loop *loop;                         /* borrowed */
+    struct tdm__broker *broker;                     /* owned */
+    STAILQ_HEAD(, waiting_request) waiting_request; /* owned */
+    struct tdm__block_allocation *allocation;       /* for the first of them; NULL: none */
 };
 
-static struct tdm__tenant tenant_of(const struct tdm__incoming *incoming)
+static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
 {
-    const struct tdm__identity *peer = tdm__incoming_peer(incoming);
+    const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
     struct tdm__tenant tenant = {.id = peer->id};
 
     (void)snprintf(tenant.name, sizeof(tenant.name), "%s", peer->name);
@@ -47,23 +46,24 @@ static struct tdm__tenant tenant_of(const struct tdm__incoming *incoming)
 
 /* ---- the methods: each answers on success, and leaves a failure to serve() -------------- */
 
-static tdm_status read_wish(struct tdm__incoming *incoming, struct tdm__block_wish *wish_out)
+static tdm_status read_block_request(struct tdm__incoming_call *incoming,
+                                     struct tdm__block_request *request_out)
 {
     struct tdm__block_wish_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__block_wish_table(), &message));
-    wish_out->tag = message.tag;
-    wish_out->gpu = message.gpu < UINT32_MAX ? (uint32_t)message.gpu : UINT32_MAX;
-    wish_out->count = message.sizes_bytes.count;
-    if (wish_out->count > TDM__BLOCKS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%u blocks in one call: at most %d", wish_out->count,
+    request_out->tag = message.tag;
+    request_out->gpu = message.gpu < UINT32_MAX ? (uint32_t)message.gpu : UINT32_MAX;
+    request_out->count = message.sizes_bytes.count;
+    if (request_out->count > TDM__BLOCKS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u blocks in one call: at most %d", request_out->count,
                          TDM__BLOCKS_MAX);
     }
-    for (uint32_t i = 0; i < wish_out->count; i++) {
+    for (uint32_t i = 0; i < request_out->count; i++) {
         uint64_t size_bytes;
 
         tdm__message_list_read(&message.sizes_bytes, i, &size_bytes, sizeof(size_bytes));
-        wish_out->sizes_bytes[i] = (size_t)size_bytes;
+        request_out->sizes_bytes[i] = (size_t)size_bytes;
     }
     return TDM_OK;
 }
@@ -76,8 +76,10 @@ static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uin
 }
 
 /* Makes the blocks and answers; a failure is the caller's to tell. */
-static tdm_status make(struct tdm__broker *broker, struct tdm__incoming *incoming,
-                       const struct tdm__tenant *tenant, const struct tdm__block_wish *wish)
+static tdm_status create_requested_blocks(struct tdm__broker *broker,
+                                          struct tdm__incoming_call *incoming,
+                                          const struct tdm__tenant *tenant,
+                                          const struct tdm__block_request *block_request)
 {
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
     struct tdm__id keys[TDM__BLOCKS_MAX];
@@ -85,64 +87,66 @@ static tdm_status make(struct tdm__broker *broker, struct tdm__incoming *incomin
     tdm_writer *writer = NULL;
     tdm_status status;
 
-    TDM_TRY(tdm__broker_make(broker, tenant, wish, blocks));
+    TDM_TRY(tdm__broker_create_blocks(broker, tenant, block_request, blocks));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        for (uint32_t i = 0; i < wish->count; i++) {
+        for (uint32_t i = 0; i < block_request->count; i++) {
             keys[i] = blocks[i].key;
             fds[i] = blocks[i].fd;
         }
-        status = write_keys(writer, keys, wish->count);
+        status = write_keys(writer, keys, block_request->count);
     }
     if (status != TDM_OK) {
-        for (uint32_t i = 0; i < wish->count; i++) {
-            (void)tdm__broker_release(broker, &blocks[i].key, &tenant->id);
+        for (uint32_t i = 0; i < block_request->count; i++) {
+            (void)tdm__broker_release_block(broker, &blocks[i].key, &tenant->id);
         }
     } else {
-        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, wish->count);
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, block_request->count);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static void fail_first(struct broker_service *service, tdm_status status)
+static void fail_first_request(struct broker_service *service, tdm_status status)
 {
-    struct waiting *first = STAILQ_FIRST(&service->waiting);
+    struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
 
-    STAILQ_REMOVE_HEAD(&service->waiting, link);
+    STAILQ_REMOVE_HEAD(&service->waiting_request, link);
     tdm__incoming_fail(first->incoming, status, tdm_error_detail());
     free(first);
 }
 
 /* Nobody would ever give back what is made for one who has left, or who waits no more. */
-static tdm_status check_awaited(const struct waiting *waiting)
+static tdm_status check_missing_memory(const struct waiting_request *waiting_request)
 {
-    if (waiting->is_gone) {
-        return tdm__fail(TDM_E_CLOSED, "%s has gone", waiting->tenant.name);
+    if (waiting_request->tenant_is_gone) {
+        return tdm__fail(TDM_E_CLOSED, "%s has gone", waiting_request->tenant.name);
     }
-    if (tdm__clock_ms() >= tdm__incoming_deadline(waiting->incoming)) {
+    if (tdm__clock_ms() >= tdm__incoming_deadline(waiting_request->incoming)) {
         return tdm__fail(TDM_E_TIMEOUT, "%s's %s: its memory was not made in time",
-                         waiting->tenant.name, waiting->wish.tag);
+                         waiting_request->tenant.name, waiting_request->block_request.tag);
     }
     return TDM_OK;
 }
 
-static tdm__filled_fn on_filled;
+static tdm__block_allocation_done_fn on_memory_allocated;
 
-/* Serves the first that waits, or begins to make its memory. */
-static tdm_status serve_first(struct broker_service *service)
+/* Serves the first that waits, or begins to create_requested_blocks its memory. */
+static tdm_status serve_first_waiting(struct broker_service *service)
 {
-    struct waiting *first = STAILQ_FIRST(&service->waiting);
+    struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
 
-    TDM_TRY(check_awaited(first));
-    TDM_TRY(tdm__broker_missing(service->broker, &first->tenant, &first->wish,
-                                first->missing_bytes, &first->missing));
-    if (first->missing > 0) {
-        return tdm__filling_begin(service->loop, first->wish.gpu, first->missing_bytes,
-                                  first->missing, on_filled, service, &service->filling);
+    TDM_TRY(check_missing_memory(first));
+    TDM_TRY(tdm__broker_missing_sizes(service->broker, &first->tenant, &first->block_request,
+                                      first->missing_sizes_bytes, &first->missing_count));
+    if (first->missing_count > 0) {
+        return tdm__block_allocation_start(service->loop, first->block_request.gpu,
+                                           first->missing_sizes_bytes, first->missing_count,
+                                           on_memory_allocated, service, &service->allocation);
     }
-    TDM_TRY(make(service->broker, first->incoming, &first->tenant, &first->wish));
-    STAILQ_REMOVE_HEAD(&service->waiting, link);
+    TDM_TRY(create_requested_blocks(service->broker, first->incoming, &first->tenant,
+                                    &first->block_request));
+    STAILQ_REMOVE_HEAD(&service->waiting_request, link);
     free(first);
     return TDM_OK;
 }
@@ -150,25 +154,25 @@ static tdm_status serve_first(struct broker_service *service)
 /* One after the other, so that no more memory is made than the GPU has room for. */
 static void serve_waiting(struct broker_service *service)
 {
-    while (service->filling == NULL && !STAILQ_EMPTY(&service->waiting)) {
-        tdm_status status = serve_first(service);
+    while (service->allocation == NULL && !STAILQ_EMPTY(&service->waiting_request)) {
+        tdm_status status = serve_first_waiting(service);
 
         if (status != TDM_OK) {
-            fail_first(service, status);
+            fail_first_request(service, status);
         }
     }
 }
 
 /* Takes the descriptors, into the pool or back. */
-static tdm_status stock(struct tdm__broker *broker, const struct waiting *waiting,
-                        const int *fds)
+static tdm_status add_memory_to_pool(struct tdm__broker *broker,
+                                     const struct waiting_request *waiting_request, const int *fds)
 {
     tdm_status status = TDM_OK;
 
-    for (uint32_t i = 0; i < waiting->missing; i++) {
+    for (uint32_t i = 0; i < waiting_request->missing_count; i++) {
         if (status == TDM_OK) {
-            status =
-                tdm__broker_stock(broker, waiting->wish.gpu, waiting->missing_bytes[i], fds[i]);
+            status = tdm__broker_add_to_pool(broker, waiting_request->block_request.gpu,
+                                             waiting_request->missing_sizes_bytes[i], fds[i]);
         }
         if (status != TDM_OK) {
             (void)close(fds[i]);
@@ -177,54 +181,57 @@ static tdm_status stock(struct tdm__broker *broker, const struct waiting *waitin
     return status;
 }
 
-static void on_filled(void *arg, tdm_status status, const char *detail, const int *fds)
+static void on_memory_allocated(void *arg, tdm_status status, const char *detail, const int *fds)
 {
     struct broker_service *service = arg;
-    const struct waiting *first = STAILQ_FIRST(&service->waiting);
+    const struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
 
-    service->filling = NULL;
+    service->allocation = NULL;
     if (status == TDM_OK) {
-        status = stock(service->broker, first, fds);
+        status = add_memory_to_pool(service->broker, first, fds);
     } else {
         (void)tdm__fail(status, "%s", detail);
-        status = tdm__broker_no_memory(service->broker, &first->tenant, &first->wish, status);
+        status = tdm__broker_fail_no_memory(service->broker, &first->tenant, &first->block_request,
+                                            status);
     }
     if (status != TDM_OK) {
-        fail_first(service, status);
+        fail_first_request(service, status);
     }
     serve_waiting(service);
 }
 
 /* What the pool has is handed out at once. */
-static tdm_status serve_create(struct broker_service *service, struct tdm__incoming *incoming)
+static tdm_status serve_create(struct broker_service *service, struct tdm__incoming_call *incoming)
 {
-    struct waiting *waiting = calloc(1, sizeof(*waiting));
+    struct waiting_request *waiting_request = calloc(1, sizeof(*waiting_request));
     tdm_status status;
 
-    if (waiting == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a wish for blocks");
+    if (waiting_request == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a request for blocks");
     }
-    waiting->incoming = incoming;
-    waiting->tenant = tenant_of(incoming);
-    status = read_wish(incoming, &waiting->wish);
+    waiting_request->incoming = incoming;
+    waiting_request->tenant = tenant_of(incoming);
+    status = read_block_request(incoming, &waiting_request->block_request);
     if (status == TDM_OK) {
-        status = tdm__broker_missing(service->broker, &waiting->tenant, &waiting->wish,
-                                     waiting->missing_bytes, &waiting->missing);
+        status = tdm__broker_missing_sizes(
+            service->broker, &waiting_request->tenant, &waiting_request->block_request,
+            waiting_request->missing_sizes_bytes, &waiting_request->missing_count);
     }
-    if (status == TDM_OK && waiting->missing > 0) {
-        STAILQ_INSERT_TAIL(&service->waiting, waiting, link);
+    if (status == TDM_OK && waiting_request->missing_count > 0) {
+        STAILQ_INSERT_TAIL(&service->waiting_request, waiting_request, link);
         serve_waiting(service);
         return TDM_OK;
     }
     if (status == TDM_OK) {
-        status = make(service->broker, incoming, &waiting->tenant, &waiting->wish);
+        status = create_requested_blocks(service->broker, incoming, &waiting_request->tenant,
+                                         &waiting_request->block_request);
     }
-    free(waiting);
+    free(waiting_request);
     return status;
 }
 
 /* Answers with the keys of blocks that now stand in the ledger. */
-static tdm_status reply_keys(struct tdm__incoming *incoming, const struct tdm__id *keys,
+static tdm_status reply_keys(struct tdm__incoming_call *incoming, const struct tdm__id *keys,
                              uint32_t count)
 {
     tdm_writer *writer;
@@ -239,40 +246,40 @@ static tdm_status reply_keys(struct tdm__incoming *incoming, const struct tdm__i
     return status;
 }
 
-static tdm_status adopt(struct tdm__broker *broker, struct tdm__incoming *incoming,
-                        const struct tdm__block_wish *wish, const int *fds)
+static tdm_status adopt(struct tdm__broker *broker, struct tdm__incoming_call *incoming,
+                        const struct tdm__block_request *block_request, const int *fds)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__id keys[TDM__BLOCKS_MAX];
     tdm_status status;
 
-    TDM_TRY(tdm__broker_adopt(broker, &tenant, wish, fds, keys));
-    status = reply_keys(incoming, keys, wish->count);
-    for (uint32_t i = 0; i < wish->count && status != TDM_OK; i++) {
-        (void)tdm__broker_release(broker, &keys[i], &tenant.id);
+    TDM_TRY(tdm__broker_register_blocks(broker, &tenant, block_request, fds, keys));
+    status = reply_keys(incoming, keys, block_request->count);
+    for (uint32_t i = 0; i < block_request->count && status != TDM_OK; i++) {
+        (void)tdm__broker_release_block(broker, &keys[i], &tenant.id);
     }
     return status;
 }
 
-static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming *incoming)
+static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
-    struct tdm__block_wish wish = {0};
+    struct tdm__block_request block_request = {0};
     tdm_status status = TDM_OK;
     int fds[TDM__BLOCKS_MAX];
     uint32_t taken = 0;
 
-    TDM_TRY(read_wish(incoming, &wish));
-    while (taken < wish.count && status == TDM_OK) {
+    TDM_TRY(read_block_request(incoming, &block_request));
+    while (taken < block_request.count && status == TDM_OK) {
         fds[taken] = tdm__incoming_take_fd(incoming, taken);
         if (fds[taken] < 0) {
-            status =
-                tdm__fail(TDM_E_PROTOCOL, "%u descriptors for %u blocks", taken, wish.count);
+            status = tdm__fail(TDM_E_PROTOCOL, "%u descriptors for %u blocks", taken,
+                               block_request.count);
         } else {
             taken++;
         }
     }
     if (status == TDM_OK) {
-        status = adopt(broker, incoming, &wish, fds);
+        status = adopt(broker, incoming, &block_request, fds);
     }
     while (taken > 0) {
         taken--;
@@ -281,7 +288,7 @@ static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming *
     return status;
 }
 
-static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *incoming)
+static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__block_handle block;
@@ -291,7 +298,7 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *i
     tdm_status status;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__block_open_table(), &message));
-    TDM_TRY(tdm__broker_open(broker, &message.key, &tenant, &block));
+    TDM_TRY(tdm__broker_open_block(broker, &message.key, &tenant, &block));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
         reply.size_bytes = block.size_bytes;
@@ -302,13 +309,13 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *i
         tdm_writer_destroy(writer);
     }
     if (status != TDM_OK) {
-        (void)tdm__broker_release(broker, &message.key, &tenant.id);
+        (void)tdm__broker_release_block(broker, &message.key, &tenant.id);
     }
     return status;
 }
 
 /* Releases or accepts every key of the call; all are tried, the first failure counts. */
-static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming *incoming,
+static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming_call *incoming,
                              bool accept)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
@@ -325,8 +332,8 @@ static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming *i
         tdm_status status;
 
         tdm__message_list_read(&message.keys, i, &key, sizeof(key));
-        status = accept ? tdm__broker_accept(broker, &key, &tenant)
-                        : tdm__broker_release(broker, &key, &tenant.id);
+        status = accept ? tdm__broker_transfer_block(broker, &key, &tenant)
+                        : tdm__broker_release_block(broker, &key, &tenant.id);
         first = first == TDM_OK ? status : first;
     }
     if (first == TDM_OK) {
@@ -341,7 +348,7 @@ static void write_uint_field(tdm_writer *writer, const char *name, uint64_t valu
     tdm_write_uint(writer, value);
 }
 
-static void write_row(tdm_writer *writer, const struct tdm__broker_row *row)
+static void write_usage(tdm_writer *writer, const struct tdm__broker_usage *row)
 {
     char text[TDM__ID_TEXT_BYTES];
 
@@ -361,11 +368,11 @@ static void write_row(tdm_writer *writer, const struct tdm__broker_row *row)
 
 static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint32_t index)
 {
-    struct tdm__broker_row rows[ROWS_MAX];
-    uint32_t rows_count = tdm__broker_rows(broker, index, rows, ROWS_MAX);
+    struct tdm__broker_usage rows[ROWS_MAX];
+    uint32_t rows_count = tdm__broker_list_usage(broker, index, rows, ROWS_MAX);
     struct tdm__broker_gpu gpu;
 
-    tdm__broker_describe(broker, index, &gpu);
+    tdm__broker_gpu_usage(broker, index, &gpu);
     tdm_write_map(writer, 4);
     write_uint_field(writer, "capacity_bytes", gpu.capacity_bytes);
     write_uint_field(writer, "used_bytes", gpu.used_bytes);
@@ -373,11 +380,11 @@ static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint
     tdm_write_string(writer, "rows");
     tdm_write_array(writer, rows_count);
     for (uint32_t i = 0; i < rows_count; i++) {
-        write_row(writer, &rows[i]);
+        write_usage(writer, &rows[i]);
     }
 }
 
-static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming *incoming)
+static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -397,7 +404,8 @@ static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming 
 
 /* ---- the service ------------------------------------------------------------------------ */
 
-static tdm_status dispatch(struct broker_service *service, struct tdm__incoming *incoming)
+static tdm_status dispatch_method(struct broker_service *service,
+                                  struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming) + strlen("block.");
     struct tdm__broker *broker = service->broker;
@@ -423,36 +431,36 @@ static tdm_status dispatch(struct broker_service *service, struct tdm__incoming 
     return tdm__fail(TDM_E_NOT_FOUND, "the broker has no method %s", method);
 }
 
-static void serve(void *self, struct tdm__incoming *incoming)
+static void serve(void *self, struct tdm__incoming_call *incoming)
 {
-    tdm_status status = dispatch(self, incoming);
+    tdm_status status = dispatch_method(self, incoming);
 
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
 }
 
-static void peer_gone(void *self, const struct tdm__identity *peer)
+static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     struct broker_service *service = self;
-    struct waiting *waiting;
+    struct waiting_request *waiting_request;
 
-    STAILQ_FOREACH(waiting, &service->waiting, link)
+    STAILQ_FOREACH(waiting_request, &service->waiting_request, link)
     {
-        waiting->is_gone |= tdm__id_equal(&waiting->tenant.id, &peer->id);
+        waiting_request->tenant_is_gone |= tdm__id_equal(&waiting_request->tenant.id, &peer->id);
     }
-    tdm__broker_peer_gone(service->broker, &peer->id);
+    tdm__broker_remove_tenant(service->broker, &peer->id);
 }
 
 static void destroy(void *self)
 {
     struct broker_service *service = self;
 
-    if (service->filling != NULL) {
-        tdm__filling_cancel(service->filling);
+    if (service->allocation != NULL) {
+        tdm__block_allocation_cancel(service->allocation);
     }
-    while (!STAILQ_EMPTY(&service->waiting)) {
-        fail_first(service, tdm__fail(TDM_E_CLOSED, "the daemon ends"));
+    while (!STAILQ_EMPTY(&service->waiting_request)) {
+        fail_first_request(service, tdm__fail(TDM_E_CLOSED, "the daemon ends"));
     }
     tdm__broker_destroy(service->broker);
     free(service);
@@ -468,13 +476,13 @@ tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker
     }
     service->loop = loop;
     service->broker = broker;
-    STAILQ_INIT(&service->waiting);
+    STAILQ_INIT(&service->waiting_request);
     *self_out = service;
     return TDM_OK;
 }
 
-static void measure_gpus(FILE *out, const struct tdm__broker *broker, const char *name,
-                         const char *help, size_t offset)
+static void collect_gpu_metrics(FILE *out, const struct tdm__broker *broker, const char *name,
+                                const char *help, size_t offset)
 {
     tdm__metrics_family(out, name, "gauge", help);
     for (uint32_t i = 0; i < tdm__broker_gpus_count(broker); i++) {
@@ -484,25 +492,25 @@ static void measure_gpus(FILE *out, const struct tdm__broker *broker, const char
         size_t bytes;
 
         (void)snprintf(index, sizeof(index), "%u", i);
-        tdm__broker_describe(broker, i, &gpu);
+        tdm__broker_gpu_usage(broker, i, &gpu);
         memcpy(&bytes, (const char *)&gpu + offset, sizeof(bytes));
         tdm__metrics_sample(out, name, labels, (double)bytes);
     }
 }
 
-static void measure(void *self, FILE *out)
+static void collect_metrics(void *self, FILE *out)
 {
     const struct broker_service *service = self;
 
-    measure_gpus(out, service->broker, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
-                 offsetof(struct tdm__broker_gpu, capacity_bytes));
-    measure_gpus(out, service->broker, "tandem_gpu_used_bytes",
-                 "Bytes of it that blocks are charged for.",
-                 offsetof(struct tdm__broker_gpu, used_bytes));
+    collect_gpu_metrics(out, service->broker, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
+                        offsetof(struct tdm__broker_gpu, capacity_bytes));
+    collect_gpu_metrics(out, service->broker, "tandem_gpu_used_bytes",
+                        "Bytes of it that blocks are charged for.",
+                        offsetof(struct tdm__broker_gpu, used_bytes));
 }
 
 const struct tdm__service_ops tdm__broker_service = {.prefix = "block",
                                                      .serve = serve,
-                                                     .peer_gone = peer_gone,
+                                                     .peer_exited = peer_exited,
                                                      .destroy = destroy,
-                                                     .measure = measure};
+                                                     .write_metrics = collect_metrics};

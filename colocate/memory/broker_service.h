@@ -7,7 +7,8 @@
 #include "runtime/service.h"
 
 /* The tenant is always the peer that calls.  Memory that the pool has not is made by a thread
- * (filling.h), one wish at a time, in the order they came; meanwhile everybody else is served.
+ * (block_allocation.h), one wish at a time, in the order they came; meanwhile everybody else is
+ * served.
  *
  *   method          arguments                      reply
  *   block.create    gpu u, tag s, (sizes u …)      (keys b …), a descriptor for each

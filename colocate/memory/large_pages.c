@@ -13,7 +13,7 @@
 static const char *const words[] = {"always", "within_size", "advise", "never",
                                     "deny",   "force",       "inherit"};
 
-const char *tdm__large_pages_read(const char *path)
+const char *tdm__large_pages_parse_setting(const char *path)
 {
     const char *found = "unknown";
     FILE *file = fopen(path, "re");
@@ -38,21 +38,21 @@ const char *tdm__large_pages_read(const char *path)
 /* Newer kernels have a setting for each size, which usually inherits the old one. */
 const char *tdm__large_pages_setting(void)
 {
-    const char *setting = tdm__large_pages_read(SETTINGS "hugepages-2048kB/shmem_enabled");
+    const char *setting = tdm__large_pages_parse_setting(SETTINGS "hugepages-2048kB/shmem_enabled");
 
     return strcmp(setting, "unknown") == 0 || strcmp(setting, "inherit") == 0
-               ? tdm__large_pages_read(SETTINGS "shmem_enabled")
+               ? tdm__large_pages_parse_setting(SETTINGS "shmem_enabled")
                : setting;
 }
 
-const char *tdm__large_pages_remedy(void)
+const char *tdm__large_pages_advice(void)
 {
     return strcmp(tdm__large_pages_setting(), "never") == 0 ? "echo advise > " SETTINGS
                                                               "shmem_enabled"
                                                             : NULL;
 }
 
-bool tdm__large_pages_take(int fd, size_t size_bytes)
+bool tdm__large_pages_populate(int fd, size_t size_bytes)
 {
     size_t room_bytes = size_bytes + LARGE_PAGE_BYTES;
     char *room;
@@ -61,8 +61,7 @@ bool tdm__large_pages_take(int fd, size_t size_bytes)
     if (strcmp(tdm__large_pages_setting(), "advise") != 0) {
         return false;
     }
-    room =
-        mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) {
         return false;
     }

@@ -16,13 +16,13 @@
 const char *tdm__large_pages_setting(void);
 
 /* What a file of such a setting says: the word in brackets, "unknown" if there is none. */
-const char *tdm__large_pages_read(const char *path);
+const char *tdm__large_pages_parse_setting(const char *path);
 
 /* What an administrator would have to do; NULL: nothing. */
-const char *tdm__large_pages_remedy(void);
+const char *tdm__large_pages_advice(void);
 
 /* Where the kernel waits to be asked: takes the pages of a new memfd as large ones, as far as
  * there are any.  (Where it does not wait, fallocate takes them.)  False: it was not asked. */
-bool tdm__large_pages_take(int fd, size_t size_bytes);
+bool tdm__large_pages_populate(int fd, size_t size_bytes);
 
 #endif

@@ -25,21 +25,21 @@ struct tdm_region {
     size_t size_bytes;
     struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
     uint32_t blocks_count; /* 0 while paused, unless a failed resume could not be undone */
-    bool one_block;
+    bool is_single_block;
     bool resident;
-    bool saved;      /* the host copy has the contents of the last pause */
-    void *host_copy; /* owned, of the arena; NULL for DROP */
+    bool host_copy_is_valid; /* the host copy has the contents of the last pause */
+    void *host_copy;         /* owned, of the arena; NULL for DROP */
 };
 
 struct tdm__regions {
     struct tdm__device *device; /* borrowed */
     struct tdm__arena *arena;   /* borrowed */
-    tdm__regions_ask_fn *ask;
-    void *ask_arg;
-    tdm__regions_tell_fn *tell;
-    void *tell_arg;
-    tdm__regions_forgo_fn *forgo;
-    void *forgo_arg;
+    tdm__memory_grant_request_fn *grant_request;
+    void *grant_request_arg;
+    tdm__memory_release_notice_fn *release_notice;
+    void *release_notice_arg;
+    tdm__memory_grant_cancel_fn *grant_cancel;
+    void *grant_cancel_arg;
     tdm_region *first;
 };
 
@@ -59,33 +59,35 @@ tdm_status tdm__regions_create(struct tdm__device *device, struct tdm__arena *ar
     return TDM_OK;
 }
 
-void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg)
+void tdm__regions_set_grant_request(struct tdm__regions *regions,
+                                    tdm__memory_grant_request_fn *grant_request, void *arg)
 {
-    regions->ask = ask;
-    regions->ask_arg = arg;
+    regions->grant_request = grant_request;
+    regions->grant_request_arg = arg;
 }
 
-void tdm__regions_on_pause(struct tdm__regions *regions, tdm__regions_tell_fn *tell, void *arg)
+void tdm__regions_set_release_notice(struct tdm__regions *regions,
+                                     tdm__memory_release_notice_fn *release_notice, void *arg)
 {
-    regions->tell = tell;
-    regions->tell_arg = arg;
+    regions->release_notice = release_notice;
+    regions->release_notice_arg = arg;
 }
 
-void tdm__regions_on_failure(struct tdm__regions *regions, tdm__regions_forgo_fn *forgo,
-                             void *arg)
+void tdm__regions_set_grant_cancel(struct tdm__regions *regions,
+                                   tdm__memory_grant_cancel_fn *grant_cancel, void *arg)
 {
-    regions->forgo = forgo;
-    regions->forgo_arg = arg;
+    regions->grant_cancel = grant_cancel;
+    regions->grant_cancel_arg = arg;
 }
 
-static void announce(const struct tdm__regions *regions, const char *tag, size_t bytes)
+static void announce_release(const struct tdm__regions *regions, const char *tag, size_t bytes)
 {
-    if (regions->tell != NULL) {
-        regions->tell(regions->tell_arg, tag, bytes);
+    if (regions->release_notice != NULL) {
+        regions->release_notice(regions->release_notice_arg, tag, bytes);
     }
 }
 
-static void link_last(struct tdm__regions *regions, tdm_region *region)
+static void regions_append(struct tdm__regions *regions, tdm_region *region)
 {
     tdm_region **link = &regions->first;
 
@@ -107,7 +109,7 @@ static void unlink_region(tdm_region *region)
 
 /* ---- taking and giving back memory ------------------------------------------------------ */
 
-static void release_blocks(tdm_region *region)
+static void region_release_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
 
@@ -116,7 +118,7 @@ static void release_blocks(tdm_region *region)
 }
 
 /* All of the region's blocks, not yet mapped. */
-static tdm_status create_blocks(tdm_region *region)
+static tdm_status region_create_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
     size_t unit = device->granularity_bytes;
@@ -127,7 +129,7 @@ static tdm_status create_blocks(tdm_region *region)
 
     block_bytes = (block_bytes + unit - 1) / unit * unit;
     block_bytes = block_bytes > BLOCK_BYTES_TARGET ? block_bytes : BLOCK_BYTES_TARGET;
-    block_bytes = region->one_block ? region->size_bytes : block_bytes;
+    block_bytes = region->is_single_block ? region->size_bytes : block_bytes;
     while (left_bytes > 0) {
         TDM_ASSERT(count < TDM__DEVICE_BLOCKS_MAX);
         sizes[count] = left_bytes < block_bytes ? left_bytes : block_bytes;
@@ -139,7 +141,7 @@ static tdm_status create_blocks(tdm_region *region)
     return TDM_OK;
 }
 
-static tdm_status map_blocks(tdm_region *region)
+static tdm_status region_map_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
     char *address = region->address;
@@ -151,11 +153,11 @@ static tdm_status map_blocks(tdm_region *region)
     return TDM_OK;
 }
 
-static tdm_status restore(tdm_region *region)
+static tdm_status region_restore_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
 
-    if (region->host_copy == NULL || !region->saved) {
+    if (region->host_copy == NULL || !region->host_copy_is_valid) {
         return TDM_OK;
     }
     TDM_TRY(device->ops->copy(device, region->address, region->host_copy, region->size_bytes));
@@ -164,19 +166,19 @@ static tdm_status restore(tdm_region *region)
 
 /* Back to paused after a failed step.  If even this fails, the blocks stay ours, so that no
  * other tenant gets pages that are still mapped here; the next resume goes on with them. */
-static void take_back(tdm_region *region)
+static void region_undo_pause(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
     char detail[TDM__ERROR_DETAIL_BYTES];
 
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     if (device->ops->unmap(device, region->address, region->size_bytes) == TDM_OK) {
-        release_blocks(region);
+        region_release_blocks(region);
     } else {
-        tdm__log(TDM__WARN, "region", "%s keeps its memory after a failed resume: %s",
-                 region->tag, tdm_error_detail());
+        tdm__log(TDM__WARN, "region", "%s keeps its memory after a failed resume: %s", region->tag,
+                 tdm_error_detail());
     }
-    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* the first reason is the one to tell */
+    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* the first reason is the one to release_notice */
 }
 
 static tdm_status clear_leftover_mappings(tdm_region *region)
@@ -187,27 +189,28 @@ static tdm_status clear_leftover_mappings(tdm_region *region)
         return TDM_OK;
     }
     TDM_TRY(device->ops->unmap(device, region->address, region->size_bytes));
-    release_blocks(region);
+    region_release_blocks(region);
     return TDM_OK;
 }
 
 /* Asks for the memory and takes it.  What was granted and not taken would be kept from others,
  * and from our next try. */
-static tdm_status obtain_blocks(tdm_region *region, int64_t timeout_ms)
+static tdm_status region_obtain_blocks(tdm_region *region, int64_t timeout_ms)
 {
     struct tdm__regions *regions = region->regions;
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status status = TDM_OK;
 
-    if (regions->ask != NULL) {
-        status = regions->ask(regions->ask_arg, region->tag, region->size_bytes, timeout_ms);
+    if (regions->grant_request != NULL) {
+        status = regions->grant_request(regions->grant_request_arg, region->tag, region->size_bytes,
+                                        timeout_ms);
     }
     if (status == TDM_OK) {
-        status = create_blocks(region);
+        status = region_create_blocks(region);
     }
-    if (status != TDM_OK && regions->forgo != NULL) {
+    if (status != TDM_OK && regions->grant_cancel != NULL) {
         (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-        regions->forgo(regions->forgo_arg, region->tag);
+        regions->grant_cancel(regions->grant_cancel_arg, region->tag);
         (void)tdm__fail(status, "%s", detail);
     }
     return status;
@@ -220,22 +223,22 @@ static tdm_status name_region(const tdm_region *region, tdm_status status)
 }
 
 /* The transaction: make all blocks, map them, bring the contents back, then declare. */
-static tdm_status make_resident(tdm_region *region, int64_t timeout_ms)
+static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
 {
     tdm_status status;
 
     TDM_TRY(clear_leftover_mappings(region));
-    status = obtain_blocks(region, timeout_ms);
+    status = region_obtain_blocks(region, timeout_ms);
     if (status == TDM_E_DEVICE_FULL) {
         return status; /* who refused has said for what, and the numbers */
     }
     TDM_TRY(name_region(region, status));
-    status = map_blocks(region);
+    status = region_map_blocks(region);
     if (status == TDM_OK) {
-        status = restore(region);
+        status = region_restore_contents(region);
     }
     if (status != TDM_OK) {
-        take_back(region);
+        region_undo_pause(region);
         return name_region(region, status);
     }
     region->resident = true;
@@ -253,8 +256,7 @@ static tdm_status check_options(const struct tdm_region_options *options, size_t
                          TDM_REGION_TAG_BYTES_MAX - 1, length);
     }
     if (options->size_bytes == 0 || options->size_bytes > SIZE_MAX / 4 - unit) {
-        return tdm__fail(TDM_E_INVAL, "region %s of %zu bytes", options->tag,
-                         options->size_bytes);
+        return tdm__fail(TDM_E_INVAL, "region %s of %zu bytes", options->tag, options->size_bytes);
     }
     if (options->policy != TDM_REGION_KEEP && options->policy != TDM_REGION_DROP) {
         return tdm__fail(TDM_E_INVAL, "region %s: policy %d is none", options->tag,
@@ -284,13 +286,13 @@ static void free_region(tdm_region *region)
     if (region->address != NULL) {
         device->ops->unreserve(device, region->address, region->size_bytes);
     }
-    release_blocks(region);
+    region_release_blocks(region);
     tdm__arena_free(region->regions->arena, region->host_copy);
     free(region);
 }
 
 static tdm_status create(struct tdm__regions *regions, const struct tdm_region_options *options,
-                         bool one_block, tdm_region **region_out)
+                         bool is_single_block, tdm_region **region_out)
 {
     size_t unit = regions->device->granularity_bytes;
     tdm_region *region;
@@ -302,19 +304,19 @@ static tdm_status create(struct tdm__regions *regions, const struct tdm_region_o
         return tdm__fail(TDM_E_NOMEM, "region %s", options->tag);
     }
     region->regions = regions;
-    region->one_block = one_block;
+    region->is_single_block = is_single_block;
     region->policy = options->policy;
     region->size_bytes = (options->size_bytes + unit - 1) / unit * unit;
     (void)snprintf(region->tag, sizeof(region->tag), "%s", options->tag);
     status = reserve(region);
     if (status == TDM_OK && !options->paused) {
-        status = make_resident(region, 0);
+        status = region_make_resident(region, 0);
     }
     if (status != TDM_OK) {
         free_region(region);
         return status;
     }
-    link_last(regions, region);
+    regions_append(regions, region);
     *region_out = region;
     return TDM_OK;
 }
@@ -407,19 +409,18 @@ const void *tdm_region_contents(const tdm_region *region)
     return region->resident ? region->address : region->host_copy;
 }
 
-static tdm_status put_away(tdm_region *region)
+static tdm_status region_save_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
 
     if (region->host_copy != NULL) {
-        TDM_TRY(
-            device->ops->copy(device, region->host_copy, region->address, region->size_bytes));
+        TDM_TRY(device->ops->copy(device, region->host_copy, region->address, region->size_bytes));
         TDM_TRY(device->ops->copy_flush(device));
     }
     TDM_TRY(device->ops->unmap(device, region->address, region->size_bytes));
     region->resident = false;
-    region->saved = region->host_copy != NULL;
-    release_blocks(region);
+    region->host_copy_is_valid = region->host_copy != NULL;
+    region_release_blocks(region);
     return TDM_OK;
 }
 
@@ -432,10 +433,10 @@ tdm_status tdm_region_pause(tdm_region *region)
     if (!region->resident) {
         return tdm__fail(TDM_E_STATE, "region %s is paused already", region->tag);
     }
-    announce(region->regions, region->tag, region->size_bytes);
-    status = put_away(region);
+    announce_release(region->regions, region->tag, region->size_bytes);
+    status = region_save_contents(region);
     if (status != TDM_OK) {
-        announce(region->regions, region->tag, 0);
+        announce_release(region->regions, region->tag, 0);
     }
     return status;
 }
@@ -447,65 +448,67 @@ tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
     if (region->resident) {
         return tdm__fail(TDM_E_STATE, "region %s is resident already", region->tag);
     }
-    return make_resident(region, timeout_ms);
+    return region_make_resident(region, timeout_ms);
 }
 
 /* ---- many regions ----------------------------------------------------------------------- */
 
-static bool is_meant(const tdm_region *region, const char *tag, bool resident)
+static bool region_is_selected(const tdm_region *region, const char *tag, bool resident)
 {
     return region->resident == resident && (tag == NULL || strcmp(region->tag, tag) == 0);
 }
 
-static uint32_t count_meant(const struct tdm__regions *regions, const char *tag, bool resident)
+static uint32_t count_selected_regions(const struct tdm__regions *regions, const char *tag,
+                                       bool resident)
 {
     uint32_t count = 0;
 
     for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
-        count += is_meant(region, tag, resident) ? 1 : 0;
+        count += region_is_selected(region, tag, resident) ? 1 : 0;
     }
     return count;
 }
 
-static bool is_first_of_its_tag(const tdm_region *region)
+static bool region_is_first_of_tag(const tdm_region *region)
 {
     const tdm_region *other = region->regions->first;
 
-    while (other != region && !is_meant(other, region->tag, true)) {
+    while (other != region && !region_is_selected(other, region->tag, true)) {
         other = other->next;
     }
     return other == region;
 }
 
 /* Before the first copy, all that is to leave; `stay` takes it back. */
-static void announce_all(const struct tdm__regions *regions, const char *tag, bool stay)
+static void announce_releases(const struct tdm__regions *regions, const char *tag, bool stay)
 {
     for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
         size_t bytes = 0;
 
-        if (!is_meant(region, tag, true) || !is_first_of_its_tag(region)) {
+        if (!region_is_selected(region, tag, true) || !region_is_first_of_tag(region)) {
             continue;
         }
         for (const tdm_region *other = region; other != NULL && !stay; other = other->next) {
-            bytes += is_meant(other, region->tag, true) ? other->size_bytes : 0;
+            bytes += region_is_selected(other, region->tag, true) ? other->size_bytes : 0;
         }
-        announce(regions, region->tag, bytes);
+        announce_release(regions, region->tag, bytes);
     }
 }
 
-static tdm_status turn(tdm_region *region, bool resume, int64_t deadline_ms)
+static tdm_status region_pause_or_resume(tdm_region *region, bool resume, int64_t deadline_ms)
 {
-    return resume ? make_resident(region, tdm__deadline_left(deadline_ms)) : put_away(region);
+    return resume ? region_make_resident(region, tdm__deadline_remaining_ms(deadline_ms))
+                  : region_save_contents(region);
 }
 
-static void turn_back(tdm_region **changed, uint32_t count, bool resume)
+static void regions_undo(tdm_region **changed, uint32_t count, bool resume)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
 
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     while (count > 0) {
         count--;
-        if (turn(changed[count], !resume, tdm__clock_ms()) != TDM_OK) {
+        if (region_pause_or_resume(changed[count], !resume, tdm__clock_ms()) != TDM_OK) {
             tdm__log(TDM__WARN, "region", "%s could not be %s again: %s", changed[count]->tag,
                      resume ? "paused" : "resumed", tdm_error_detail());
         }
@@ -514,10 +517,10 @@ static void turn_back(tdm_region **changed, uint32_t count, bool resume)
 }
 
 /* Pauses or resumes all that are meant; undoes in reverse what was done before a failure. */
-static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool resume,
-                           int64_t deadline_ms)
+static tdm_status regions_pause_or_resume(struct tdm__regions *regions, const char *tag,
+                                          bool resume, int64_t deadline_ms)
 {
-    uint32_t room = count_meant(regions, tag, !resume);
+    uint32_t room = count_selected_regions(regions, tag, !resume);
     tdm_region **changed = calloc(room + 1u, sizeof(tdm_region *));
     tdm_status status = TDM_OK;
     uint32_t count = 0;
@@ -527,17 +530,17 @@ static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool r
     }
     for (tdm_region *region = regions->first; region != NULL && status == TDM_OK;
          region = region->next) {
-        if (!is_meant(region, tag, !resume)) {
+        if (!region_is_selected(region, tag, !resume)) {
             continue;
         }
-        status = turn(region, resume, deadline_ms);
+        status = region_pause_or_resume(region, resume, deadline_ms);
         if (status == TDM_OK) {
             changed[count] = region;
             count++;
         }
     }
     if (status != TDM_OK) {
-        turn_back(changed, count, resume);
+        regions_undo(changed, count, resume);
     }
     free(changed);
     return status;
@@ -547,21 +550,20 @@ tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag)
 {
     tdm_status status;
 
-    announce_all(regions, tag, false);
-    status = turn_all(regions, tag, false, TDM__NEVER);
+    announce_releases(regions, tag, false);
+    status = regions_pause_or_resume(regions, tag, false, TDM__NEVER);
     if (status != TDM_OK) {
-        announce_all(regions, tag, true);
+        announce_releases(regions, tag, true);
     }
     return status;
 }
 
-tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag,
-                               int64_t timeout_ms)
+tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag, int64_t timeout_ms)
 {
-    return turn_all(regions, tag, true, tdm__deadline_in(timeout_ms));
+    return regions_pause_or_resume(regions, tag, true, tdm__deadline_after(timeout_ms));
 }
 
-tdm_region *tdm__region_find(const struct tdm__regions *regions, const void *address)
+tdm_region *tdm__regions_find_by_address(const struct tdm__regions *regions, const void *address)
 {
     uintptr_t wanted = (uintptr_t)address;
 
@@ -575,10 +577,10 @@ tdm_region *tdm__region_find(const struct tdm__regions *regions, const void *add
     return NULL;
 }
 
-tdm_status tdm__region_read(const struct tdm__regions *regions, const void *address,
-                            size_t size_bytes, const void **contents_out)
+tdm_status tdm__region_contents_at(const struct tdm__regions *regions, const void *address,
+                                   size_t size_bytes, const void **contents_out)
 {
-    const tdm_region *region = tdm__region_find(regions, address);
+    const tdm_region *region = tdm__regions_find_by_address(regions, address);
     const char *contents;
     size_t offset;
 
@@ -608,12 +610,11 @@ tdm_status tdm__region_swap(tdm_region *a, tdm_region *b)
 
     if (a == b || a->regions != b->regions || a->size_bytes != b->size_bytes) {
         return tdm__fail(TDM_E_INVAL,
-                         "regions %s (%zu bytes) and %s (%zu bytes) cannot be exchanged",
-                         a->tag, a->size_bytes, b->tag, b->size_bytes);
+                         "regions %s (%zu bytes) and %s (%zu bytes) cannot be exchanged", a->tag,
+                         a->size_bytes, b->tag, b->size_bytes);
     }
     if (!a->resident || !b->resident) {
-        return tdm__fail(TDM_E_STATE, "regions %s and %s must both be resident", a->tag,
-                         b->tag);
+        return tdm__fail(TDM_E_STATE, "regions %s and %s must both be resident", a->tag, b->tag);
     }
     TDM_TRY(device->ops->exchange(device, &from, &to));
     memcpy(blocks, a->blocks, sizeof(blocks));

@@ -32,7 +32,7 @@ static struct {
     struct gpu_regions gpus[TDM__RUNTIME_GPUS_MAX];
 } memory;
 
-static void memory_close(void *arg)
+static void process_memory_close(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < TDM__RUNTIME_GPUS_MAX; i++) {
@@ -48,27 +48,27 @@ static void memory_close(void *arg)
     memory.broker = NULL;
 }
 
-static tdm_status memory_open(tdm_runtime *runtime, struct tdm__device *device)
+static tdm_status process_memory_open(tdm_runtime *runtime, struct tdm__device *device)
 {
     if (memory.arena != NULL) {
         return TDM_OK;
     }
     TDM_TRY(tdm__arena_create(device, SIZE_MAX, &memory.arena));
-    return tdm__runtime_on_stop(runtime, memory_close, NULL);
+    return tdm__runtime_on_stop(runtime, process_memory_close, NULL);
 }
 
-/* ---- the turnstile ---------------------------------------------------------------------- */
+/* ---- the memory_arbiter ---------------------------------------------------------------------- */
 
 /* `arguments` may be a failed pack. */
-static tdm_status call_turnstile(const char *method, const tdm_writer *arguments,
-                                 int64_t timeout_ms)
+static tdm_status call_memory_arbiter(const char *method, const tdm_writer *arguments,
+                                      int64_t timeout_ms)
 {
     TDM_TRY(tdm_writer_status(arguments));
-    return tdm__runtime_ask(memory.runtime, method, tdm_writer_bytes(arguments), timeout_ms,
-                            NULL);
+    return tdm__runtime_call_daemon(memory.runtime, method, tdm_writer_bytes(arguments), timeout_ms,
+                                    NULL);
 }
 
-static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
+static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
     const struct tdm__turn_wish_message message = {entry->device->gpu, tag, bytes, timeout_ms};
@@ -77,13 +77,13 @@ static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_
 
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm__turn_wish_encode(&message, writer);
-    status = call_turnstile("turn.wish", writer, tdm__timeout_longer(timeout_ms, GRACE_MS));
+    status = call_memory_arbiter("arbiter.request", writer, tdm__timeout_add(timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
     return status;
 }
 
 /* Who waits for this memory waits better informed; a pause goes on without it. */
-static void tell_turnstile(void *arg, const char *tag, size_t bytes)
+static void announce_memory_release(void *arg, const char *tag, size_t bytes)
 {
     const struct gpu_regions *entry = arg;
     const struct tdm__turn_leaving_message message = {entry->device->gpu, tag, bytes};
@@ -93,7 +93,7 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
         return;
     }
     (void)tdm__turn_leaving_encode(&message, writer);
-    if (call_turnstile("turn.leaving", writer, GRACE_MS) != TDM_OK) {
+    if (call_memory_arbiter("arbiter.announce_release", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "a pause of %s is not announced: %s", tag,
                  tdm_error_detail());
     }
@@ -101,7 +101,7 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
 }
 
 /* Else the grant would stand until it expires, in the way of our own next try. */
-static void forgo_grant(void *arg, const char *tag)
+static void cancel_memory_grant(void *arg, const char *tag)
 {
     const struct gpu_regions *entry = arg;
     const struct tdm__turn_forgo_message message = {entry->device->gpu, tag};
@@ -111,7 +111,7 @@ static void forgo_grant(void *arg, const char *tag)
         return;
     }
     (void)tdm__turn_forgo_encode(&message, writer);
-    if (call_turnstile("turn.forgo", writer, GRACE_MS) != TDM_OK) {
+    if (call_memory_arbiter("arbiter.cancel_grant", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "what was granted to %s is not given back: %s", tag,
                  tdm_error_detail());
     }
@@ -120,17 +120,16 @@ static void forgo_grant(void *arg, const char *tag)
 
 /* ---- the sets --------------------------------------------------------------------------- */
 
-static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu,
-                              struct tdm__device **device_out)
+static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__device **device_out)
 {
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
-    TDM_TRY(tdm__device_here(gpu, &kind, uuid));
+    TDM_TRY(tdm__device_of_process(gpu, &kind, uuid));
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 
-static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
+static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
     struct tdm__conn *daemon;
@@ -138,29 +137,28 @@ static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
     memory.runtime = runtime;
     if (memory.broker == NULL) {
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
-        TDM_TRY(tdm__broker_client_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
+        TDM_TRY(tdm__broker_client_open_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
     if (entry->device == NULL) { /* else an earlier attempt came so far */
         TDM_TRY(open_device(runtime, gpu, &entry->device));
     }
-    TDM_TRY(memory_open(runtime, entry->device));
+    TDM_TRY(process_memory_open(runtime, entry->device));
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
-    tdm__regions_on_resume(entry->regions, ask_turnstile, entry);
-    tdm__regions_on_pause(entry->regions, tell_turnstile, entry);
-    tdm__regions_on_failure(entry->regions, forgo_grant, entry);
+    tdm__regions_set_grant_request(entry->regions, request_memory_grant, entry);
+    tdm__regions_set_release_notice(entry->regions, announce_memory_release, entry);
+    tdm__regions_set_grant_cancel(entry->regions, cancel_memory_grant, entry);
     return TDM_OK;
 }
 
-tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,
-                                struct tdm__regions **regions_out)
+tdm_status tdm__runtime_regions_of_gpu(tdm_runtime *runtime, uint32_t gpu,
+                                       struct tdm__regions **regions_out)
 {
     if (gpu >= runtime->gpus_count) {
-        return tdm__fail(TDM_E_INVAL,
-                         "GPU %u of an actor that has %u: ask for GPUs in its options", gpu,
-                         runtime->gpus_count);
+        return tdm__fail(TDM_E_INVAL, "GPU %u of an actor that has %u: ask for GPUs in its options",
+                         gpu, runtime->gpus_count);
     }
     if (memory.gpus[gpu].regions == NULL) {
-        TDM_TRY(gpu_open(runtime, gpu));
+        TDM_TRY(process_gpu_open(runtime, gpu));
     }
     *regions_out = memory.gpus[gpu].regions;
     return TDM_OK;
@@ -176,6 +174,6 @@ tdm_status tdm_region_create(tdm_runtime *runtime, const struct tdm_region_optio
 
     struct tdm__regions *regions;
 
-    TDM_TRY(tdm__runtime_regions(runtime, options->gpu, &regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(runtime, options->gpu, &regions));
     return tdm__region_create(regions, options, region_out);
 }

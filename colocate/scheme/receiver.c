@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/receiver.h"
 
-#include "colocate/scheme/arrival.h"
-#include "colocate/scheme/board.h"
+#include "colocate/scheme/mailbox.h"
+#include "colocate/scheme/receive_version.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -25,7 +25,7 @@ static tdm_weights_receiver *find_in_process(const char *model)
 
     (void)pthread_mutex_lock(&process_mutex);
     receiver = process_receivers;
-    while (receiver != NULL && strcmp(receiver->round.model, model) != 0) {
+    while (receiver != NULL && strcmp(receiver->session.model, model) != 0) {
         receiver = receiver->next_in_process;
     }
     (void)pthread_mutex_unlock(&process_mutex);
@@ -55,8 +55,7 @@ static void remove_from_process(const tdm_weights_receiver *receiver)
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-static tdm_status copy_tensor(const struct tdm_weights_tensor *from,
-                              struct tdm_weights_tensor *to)
+static tdm_status copy_tensor(const struct tdm_weights_tensor *from, struct tdm_weights_tensor *to)
 {
     bool parted = from->shards_count > 1;
 
@@ -65,8 +64,8 @@ static tdm_status copy_tensor(const struct tdm_weights_tensor *from,
     }
     if (parted && (from->shard >= from->shards_count || from->info.dims_count == 0 ||
                    from->info.shape[0] % from->shards_count != 0)) {
-        return tdm__fail(TDM_E_INVAL, "tensor %s: part %u of %u of its %llu rows",
-                         from->info.name, from->shard, from->shards_count,
+        return tdm__fail(TDM_E_INVAL, "tensor %s: part %u of %u of its %llu rows", from->info.name,
+                         from->shard, from->shards_count,
                          from->info.dims_count == 0 ? 0ULL
                                                     : (unsigned long long)from->info.shape[0]);
     }
@@ -75,8 +74,8 @@ static tdm_status copy_tensor(const struct tdm_weights_tensor *from,
     return to->info.name == NULL ? tdm__fail(TDM_E_NOMEM, "the name of a tensor") : TDM_OK;
 }
 
-static tdm_status make(tdm_weights_receiver *receiver,
-                       const struct tdm_weights_receiver_options *options)
+static tdm_status receiver_init(tdm_weights_receiver *receiver,
+                                const struct tdm_weights_receiver_options *options)
 {
     uint32_t count = options->tensors_count;
 
@@ -85,9 +84,10 @@ static tdm_status make(tdm_weights_receiver *receiver,
                          TDM__MANIFEST_TENSORS_MAX);
     }
     receiver->tensors = calloc(count, sizeof(*receiver->tensors));
-    receiver->places = calloc(count, sizeof(*receiver->places));
-    receiver->current = calloc(count, sizeof(*receiver->current));
-    if (receiver->tensors == NULL || receiver->places == NULL || receiver->current == NULL) {
+    receiver->tensor_locations = calloc(count, sizeof(*receiver->tensor_locations));
+    receiver->tensor_addresses = calloc(count, sizeof(*receiver->tensor_addresses));
+    if (receiver->tensors == NULL || receiver->tensor_locations == NULL ||
+        receiver->tensor_addresses == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
     receiver->tensors_count = count;
@@ -97,20 +97,20 @@ static tdm_status make(tdm_weights_receiver *receiver,
     return TDM_OK;
 }
 
-static void destroy(tdm_weights_receiver *receiver)
+static void receiver_destroy(tdm_weights_receiver *receiver)
 {
     for (uint32_t i = 0; receiver->tensors != NULL && i < receiver->tensors_count; i++) {
         free((void *)receiver->tensors[i].info.name);
     }
-    tdm__arrival_fini(&receiver->arrival, &receiver->contents);
-    tdm__arrival_fini(&receiver->serving, &receiver->contents);
+    tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
+    tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
     tdm_ref_release(receiver->next);
-    tdm_group_leave(receiver->group);
-    tdm_actor_destroy(receiver->board);
-    tdm__contents_fini(&receiver->contents);
+    tdm_collective_leave(receiver->group);
+    tdm_actor_destroy(receiver->mailbox);
+    tdm__model_buckets_fini(&receiver->model_buckets);
     free(receiver->tensors);
-    free(receiver->places);
-    free(receiver->current);
+    free(receiver->tensor_locations);
+    free(receiver->tensor_addresses);
     (void)pthread_mutex_destroy(&receiver->mutex);
     (void)pthread_cond_destroy(&receiver->changed);
     free(receiver);
@@ -147,18 +147,18 @@ tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
     receiver->background = options->background != 0;
     receiver->on_version = options->on_version;
     receiver->arg = options->arg;
-    status = tdm__round_init(&receiver->round, runtime, options->model);
+    status = tdm__update_session_init(&receiver->session, runtime, options->model);
     if (status == TDM_OK && find_in_process(options->model) != NULL) {
         status = tdm__fail(TDM_E_EXISTS, "this process has a receiver of %s", options->model);
     }
     if (status == TDM_OK) {
-        status = tdm__round_self(&receiver->round, &receiver->self);
+        status = tdm__update_session_self_member(&receiver->session, &receiver->self);
     }
     if (status == TDM_OK) {
-        status = make(receiver, options);
+        status = receiver_init(receiver, options);
     }
     if (status != TDM_OK) {
-        destroy(receiver);
+        receiver_destroy(receiver);
         return status;
     }
     add_to_process(receiver);
@@ -166,8 +166,8 @@ tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
     return TDM_OK;
 }
 
-const struct tdm_weights_tensor *tdm__receiver_tensors(const tdm_weights_receiver *receiver,
-                                                       uint32_t *count_out)
+const struct tdm_weights_tensor *tdm__weights_receiver_tensors(const tdm_weights_receiver *receiver,
+                                                               uint32_t *count_out)
 {
     *count_out = receiver->tensors_count;
     return receiver->tensors;
@@ -181,19 +181,20 @@ static bool same_shape(const struct tdm_tensor_info *a, const struct tdm_tensor_
            memcmp(a->shape, b->shape, a->dims_count * sizeof(a->shape[0])) == 0;
 }
 
-static tdm_status find_place(const tdm_weights_receiver *receiver,
-                             const struct tdm_tensor_info *info, struct tdm__place_in *place)
+static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
+                                const struct tdm_tensor_info *info,
+                                struct tdm__bucket_location *place)
 {
-    const struct tdm__manifest *manifest = receiver->contents.manifest;
-    const struct tdm__bucket_plan *plan = receiver->contents.plan;
+    const struct tdm__manifest *manifest = receiver->model_buckets.manifest;
+    const struct tdm__bucket_plan *plan = receiver->model_buckets.plan;
     uint32_t i = 0;
 
     while (i < manifest->tensors_count && strcmp(manifest->tensors[i].name, info->name) != 0) {
         i++;
     }
     if (i == manifest->tensors_count) {
-        return tdm__fail(TDM_E_INVAL, "tensor %s: the sender of %s does not have it",
-                         info->name, receiver->round.model);
+        return tdm__fail(TDM_E_INVAL, "tensor %s: the sender of %s does not have it", info->name,
+                         receiver->session.model);
     }
     if (!same_shape(info, &manifest->tensors[i])) {
         return tdm__fail(TDM_E_INVAL,
@@ -217,17 +218,16 @@ static tdm_status find_place(const tdm_weights_receiver *receiver,
 /* The note of a model is (manifest v, scheme u, bytes of a bucket u). */
 static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *note)
 {
-    const struct tdm__carrier *carrier = tdm__carrier_of(
+    const struct tdm__weight_transport *transport = tdm__weight_transport_of_scheme(
         (enum tdm_weights_scheme)tdm_value_uint(tdm_value_at(note, 1), UINT16_MAX));
     uint64_t bucket_bytes = tdm_value_uint(tdm_value_at(note, 2), 0);
     struct tdm__manifest *manifest;
     tdm_writer *writer;
     tdm_status status;
 
-    if (carrier == NULL || bucket_bytes == 0) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "%s comes by no known scheme, or in buckets of nothing",
-                         receiver->round.model);
+    if (transport == NULL || bucket_bytes == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s comes by no known scheme, or in buckets of nothing",
+                         receiver->session.model);
     }
     TDM_TRY(tdm_writer_create(&writer));
     tdm_write_value(writer, tdm_value_at(note, 0));
@@ -237,51 +237,53 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *no
     }
     tdm_writer_destroy(writer);
     TDM_TRY(status);
-    TDM_TRY(tdm__contents_create(manifest, bucket_bytes, &receiver->contents));
+    TDM_TRY(tdm__model_buckets_create(manifest, bucket_bytes, &receiver->model_buckets));
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
-        TDM_TRY(find_place(receiver, &receiver->tensors[i].info, &receiver->places[i]));
+        TDM_TRY(
+            locate_tensor(receiver, &receiver->tensors[i].info, &receiver->tensor_locations[i]));
     }
-    receiver->carrier = carrier;
+    receiver->transport = transport;
     return TDM_OK;
 }
 
 /* Says that this receiver is there, or is no more. */
-static tdm_status tell_presence(tdm_weights_receiver *receiver, bool present,
-                                int64_t deadline_ms)
+static tdm_status announce_receiver(tdm_weights_receiver *receiver, bool present,
+                                    int64_t deadline_ms)
 {
     const struct tdm__member *self = &receiver->self;
-    char key[TDM__ROUND_KEY_BYTES];
+    char key[TDM__UPDATE_KEY_BYTES];
     tdm_ref *done;
 
-    (void)tdm__round_join_key(self, key);
-    TDM_TRY(tdm_actor_call(receiver->board, "put", &done, "s(bu?)", key,
+    (void)tdm__update_join_key(self, key);
+    TDM_TRY(tdm_actor_call(receiver->mailbox, "put", &done, "s(bu?)", key,
                            (const void *)self->actor.bytes, sizeof(self->actor.bytes),
                            self->incarnation, present ? 1 : 0));
-    return tdm__board_done(done, deadline_ms);
+    return tdm__mailbox_await_put(done, deadline_ms);
 }
 
-static tdm_status join(tdm_weights_receiver *receiver, int64_t deadline_ms)
+static tdm_status receiver_join(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     char name[TDM_WEIGHTS_MODEL_BYTES_MAX + 16];
     const tdm_value *note;
     tdm_ref *ref;
     tdm_status status;
 
-    if (receiver->board == NULL) {
-        (void)snprintf(name, sizeof(name), "weights/%s", receiver->round.model);
-        TDM_TRY(tdm__board_find(receiver->round.runtime, name, deadline_ms, &receiver->board));
-        TDM_TRY(tdm_actor_wait_ready(receiver->board, tdm__deadline_left(deadline_ms)));
-        tdm__round_open(&receiver->round, receiver->board);
+    if (receiver->mailbox == NULL) {
+        (void)snprintf(name, sizeof(name), "weights/%s", receiver->session.model);
+        TDM_TRY(
+            tdm__mailbox_find(receiver->session.runtime, name, deadline_ms, &receiver->mailbox));
+        TDM_TRY(tdm_actor_wait_ready(receiver->mailbox, tdm__deadline_remaining_ms(deadline_ms)));
+        tdm__update_session_set_record(&receiver->session, receiver->mailbox);
     }
-    if (receiver->carrier == NULL) {
-        tdm__contents_fini(&receiver->contents); /* of an attempt before */
-        TDM_TRY(tdm__board_read(receiver->board, "model", deadline_ms, &ref, &note));
+    if (receiver->transport == NULL) {
+        tdm__model_buckets_fini(&receiver->model_buckets); /* of an attempt before */
+        TDM_TRY(tdm__mailbox_read_message(receiver->mailbox, "model", deadline_ms, &ref, &note));
         status = read_model(receiver, note);
         tdm_ref_release(ref);
         TDM_TRY(status);
     }
     receiver->announced = true; /* it may count, though no answer comes */
-    TDM_TRY(tell_presence(receiver, true, deadline_ms));
+    TDM_TRY(announce_receiver(receiver, true, deadline_ms));
     receiver->joined = true;
     return TDM_OK;
 }
@@ -289,7 +291,7 @@ static tdm_status join(tdm_weights_receiver *receiver, int64_t deadline_ms)
 /* ---- the background thread -------------------------------------------------------------- */
 
 /* False when the thread is to end. */
-static bool tell_outcome(tdm_weights_receiver *receiver, tdm_status status)
+static bool record_background_outcome(tdm_weights_receiver *receiver, tdm_status status)
 {
     bool goes_on;
 
@@ -304,7 +306,7 @@ static bool tell_outcome(tdm_weights_receiver *receiver, tdm_status status)
     return goes_on;
 }
 
-static void *background_main(void *arg)
+static void *receiver_thread_main(void *arg)
 {
     const struct timespec pause = {.tv_nsec = AFTER_FAILURE_MS * 1000000L};
     tdm_weights_receiver *receiver = arg;
@@ -315,7 +317,7 @@ static void *background_main(void *arg)
         if (status != TDM_OK) {
             (void)nanosleep(&pause, NULL);
         }
-    } while (tell_outcome(receiver, status));
+    } while (record_background_outcome(receiver, status));
     return NULL;
 }
 
@@ -324,9 +326,9 @@ static tdm_status start_background(tdm_weights_receiver *receiver)
     if (!receiver->background || receiver->running) {
         return TDM_OK;
     }
-    if (pthread_create(&receiver->thread, NULL, background_main, receiver) != 0) {
+    if (pthread_create(&receiver->thread, NULL, receiver_thread_main, receiver) != 0) {
         return tdm__fail(TDM_E_IO, "pthread_create: the thread that receives %s",
-                         receiver->round.model);
+                         receiver->session.model);
     }
     receiver->running = true;
     return TDM_OK;
@@ -338,36 +340,36 @@ tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver)
 {
     TDM__REQUIRE(receiver);
 
-    int64_t deadline_ms = tdm__deadline_in(receiver->timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(receiver->timeout_ms);
 
     if (!receiver->joined) {
-        TDM_TRY(join(receiver, deadline_ms));
+        TDM_TRY(receiver_join(receiver, deadline_ms));
     }
     if (receiver->version == 0) {
         TDM_TRY(tdm__receive_version(receiver, deadline_ms));
-        receiver->told = receiver->version;
+        receiver->reported_version = receiver->version;
     }
     return start_background(receiver);
 }
 
-static bool is_news(const tdm_weights_receiver *receiver)
+static bool has_background_result(const tdm_weights_receiver *receiver)
 {
-    return receiver->version > receiver->told || receiver->failed != TDM_OK;
+    return receiver->version > receiver->reported_version || receiver->failed != TDM_OK;
 }
 
-static tdm_status tell_news(tdm_weights_receiver *receiver, int64_t timeout_ms,
-                            uint64_t *version_out)
+static tdm_status return_background_result(tdm_weights_receiver *receiver, int64_t timeout_ms,
+                                           uint64_t *version_out)
 {
     tdm_status failed = receiver->failed;
 
-    if (receiver->version > receiver->told) {
-        receiver->told = receiver->version;
+    if (receiver->version > receiver->reported_version) {
+        receiver->reported_version = receiver->version;
         *version_out = receiver->version;
         return TDM_OK;
     }
     if (failed == TDM_OK) {
         return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu came in %lld ms",
-                         receiver->round.model, (unsigned long long)receiver->version,
+                         receiver->session.model, (unsigned long long)receiver->version,
                          (long long)timeout_ms);
     }
     if (failed != TDM_E_END) {
@@ -379,20 +381,20 @@ static tdm_status tell_news(tdm_weights_receiver *receiver, int64_t timeout_ms,
 static tdm_status await_background(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                    uint64_t *version_out)
 {
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     const struct timespec until = {.tv_sec = deadline_ms / 1000,
                                    .tv_nsec = deadline_ms % 1000 * 1000000};
     tdm_status status;
 
     (void)pthread_mutex_lock(&receiver->mutex);
-    while (!is_news(receiver) && tdm__clock_ms() < deadline_ms) {
+    while (!has_background_result(receiver) && tdm__clock_ms() < deadline_ms) {
         if (deadline_ms == TDM__NEVER) {
             (void)pthread_cond_wait(&receiver->changed, &receiver->mutex);
         } else {
             (void)pthread_cond_timedwait(&receiver->changed, &receiver->mutex, &until);
         }
     }
-    status = tell_news(receiver, timeout_ms, version_out);
+    status = return_background_result(receiver, timeout_ms, version_out);
     (void)pthread_mutex_unlock(&receiver->mutex);
     return status;
 }
@@ -406,14 +408,14 @@ tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_m
 
     if (!receiver->joined) {
         return tdm__fail(TDM_E_STATE, "a receiver of %s is to be connected first",
-                         receiver->round.model);
+                         receiver->session.model);
     }
     if (receiver->running) {
         TDM_TRY(await_background(receiver, timeout_ms, &version));
     } else {
-        TDM_TRY(tdm__receive_version(receiver, tdm__deadline_in(timeout_ms)));
+        TDM_TRY(tdm__receive_version(receiver, tdm__deadline_after(timeout_ms)));
         version = receiver->version;
-        receiver->told = version;
+        receiver->reported_version = version;
     }
     if (version_out != NULL) {
         *version_out = version;
@@ -431,7 +433,7 @@ tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *vers
     uint64_t version;
 
     (void)pthread_mutex_lock(&receiver->mutex);
-    while (receiver->shut && !receiver->undecided) { /* as long as the update's deadline */
+    while (receiver->gate_is_shut && !receiver->undecided) { /* as long as the update's deadline */
         (void)pthread_cond_wait(&receiver->changed, &receiver->mutex);
     }
     undecided = receiver->undecided;
@@ -439,12 +441,11 @@ tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *vers
     receiver->readers_count += !undecided && version != 0 ? 1 : 0;
     (void)pthread_mutex_unlock(&receiver->mutex);
     if (undecided) {
-        return tdm__fail(TDM_E_STATE,
-                         "this receiver of %s has voted and does not know the outcome",
-                         receiver->round.model);
+        return tdm__fail(TDM_E_STATE, "this receiver of %s has voted and does not know the outcome",
+                         receiver->session.model);
     }
     if (version == 0) {
-        return tdm__fail(TDM_E_STATE, "no version of %s has come yet", receiver->round.model);
+        return tdm__fail(TDM_E_STATE, "no version of %s has come yet", receiver->session.model);
     }
     if (version_out != NULL) {
         *version_out = version;
@@ -466,7 +467,7 @@ const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t inde
 {
     TDM__REQUIRE_OR(receiver, NULL);
 
-    return index < receiver->tensors_count ? receiver->current[index] : NULL;
+    return index < receiver->tensors_count ? receiver->tensor_addresses[index] : NULL;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -491,10 +492,10 @@ void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver)
     }
     stop_background(receiver);
     if (receiver->announced) {
-        (void)tell_presence(receiver, false, tdm__deadline_in(LEAVE_MS));
+        (void)announce_receiver(receiver, false, tdm__deadline_after(LEAVE_MS));
     }
     remove_from_process(receiver);
-    destroy(receiver);
+    receiver_destroy(receiver);
 }
 
 /* ---- modules ---------------------------------------------------------------------------- */
@@ -515,7 +516,7 @@ tdm_status tdm_weights_serve(tdm_call *call, void *self)
         return tdm__fail(TDM_E_NOT_FOUND, "this actor has no receiver of %s", model);
     }
     if (!receiver->joined) {
-        TDM_TRY(join(receiver, tdm__deadline_in(timeout_ms)));
+        TDM_TRY(receiver_join(receiver, tdm__deadline_after(timeout_ms)));
     }
     TDM_TRY(tdm_weights_receive(receiver, timeout_ms, &version));
     return tdm_call_reply(call, "u", version);

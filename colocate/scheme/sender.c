@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/sender.h"
 
-#include "colocate/scheme/board.h"
-#include "colocate/scheme/dispatch.h"
-#include "colocate/scheme/party.h"
+#include "colocate/scheme/mailbox.h"
+#include "colocate/scheme/membership.h"
 #include "colocate/scheme/receiver.h"
+#include "colocate/scheme/send_version.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -18,9 +18,9 @@ enum { TIMEOUT_MS = 60000, BUCKET_BYTES = 16 << 20, ALIGNMENT = 64, CLOSE_MS = 2
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-static tdm_status list_tensors(tdm_weights_sender *sender,
-                               const struct tdm_weights_tensor *tensors, uint32_t count,
-                               uint64_t bucket_bytes)
+static tdm_status build_manifest(tdm_weights_sender *sender,
+                                 const struct tdm_weights_tensor *tensors, uint32_t count,
+                                 uint64_t bucket_bytes)
 {
     struct tdm_tensor_info *infos = calloc(count + 1, sizeof(*infos));
     struct tdm__manifest *manifest;
@@ -39,7 +39,7 @@ static tdm_status list_tensors(tdm_weights_sender *sender,
     status = tdm__manifest_create(infos, count, &manifest);
     free(infos);
     TDM_TRY(status);
-    return tdm__contents_create(manifest, bucket_bytes, &sender->contents);
+    return tdm__model_buckets_create(manifest, bucket_bytes, &sender->model_buckets);
 }
 
 static tdm_status check_tensors(const tdm_weights_sender *sender,
@@ -57,12 +57,12 @@ static tdm_status check_tensors(const tdm_weights_sender *sender,
     return TDM_OK;
 }
 
-static tdm_status list_modules(tdm_weights_sender *sender, tdm_actor *const *modules,
+static tdm_status copy_modules(tdm_weights_sender *sender, tdm_actor *const *modules,
                                uint32_t count)
 {
-    if (count > TDM_WEIGHTS_RECEIVERS_MAX || (count > 0) != sender->carrier->calls) {
+    if (count > TDM_WEIGHTS_RECEIVERS_MAX || (count > 0) != sender->transport->starts_receivers) {
         return tdm__fail(TDM_E_INVAL, "%u modules for the scheme %s", count,
-                         sender->carrier->name);
+                         sender->transport->name);
     }
     sender->modules = calloc(count + 1, sizeof(tdm_actor *));
     sender->modules_refs = calloc(count + 1, sizeof(tdm_ref *));
@@ -76,9 +76,9 @@ static tdm_status list_modules(tdm_weights_sender *sender, tdm_actor *const *mod
     return TDM_OK;
 }
 
-static tdm_status make_buffers(tdm_weights_sender *sender)
+static tdm_status allocate_buffers(tdm_weights_sender *sender)
 {
-    uint64_t bytes = sender->contents.plan->bucket_bytes_max;
+    uint64_t bytes = sender->model_buckets.plan->bucket_bytes_max;
 
     sender->group_members = calloc(TDM_WEIGHTS_RECEIVERS_MAX, sizeof(*sender->group_members));
     if (posix_memalign(&sender->image, ALIGNMENT, bytes + ALIGNMENT) != 0 ||
@@ -89,43 +89,43 @@ static tdm_status make_buffers(tdm_weights_sender *sender)
     return TDM_OK;
 }
 
-static tdm_status make(tdm_weights_sender *sender,
-                       const struct tdm_weights_sender_options *options)
+static tdm_status sender_init(tdm_weights_sender *sender,
+                              const struct tdm_weights_sender_options *options)
 {
     const struct tdm_weights_tensor *tensors = options->tensors;
     uint32_t count = options->tensors_count;
 
-    sender->carrier = tdm__carrier_of(options->scheme);
-    if (sender->carrier == NULL) {
+    sender->transport = tdm__weight_transport_of_scheme(options->scheme);
+    if (sender->transport == NULL) {
         return tdm__fail(TDM_E_INVAL, "scheme %d is none", (int)options->scheme);
     }
     if (options->relay_of != NULL) {
-        if (strcmp(options->relay_of->round.model, sender->round.model) == 0) {
+        if (strcmp(options->relay_of->session.model, sender->session.model) == 0) {
             return tdm__fail(TDM_E_INVAL, "a relay of %s sends it under another id",
-                             sender->round.model);
+                             sender->session.model);
         }
-        tensors = tdm__receiver_tensors(options->relay_of, &count);
+        tensors = tdm__weights_receiver_tensors(options->relay_of, &count);
     }
     if (options->receivers_count > TDM_WEIGHTS_RECEIVERS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u receivers, at most %d", options->receivers_count,
                          TDM_WEIGHTS_RECEIVERS_MAX);
     }
     TDM_TRY(check_tensors(sender, tensors, count));
-    TDM_TRY(list_tensors(sender, tensors, count,
-                         options->bucket_bytes == 0 ? BUCKET_BYTES : options->bucket_bytes));
-    TDM_TRY(list_modules(sender, options->modules, options->modules_count));
-    return make_buffers(sender);
+    TDM_TRY(build_manifest(sender, tensors, count,
+                           options->bucket_bytes == 0 ? BUCKET_BYTES : options->bucket_bytes));
+    TDM_TRY(copy_modules(sender, options->modules, options->modules_count));
+    return allocate_buffers(sender);
 }
 
 /* Frees what was made; nothing runs any more. */
-static void destroy(tdm_weights_sender *sender)
+static void sender_destroy(tdm_weights_sender *sender)
 {
     for (uint32_t i = 0; i < sender->modules_count; i++) {
         tdm_ref_release(sender->modules_refs[i]);
     }
-    tdm_group_leave(sender->group);
-    tdm_actor_destroy(sender->board);
-    tdm__contents_fini(&sender->contents);
+    tdm_collective_leave(sender->group);
+    tdm_actor_destroy(sender->mailbox);
+    tdm__model_buckets_fini(&sender->model_buckets);
     free(sender->addresses);
     free(sender->image);
     free(sender->sums);
@@ -168,12 +168,12 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
     sender->relay_of = options->relay_of;
     sender->receivers_count = options->receivers_count == 0 ? 1 : options->receivers_count;
     sender->timeout_ms = options->timeout_ms == 0 ? TIMEOUT_MS : options->timeout_ms;
-    status = tdm__round_init(&sender->round, runtime, options->model);
+    status = tdm__update_session_init(&sender->session, runtime, options->model);
     if (status == TDM_OK) {
-        status = make(sender, options);
+        status = sender_init(sender, options);
     }
     if (status != TDM_OK) {
-        destroy(sender);
+        sender_destroy(sender);
         return status;
     }
     *sender_out = sender;
@@ -183,7 +183,7 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
 /* ---- connect ---------------------------------------------------------------------------- */
 
 /* The note of a model is (manifest v, scheme u, bytes of a bucket u). */
-static tdm_status tell_model(tdm_weights_sender *sender, tdm_actor *board, int64_t deadline_ms)
+static tdm_status publish_model(tdm_weights_sender *sender, tdm_actor *mailbox, int64_t deadline_ms)
 {
     tdm_writer *writer;
     tdm_ref *done = NULL;
@@ -193,43 +193,43 @@ static tdm_status tell_model(tdm_weights_sender *sender, tdm_actor *board, int64
     tdm_write_array(writer, 2);
     tdm_write_string(writer, "model");
     tdm_write_array(writer, 3);
-    status = tdm__manifest_encode(sender->contents.manifest, writer);
+    status = tdm__manifest_encode(sender->model_buckets.manifest, writer);
     tdm_write_uint(writer, (uint64_t)sender->scheme);
-    tdm_write_uint(writer, sender->contents.bucket_bytes);
+    tdm_write_uint(writer, sender->model_buckets.bucket_bytes);
     if (status == TDM_OK) {
         status = tdm_writer_status(writer);
     }
     if (status == TDM_OK) {
-        status = tdm_actor_call_packed(board, "put", tdm_writer_bytes(writer), &done);
+        status = tdm_actor_call_packed(mailbox, "put", tdm_writer_bytes(writer), &done);
     }
     tdm_writer_destroy(writer);
     TDM_TRY(status);
-    return tdm__board_done(done, deadline_ms);
+    return tdm__mailbox_await_put(done, deadline_ms);
 }
 
-static tdm_status open_board(tdm_weights_sender *sender, int64_t deadline_ms)
+static tdm_status open_mailbox(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     char name[TDM_WEIGHTS_MODEL_BYTES_MAX + 16];
-    tdm_actor *board;
+    tdm_actor *mailbox;
     tdm_status status;
 
-    (void)snprintf(name, sizeof(name), "weights/%s", sender->round.model);
-    TDM_TRY(tdm__board_create(sender->round.runtime, name, tdm__deadline_left(deadline_ms),
-                              &board));
-    status = tell_model(sender, board, deadline_ms);
+    (void)snprintf(name, sizeof(name), "weights/%s", sender->session.model);
+    TDM_TRY(tdm__mailbox_create(sender->session.runtime, name,
+                                tdm__deadline_remaining_ms(deadline_ms), &mailbox));
+    status = publish_model(sender, mailbox, deadline_ms);
     if (status != TDM_OK) {
-        tdm_actor_destroy(board);
+        tdm_actor_destroy(mailbox);
         return status;
     }
-    sender->board = board;
-    tdm__round_open(&sender->round, board);
+    sender->mailbox = mailbox;
+    tdm__update_session_set_record(&sender->session, mailbox);
     return TDM_OK;
 }
 
 static tdm_status check_idle(const tdm_weights_sender *sender)
 {
     return sender->sending
-               ? tdm__fail(TDM_E_STATE, "%s is being sent: wait for it", sender->round.model)
+               ? tdm__fail(TDM_E_STATE, "%s is being sent: wait for it", sender->session.model)
                : TDM_OK;
 }
 
@@ -237,15 +237,15 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
 {
     TDM__REQUIRE(sender);
 
-    int64_t deadline_ms = tdm__deadline_in(sender->timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(sender->timeout_ms);
     uint64_t version;
 
     TDM_TRY(check_idle(sender));
-    if (sender->board == NULL) {
-        TDM_TRY(open_board(sender, deadline_ms));
+    if (sender->mailbox == NULL) {
+        TDM_TRY(open_mailbox(sender, deadline_ms));
     }
-    tdm__send_to_modules(sender);
-    TDM_TRY(tdm__party_await_receivers(sender, deadline_ms));
+    tdm__start_module_receives(sender);
+    TDM_TRY(tdm__membership_await_receivers(sender, deadline_ms));
     return tdm__send_version(sender, &version);
 }
 
@@ -265,7 +265,7 @@ tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
     return TDM_OK;
 }
 
-static void *sending_main(void *arg)
+static void *sender_thread_main(void *arg)
 {
     tdm_weights_sender *sender = arg;
     uint64_t version = 0;
@@ -287,9 +287,9 @@ tdm_status tdm_weights_send_async(tdm_weights_sender *sender)
 
     TDM_TRY(check_idle(sender));
     sender->sent = false;
-    if (pthread_create(&sender->thread, NULL, sending_main, sender) != 0) {
+    if (pthread_create(&sender->thread, NULL, sender_thread_main, sender) != 0) {
         return tdm__fail(TDM_E_IO, "pthread_create: the thread that sends %s",
-                         sender->round.model);
+                         sender->session.model);
     }
     sender->sending = true;
     return TDM_OK;
@@ -314,17 +314,16 @@ static bool await_sent(tdm_weights_sender *sender, int64_t deadline_ms)
     return sent;
 }
 
-tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
-                            uint64_t *version_out)
+tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms, uint64_t *version_out)
 {
     TDM__REQUIRE(sender);
 
     if (!sender->sending) {
-        return tdm__fail(TDM_E_STATE, "nothing of %s is being sent", sender->round.model);
+        return tdm__fail(TDM_E_STATE, "nothing of %s is being sent", sender->session.model);
     }
-    if (!await_sent(sender, tdm__deadline_in(timeout_ms))) {
+    if (!await_sent(sender, tdm__deadline_after(timeout_ms))) {
         return tdm__fail(TDM_E_TIMEOUT, "%s is still being sent after %lld ms",
-                         sender->round.model, (long long)timeout_ms);
+                         sender->session.model, (long long)timeout_ms);
     }
     (void)pthread_join(sender->thread, NULL);
     sender->sending = false;
@@ -341,34 +340,35 @@ uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender)
 {
     TDM__REQUIRE_OR(sender, 0);
 
-    return sender->party.members_count;
+    return sender->membership.members_count;
 }
 
 /* Those who wait read that it is the end.  The name is free when this returns, so that the next
  * sender can have it. */
-static void close_board(tdm_weights_sender *sender)
+static void close_mailbox(tdm_weights_sender *sender)
 {
     tdm_ref *done;
 
-    if (tdm_actor_call(sender->board, "close", &done, "sis", "", (int64_t)TDM_E_END,
+    if (tdm_actor_call(sender->mailbox, "close", &done, "sis", "", (int64_t)TDM_E_END,
                        "the sender has shut down") == TDM_OK) {
-        (void)tdm__board_done(done, tdm__deadline_in(CLOSE_MS));
+        (void)tdm__mailbox_await_put(done, tdm__deadline_after(CLOSE_MS));
     }
-    (void)tdm_actor_kill(sender->board, CLOSE_MS);
+    (void)tdm_actor_kill(sender->mailbox, CLOSE_MS);
 }
 
-/* The board's name for a record is never used again.  Where a receiver may still ask, or the
+/* The mailbox's name for a record is never used again.  Where a receiver may still ask, or the
  * store is away, it stays. */
 static void forget_record(const tdm_weights_sender *sender)
 {
     const struct tdm__version_request request = {
         .kind = TDM__VERSION_FORGET,
-        .update = tdm__round_update(&sender->round, sender->epoch)};
-    struct tdm__version_answer answer;
+        .update = tdm__update_session_update_id(&sender->session, sender->epoch)};
+    struct tdm__version_reply answer;
 
-    if (sender->epoch != 0 && tdm__round_ask(&sender->round, &request,
-                                             tdm__deadline_in(CLOSE_MS), &answer) != TDM_OK) {
-        tdm__log(TDM__INFO, "weights", "the record of %s stays: %s", sender->round.record,
+    if (sender->epoch != 0 &&
+        tdm__update_session_request(&sender->session, &request, tdm__deadline_after(CLOSE_MS),
+                                    &answer) != TDM_OK) {
+        tdm__log(TDM__INFO, "weights", "the record of %s stays: %s", sender->session.record,
                  tdm_error_detail());
     }
 }
@@ -381,9 +381,9 @@ void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
     if (sender->sending) {
         (void)pthread_join(sender->thread, NULL);
     }
-    if (sender->board != NULL) {
-        close_board(sender);
+    if (sender->mailbox != NULL) {
+        close_mailbox(sender);
         forget_record(sender);
     }
-    destroy(sender);
+    sender_destroy(sender);
 }

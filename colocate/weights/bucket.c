@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* What compiling carries around. */
-struct compiler {
+struct bucket_compiler {
     const struct tdm__manifest *manifest;
     const struct tdm__layout *layouts;
     struct tdm__bucket_plan *plan;
@@ -27,7 +27,8 @@ static uint64_t align_up(uint64_t offset)
 /* ---- cutting ---------------------------------------------------------------------------- */
 
 /* Sequential fill: the order of tensors stays, so that a reader can go along with it. */
-static tdm_status cut(struct compiler *compiler, const struct tdm__bucket_options *options)
+static tdm_status cut_buckets(struct bucket_compiler *compiler,
+                              const struct tdm__bucket_options *options)
 {
     const struct tdm__manifest *manifest = compiler->manifest;
     struct tdm__bucket_plan *plan = compiler->plan;
@@ -59,15 +60,15 @@ static tdm_status cut(struct compiler *compiler, const struct tdm__bucket_option
 
 /* ---- runs ------------------------------------------------------------------------------- */
 
-static tdm_status add_run(struct compiler *compiler, struct tdm__bucket_part *part,
+static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           struct tdm__bucket_run run)
 {
     struct tdm__bucket_plan *plan = compiler->plan;
     struct tdm__bucket_run *last =
-        part->runs_count == 0 ? NULL : &plan->runs[plan->runs_count - 1];
+        segment->runs_count == 0 ? NULL : &plan->runs[plan->runs_count - 1];
 
-    run.part_offset = part->size_bytes;
-    part->size_bytes += run.size_bytes;
+    run.segment_offset = segment->size_bytes;
+    segment->size_bytes += run.size_bytes;
     if (last != NULL && last->slice == run.slice &&
         last->slice_offset + last->size_bytes == run.slice_offset &&
         last->bucket_offset + last->size_bytes == run.bucket_offset) {
@@ -82,21 +83,20 @@ static tdm_status add_run(struct compiler *compiler, struct tdm__bucket_part *pa
             runs = reallocarray(plan->runs, room, sizeof(*runs));
         }
         if (runs == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "a plan of more than %" PRIu32 " runs",
-                             plan->runs_count);
+            return tdm__fail(TDM_E_NOMEM, "a plan of more than %" PRIu32 " runs", plan->runs_count);
         }
         plan->runs = runs;
         compiler->runs_room = room;
     }
     TDM_ASSERT(plan->runs != NULL);
     plan->runs[plan->runs_count++] = run;
-    part->runs_count++;
+    segment->runs_count++;
     return TDM_OK;
 }
 
 /* A box as runs: the trailing dimensions that it has in full, and one before them, are
  * contiguous in the tensor; the dimensions before those are walked like an odometer. */
-static tdm_status add_box(struct compiler *compiler, struct tdm__bucket_part *part,
+static tdm_status add_box(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           uint32_t slice_index, const struct tdm_slice *slice)
 {
     const struct tdm_tensor_info *tensor = &compiler->manifest->tensors[slice->tensor];
@@ -123,9 +123,8 @@ static tdm_status add_box(struct compiler *compiler, struct tdm__bucket_part *pa
         for (uint32_t i = 0; i < tensor->dims_count; i++) {
             element += (slice->offset[i] + at[i]) * step[i];
         }
-        run.bucket_offset =
-            compiler->plan->tensor_offsets[slice->tensor] + element * element_bytes;
-        TDM_TRY(add_run(compiler, part, run));
+        run.bucket_offset = compiler->plan->tensor_offsets[slice->tensor] + element * element_bytes;
+        TDM_TRY(add_run(compiler, segment, run));
         run.slice_offset += run.size_bytes;
         more = false;
         for (uint32_t i = outer; i-- > 0 && !more;) {
@@ -136,15 +135,15 @@ static tdm_status add_box(struct compiler *compiler, struct tdm__bucket_part *pa
     return TDM_OK;
 }
 
-static tdm_status add_slice(struct compiler *compiler, struct tdm__bucket_part *part,
+static tdm_status add_slice(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                             uint32_t slice_index, const struct tdm_slice *slice)
 {
     uint64_t element_bytes = tdm_dtype_bytes(compiler->manifest->tensors[slice->tensor].dtype);
 
     if (slice->flat == 0) {
-        return add_box(compiler, part, slice_index, slice);
+        return add_box(compiler, segment, slice_index, slice);
     }
-    return add_run(compiler, part,
+    return add_run(compiler, segment,
                    (struct tdm__bucket_run){
                        .slice = slice_index,
                        .tensor = slice->tensor,
@@ -167,32 +166,32 @@ static int compare_slices(const void *a, const void *b, void *arg)
 }
 
 /* `cursor` goes along the sorted slices, from bucket to bucket. */
-static tdm_status add_part(struct compiler *compiler, struct tdm__bucket *bucket,
-                           struct tdm__bucket_part *part, const struct tdm__layout *layout,
-                           uint32_t *cursor)
+static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__bucket *bucket,
+                              struct tdm__bucket_segment *segment, const struct tdm__layout *layout,
+                              uint32_t *cursor)
 {
     uint32_t tensors_end = bucket->tensors_first + bucket->tensors_count;
 
-    part->runs_first = compiler->plan->runs_count;
+    segment->runs_first = compiler->plan->runs_count;
     while (*cursor < layout->slices_count) {
         uint32_t index = compiler->order[*cursor];
 
         if (layout->slices[index].tensor >= tensors_end) {
             break;
         }
-        TDM_TRY(add_slice(compiler, part, index, &layout->slices[index]));
+        TDM_TRY(add_slice(compiler, segment, index, &layout->slices[index]));
         (*cursor)++;
     }
-    if (bucket->part_bytes_max < part->size_bytes) {
-        bucket->part_bytes_max = part->size_bytes;
+    if (bucket->segment_bytes_max < segment->size_bytes) {
+        bucket->segment_bytes_max = segment->size_bytes;
     }
-    if (compiler->plan->part_bytes_max < part->size_bytes) {
-        compiler->plan->part_bytes_max = part->size_bytes;
+    if (compiler->plan->segment_bytes_max < segment->size_bytes) {
+        compiler->plan->segment_bytes_max = segment->size_bytes;
     }
     return TDM_OK;
 }
 
-static tdm_status sort_slices(struct compiler *compiler, const struct tdm__layout *layout)
+static tdm_status sort_slices(struct bucket_compiler *compiler, const struct tdm__layout *layout)
 {
     free(compiler->order);
     compiler->order = calloc(layout->slices_count + (size_t)1, sizeof(compiler->order[0]));
@@ -207,7 +206,7 @@ static tdm_status sort_slices(struct compiler *compiler, const struct tdm__layou
     return TDM_OK;
 }
 
-static tdm_status add_rank(struct compiler *compiler, uint32_t rank)
+static tdm_status add_rank(struct bucket_compiler *compiler, uint32_t rank)
 {
     const struct tdm__layout *layout = &compiler->layouts[rank];
     struct tdm__bucket_plan *plan = compiler->plan;
@@ -216,9 +215,9 @@ static tdm_status add_rank(struct compiler *compiler, uint32_t rank)
     TDM_TRY(tdm__wrap(tdm__layout_check(layout, compiler->manifest), "rank %" PRIu32, rank));
     TDM_TRY(sort_slices(compiler, layout));
     for (uint32_t b = 0; b < plan->buckets_count; b++) {
-        struct tdm__bucket_part *part = &plan->parts[(size_t)b * plan->ranks_count + rank];
+        struct tdm__bucket_segment *segment = &plan->segments[(size_t)b * plan->ranks_count + rank];
 
-        TDM_TRY(add_part(compiler, &plan->buckets[b], part, layout, &cursor));
+        TDM_TRY(add_segment(compiler, &plan->buckets[b], segment, layout, &cursor));
     }
     return TDM_OK;
 }
@@ -226,7 +225,7 @@ static tdm_status add_rank(struct compiler *compiler, uint32_t rank)
 /* ---- coverage --------------------------------------------------------------------------- */
 
 /* A run and who has it. */
-struct claim {
+struct slice_claim {
     uint64_t begin; /* in the bucket, in bytes */
     uint64_t end;
     uint32_t tensor;
@@ -235,8 +234,8 @@ struct claim {
 
 static int compare_claims(const void *a, const void *b)
 {
-    const struct claim *left = a;
-    const struct claim *right = b;
+    const struct slice_claim *left = a;
+    const struct slice_claim *right = b;
 
     if (left->begin != right->begin) {
         return left->begin < right->begin ? -1 : 1;
@@ -245,28 +244,28 @@ static int compare_claims(const void *a, const void *b)
 }
 
 static uint32_t list_claims(const struct tdm__bucket_plan *plan, uint32_t bucket,
-                            struct claim *claims)
+                            struct slice_claim *claims)
 {
     uint32_t count = 0;
 
     for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
-        const struct tdm__bucket_part *part = tdm__bucket_part_of(plan, bucket, rank);
+        const struct tdm__bucket_segment *segment = tdm__bucket_find_segment(plan, bucket, rank);
 
-        for (uint32_t i = 0; i < part->runs_count; i++) {
-            const struct tdm__bucket_run *run = &plan->runs[part->runs_first + i];
+        for (uint32_t i = 0; i < segment->runs_count; i++) {
+            const struct tdm__bucket_run *run = &plan->runs[segment->runs_first + i];
 
-            claims[count++] = (struct claim){.begin = run->bucket_offset,
-                                             .end = run->bucket_offset + run->size_bytes,
-                                             .tensor = run->tensor,
-                                             .rank = rank};
+            claims[count++] = (struct slice_claim){.begin = run->bucket_offset,
+                                                   .end = run->bucket_offset + run->size_bytes,
+                                                   .tensor = run->tensor,
+                                                   .rank = rank};
         }
     }
     qsort(claims, count, sizeof(*claims), compare_claims);
     return count;
 }
 
-static tdm_status refuse_gap(const struct compiler *compiler, uint32_t tensor, uint64_t begin,
-                             uint64_t end)
+static tdm_status refuse_gap(const struct bucket_compiler *compiler, uint32_t tensor,
+                             uint64_t begin, uint64_t end)
 {
     const struct tdm_tensor_info *info = &compiler->manifest->tensors[tensor];
     uint64_t offset = compiler->plan->tensor_offsets[tensor];
@@ -277,8 +276,8 @@ static tdm_status refuse_gap(const struct compiler *compiler, uint32_t tensor, u
         info->name, (begin - offset) / element_bytes, (end - offset) / element_bytes - 1);
 }
 
-static tdm_status refuse_overlap(const struct compiler *compiler, const struct claim *first,
-                                 const struct claim *second)
+static tdm_status refuse_overlap(const struct bucket_compiler *compiler,
+                                 const struct slice_claim *first, const struct slice_claim *second)
 {
     const struct tdm_tensor_info *info = &compiler->manifest->tensors[second->tensor];
     uint64_t offset = compiler->plan->tensor_offsets[second->tensor];
@@ -286,16 +285,16 @@ static tdm_status refuse_overlap(const struct compiler *compiler, const struct c
     uint64_t end = first->end < second->end ? first->end : second->end;
 
     return tdm__fail(TDM_E_INVAL,
-                     "tensor %s: elements %" PRIu64 " to %" PRIu64
-                     " are in slices of rank %" PRIu32 " and of rank %" PRIu32,
+                     "tensor %s: elements %" PRIu64 " to %" PRIu64 " are in slices of rank %" PRIu32
+                     " and of rank %" PRIu32,
                      info->name, (second->begin - offset) / element_bytes,
                      (end - offset) / element_bytes - 1, first->rank, second->rank);
 }
 
 /* Goes along the tensors and the sorted claims together: each claim must begin where the last
  * one ended. */
-static tdm_status check_bucket(const struct compiler *compiler,
-                               const struct tdm__bucket *bucket, const struct claim *claims,
+static tdm_status check_bucket(const struct bucket_compiler *compiler,
+                               const struct tdm__bucket *bucket, const struct slice_claim *claims,
                                uint32_t claims_count)
 {
     uint32_t next = 0;
@@ -322,10 +321,10 @@ static tdm_status check_bucket(const struct compiler *compiler,
     return TDM_OK;
 }
 
-static tdm_status check_coverage(const struct compiler *compiler)
+static tdm_status check_coverage(const struct bucket_compiler *compiler)
 {
     const struct tdm__bucket_plan *plan = compiler->plan;
-    struct claim *claims = calloc(plan->runs_count + (size_t)1, sizeof(*claims));
+    struct slice_claim *claims = calloc(plan->runs_count + (size_t)1, sizeof(*claims));
     tdm_status status = TDM_OK;
 
     if (claims == NULL) {
@@ -342,7 +341,8 @@ static tdm_status check_coverage(const struct compiler *compiler)
 
 /* ---- plan ------------------------------------------------------------------------------- */
 
-static tdm_status compile(struct compiler *compiler, const struct tdm__bucket_options *options)
+static tdm_status bucket_plan_compile(struct bucket_compiler *compiler,
+                                      const struct tdm__bucket_options *options)
 {
     struct tdm__bucket_plan *plan = compiler->plan;
 
@@ -352,11 +352,11 @@ static tdm_status compile(struct compiler *compiler, const struct tdm__bucket_op
     if (plan->buckets == NULL || plan->tensor_offsets == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " tensors", plan->tensors_count);
     }
-    TDM_TRY(cut(compiler, options));
+    TDM_TRY(cut_buckets(compiler, options));
     TDM_ASSERT(plan->buckets_count > 0);
-    plan->parts =
-        calloc((size_t)plan->buckets_count * plan->ranks_count, sizeof(plan->parts[0]));
-    if (plan->parts == NULL) {
+    plan->segments =
+        calloc((size_t)plan->buckets_count * plan->ranks_count, sizeof(plan->segments[0]));
+    if (plan->segments == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " buckets for %" PRIu32 " ranks",
                          plan->buckets_count, plan->ranks_count);
     }
@@ -371,14 +371,13 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
                                    const struct tdm__layout *layouts, uint32_t ranks_count,
                                    struct tdm__bucket_plan **plan_out)
 {
-    struct compiler compiler = {.manifest = manifest, .layouts = layouts};
+    struct bucket_compiler compiler = {.manifest = manifest, .layouts = layouts};
     tdm_status status;
 
     if (ranks_count == 0 || options->bucket_bytes == 0 ||
         options->bucket_bytes > options->capacity_bytes) {
         return tdm__fail(TDM_E_INVAL,
-                         "buckets of %" PRIu64 " bytes, staging of %" PRIu64 ", %" PRIu32
-                         " ranks",
+                         "buckets of %" PRIu64 " bytes, staging of %" PRIu64 ", %" PRIu32 " ranks",
                          options->bucket_bytes, options->capacity_bytes, ranks_count);
     }
     compiler.plan = calloc(1, sizeof(*compiler.plan));
@@ -386,7 +385,7 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
         return tdm__fail(TDM_E_NOMEM, "a bucket plan");
     }
     compiler.plan->ranks_count = ranks_count;
-    status = compile(&compiler, options);
+    status = bucket_plan_compile(&compiler, options);
     free(compiler.order);
     if (status != TDM_OK) {
         tdm__bucket_plan_destroy(compiler.plan);
@@ -403,52 +402,53 @@ void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan)
     }
     free(plan->buckets);
     free(plan->tensor_offsets);
-    free(plan->parts);
+    free(plan->segments);
     free(plan->runs);
     free(plan);
 }
 
-const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan *plan,
-                                                   uint32_t bucket, uint32_t rank)
+const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
+                                                           uint32_t bucket, uint32_t rank)
 {
     TDM_ASSERT(bucket < plan->buckets_count && rank < plan->ranks_count);
-    return &plan->parts[(size_t)bucket * plan->ranks_count + rank];
+    return &plan->segments[(size_t)bucket * plan->ranks_count + rank];
 }
 
 /* ---- replay ----------------------------------------------------------------------------- */
 
-static struct tdm__part move_of(const void *from, void *to, size_t size_bytes)
+static struct tdm__copy_op run_copy_op(const void *from, void *to, size_t size_bytes)
 {
-    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+    const struct tdm__strided_rows row = {.count = 1, .size_bytes = size_bytes};
 
-    return tdm__part_of_rows(&row, from, to);
+    return tdm__copy_op_of_rows(&row, from, to);
 }
 
 uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                          const struct tdm_slice *slices, void *part, struct tdm__part *moves)
+                          const struct tdm_slice *slices, void *segment,
+                          struct tdm__copy_op *copy_ops)
 {
-    const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
+    const struct tdm__bucket_segment *description = tdm__bucket_find_segment(plan, bucket, rank);
 
     for (uint32_t i = 0; i < description->runs_count; i++) {
         const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
         const uint8_t *slice = slices[run->slice].address;
 
-        moves[i] = move_of(slice + run->slice_offset, (uint8_t *)part + run->part_offset,
-                           run->size_bytes);
+        copy_ops[i] = run_copy_op(slice + run->slice_offset,
+                                  (uint8_t *)segment + run->segment_offset, run->size_bytes);
     }
     return description->runs_count;
 }
 
 uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                            const void *part, void *image, struct tdm__part *moves)
+                            const void *segment, void *image, struct tdm__copy_op *copy_ops)
 {
-    const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
+    const struct tdm__bucket_segment *description = tdm__bucket_find_segment(plan, bucket, rank);
 
     for (uint32_t i = 0; i < description->runs_count; i++) {
         const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
 
-        moves[i] = move_of((const uint8_t *)part + run->part_offset,
-                           (uint8_t *)image + run->bucket_offset, run->size_bytes);
+        copy_ops[i] = run_copy_op((const uint8_t *)segment + run->segment_offset,
+                                  (uint8_t *)image + run->bucket_offset, run->size_bytes);
     }
     return description->runs_count;
 }

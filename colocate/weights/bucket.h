@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_BUCKET_H
 #define TDM_COLOCATE_WEIGHTS_BUCKET_H
 
-#include "colocate/plan/part.h"
+#include "colocate/transfer/copy_op.h"
 #include "colocate/weights/layout.h"
 
 #include <stdint.h>
@@ -23,13 +23,13 @@ struct tdm__bucket_run {
     uint32_t slice; /* of the rank's layout */
     uint32_t tensor;
     uint64_t slice_offset; /* all in bytes */
-    uint64_t part_offset;
+    uint64_t segment_offset;
     uint64_t bucket_offset;
     uint64_t size_bytes;
 };
 
 /* What one rank contributes to one bucket. */
-struct tdm__bucket_part {
+struct tdm__bucket_segment {
     uint32_t runs_first; /* index into the plan's runs */
     uint32_t runs_count;
     uint64_t size_bytes;
@@ -39,7 +39,7 @@ struct tdm__bucket {
     uint32_t tensors_first;
     uint32_t tensors_count;
     uint64_t size_bytes;
-    uint64_t part_bytes_max; /* what the all-gather moves per rank */
+    uint64_t segment_bytes_max; /* what the all-gather moves per rank */
 };
 
 struct tdm__bucket_plan {
@@ -47,11 +47,11 @@ struct tdm__bucket_plan {
     uint32_t ranks_count;
     uint32_t tensors_count;
     uint32_t runs_count;
-    uint64_t bucket_bytes_max;      /* the largest image: room that every rank needs */
-    uint64_t part_bytes_max;        /* the largest part */
-    struct tdm__bucket *buckets;    /* all owned */
-    uint64_t *tensor_offsets;       /* of each tensor in its bucket */
-    struct tdm__bucket_part *parts; /* buckets_count × ranks_count */
+    uint64_t bucket_bytes_max;            /* the largest image: room that every rank needs */
+    uint64_t segment_bytes_max;           /* the largest part */
+    struct tdm__bucket *buckets;          /* all owned */
+    uint64_t *tensor_offsets;             /* of each tensor in its bucket */
+    struct tdm__bucket_segment *segments; /* buckets_count × ranks_count */
     struct tdm__bucket_run *runs;
 };
 
@@ -68,16 +68,17 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
                                    struct tdm__bucket_plan **plan_out);
 void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan); /* NULL is allowed */
 
-const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan *plan,
-                                                   uint32_t bucket, uint32_t rank);
+const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
+                                                           uint32_t bucket, uint32_t rank);
 
 /* What a device has to move: the rank's runs out of its slices, whose addresses are valid here,
- * into `part`, which has room for the bucket's part_bytes_max.  Returns how many moves. */
+ * into `part`, which has room for the bucket's segment_bytes_max.  Returns how many moves. */
 uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                          const struct tdm_slice *slices, void *part, struct tdm__part *moves);
+                          const struct tdm_slice *slices, void *segment,
+                          struct tdm__copy_op *copy_ops);
 /* The same of a rank's part to its places in the image.  After all ranks' parts every tensor is
  * whole; the bytes between tensors are not touched. */
 uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                            const void *part, void *image, struct tdm__part *moves);
+                            const void *segment, void *image, struct tdm__copy_op *copy_ops);
 
 #endif

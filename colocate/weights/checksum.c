@@ -20,24 +20,23 @@ bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b)
 
 const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES])
 {
-    (void)snprintf(text, TDM__HASH_TEXT_BYTES, "%016" PRIx64 "%016" PRIx64, hash->high,
-                   hash->low);
+    (void)snprintf(text, TDM__HASH_TEXT_BYTES, "%016" PRIx64 "%016" PRIx64, hash->high, hash->low);
     return text;
 }
 
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes)
 {
-    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+    const struct tdm__strided_rows row = {.count = 1, .size_bytes = size_bytes};
 
     TDM_ASSERT(data != NULL || size_bytes == 0);
-    return tdm__sum_rows(&row, data);
+    return tdm__rect_checksum(&row, data);
 }
 
-struct tdm__part tdm__checksum_part(const void *data, size_t size_bytes)
+struct tdm__copy_op tdm__checksum_copy_op(const void *data, size_t size_bytes)
 {
-    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+    const struct tdm__strided_rows row = {.count = 1, .size_bytes = size_bytes};
 
-    return tdm__part_of_rows(&row, data, NULL);
+    return tdm__copy_op_of_rows(&row, data, NULL);
 }
 
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
@@ -59,8 +58,8 @@ tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t f
     return TDM_OK;
 }
 
-struct tdm__hash tdm__checksum_contents(const struct tdm__hash *manifest, const uint64_t *sums,
-                                        uint32_t sums_count)
+struct tdm__hash tdm__checksum_contents_hash(const struct tdm__hash *manifest, const uint64_t *sums,
+                                             uint32_t sums_count)
 {
     XXH128_hash_t contents = XXH3_128bits(sums, sums_count * sizeof(*sums));
     const uint64_t both[] = {manifest->high, manifest->low, contents.high64, contents.low64};

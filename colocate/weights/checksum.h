@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_CHECKSUM_H
 #define TDM_COLOCATE_WEIGHTS_CHECKSUM_H
 
-#include "colocate/plan/part.h"
+#include "colocate/transfer/copy_op.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,10 +22,10 @@ bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b);
 /* Writes 32 hexadecimal digits and returns them. */
 const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES]);
 
-/* Of a tensor's contiguous bytes: they are one row (colocate/plan/sum.h). */
+/* Of a tensor's contiguous bytes: they are one row (colocate/transfer/rect_checksum.h). */
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes);
 /* For a device to take it: nothing is written, and the part's sum is the tensor's. */
-struct tdm__part tdm__checksum_part(const void *data, size_t size_bytes);
+struct tdm__copy_op tdm__checksum_copy_op(const void *data, size_t size_bytes);
 
 /* TDM_E_CHECKSUM names the tensor and both sums unless the bytes have the sum `expected`. */
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
@@ -36,7 +36,7 @@ tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t f
 
 /* What a member votes for: the manifest and the checksum of each of its tensors, in order.  Two
  * members with the same one hold the same bytes under the same names. */
-struct tdm__hash tdm__checksum_contents(const struct tdm__hash *manifest, const uint64_t *sums,
-                                        uint32_t sums_count);
+struct tdm__hash tdm__checksum_contents_hash(const struct tdm__hash *manifest, const uint64_t *sums,
+                                             uint32_t sums_count);
 
 #endif

@@ -44,19 +44,18 @@ uint32_t tdm__version_member_index(const struct tdm__update *update,
 {
     uint32_t index = 0;
 
-    while (index < update->members_count &&
-           !member_equal(&update->members[index].who, member)) {
+    while (index < update->members_count && !member_equal(&update->members[index].member, member)) {
         index++;
     }
     return index;
 }
 
-static const struct tdm__update_past *find_past(const struct tdm__version_record *record,
+static const struct tdm__past_update *find_past(const struct tdm__version_record *record,
                                                 const struct tdm__id *update)
 {
-    for (uint32_t i = record->past_count; i-- > 0;) {
-        if (tdm__id_equal(&record->past[i].id, update)) {
-            return &record->past[i];
+    for (uint32_t i = record->past_updates_count; i-- > 0;) {
+        if (tdm__id_equal(&record->past_updates[i].id, update)) {
+            return &record->past_updates[i];
         }
     }
     return NULL;
@@ -68,16 +67,15 @@ static tdm_status unknown_update(const struct tdm__version_record *record,
     char text[TDM__ID_TEXT_BYTES];
 
     return tdm__fail(TDM_E_NOT_FOUND,
-                     "update %s is neither the latest (epoch %" PRIu64
-                     ") nor one of the %" PRIu32 " remembered before it",
-                     tdm__id_text(update, text), record->epoch, record->past_count);
+                     "update %s is neither the latest (epoch %" PRIu64 ") nor one of the %" PRIu32
+                     " remembered before it",
+                     tdm__id_text(update, text), record->epoch, record->past_updates_count);
 }
 
 tdm_status tdm__version_outcome(const struct tdm__version_record *record,
-                                const struct tdm__id *update,
-                                enum tdm__update_outcome *outcome_out)
+                                const struct tdm__id *update, enum tdm__update_outcome *outcome_out)
 {
-    const struct tdm__update_past *past;
+    const struct tdm__past_update *past;
 
     if (!tdm__id_is_none(update) && tdm__id_equal(&record->update.id, update)) {
         *outcome_out = record->update.outcome;
@@ -97,8 +95,8 @@ static bool is_latest(const struct tdm__version_record *record, const struct tdm
 }
 
 /* Marks those of the request's dead that the latest update lists. */
-static void bury(struct tdm__update *update, const struct tdm__version_request *request,
-                 bool *changed)
+static void mark_member_dead(struct tdm__update *update, const struct tdm__version_request *request,
+                             bool *changed)
 {
     for (uint32_t i = 0; i < request->dead_count; i++) {
         uint32_t index = tdm__version_member_index(update, &request->dead[i]);
@@ -129,8 +127,8 @@ static tdm_status check_members(const struct tdm__version_request *request)
         }
         for (uint32_t k = 0; k < i; k++) {
             if (tdm__id_equal(&member->actor, &request->members[k].actor)) {
-                return tdm__fail(TDM_E_INVAL, "members %" PRIu32 " and %" PRIu32 " are both %s",
-                                 k, i, member_text(member, text));
+                return tdm__fail(TDM_E_INVAL, "members %" PRIu32 " and %" PRIu32 " are both %s", k,
+                                 i, member_text(member, text));
             }
         }
     }
@@ -154,23 +152,23 @@ static tdm_status check_successor(const struct tdm__update *last,
                                   const struct tdm__update_member *old,
                                   const struct tdm__version_request *request)
 {
-    const struct tdm__member *next = find_actor(request, &old->who.actor);
+    const struct tdm__member *next = find_actor(request, &old->member.actor);
     char text[MEMBER_TEXT_BYTES];
 
-    (void)member_text(&old->who, text);
-    if (next != NULL && next->incarnation < old->who.incarnation) {
+    (void)member_text(&old->member, text);
+    if (next != NULL && next->incarnation < old->member.incarnation) {
         return tdm__fail(TDM_E_CONFLICT,
                          "incarnation %" PRIu64 " is older than %s of epoch %" PRIu64,
                          next->incarnation, text, last->epoch);
     }
     if (old->phase == TDM__MEMBER_DEAD) {
-        if (next != NULL && next->incarnation == old->who.incarnation) {
+        if (next != NULL && next->incarnation == old->member.incarnation) {
             return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64, text,
                              last->epoch);
         }
         return TDM_OK;
     }
-    if (next != NULL && next->incarnation > old->who.incarnation) {
+    if (next != NULL && next->incarnation > old->member.incarnation) {
         return TDM_OK; /* the higher incarnation proves this one dead */
     }
     if (last->outcome == TDM__UPDATE_COMMITTED && old->phase != TDM__MEMBER_FLIPPED) {
@@ -198,8 +196,7 @@ static tdm_status check_begin(const struct tdm__version_record *record,
         return tdm__fail(TDM_E_INVAL, "an update needs an id");
     }
     if (find_past(record, &request->update) != NULL) {
-        return tdm__fail(TDM_E_STATE, "update %s is over",
-                         tdm__id_text(&request->update, text));
+        return tdm__fail(TDM_E_STATE, "update %s is over", tdm__id_text(&request->update, text));
     }
     TDM_TRY(check_members(request));
     if (record->epoch < request->epoch) {
@@ -233,25 +230,27 @@ static void remember_update(struct tdm__version_record *record)
     if (tdm__id_is_none(&update->id)) {
         return;
     }
-    if (record->past_count == TDM__UPDATES_PAST_MAX) {
-        record->past_count--;
-        memmove(record->past, record->past + 1, record->past_count * sizeof(record->past[0]));
+    if (record->past_updates_count == TDM__PAST_UPDATES_MAX) {
+        record->past_updates_count--;
+        memmove(record->past_updates, record->past_updates + 1,
+                record->past_updates_count * sizeof(record->past_updates[0]));
     }
-    record->past[record->past_count++] = (struct tdm__update_past){.id = update->id,
-                                                                   .epoch = update->epoch,
-                                                                   .version = update->version,
-                                                                   .outcome = update->outcome};
+    record->past_updates[record->past_updates_count++] =
+        (struct tdm__past_update){.id = update->id,
+                                  .epoch = update->epoch,
+                                  .version = update->version,
+                                  .outcome = update->outcome};
 }
 
-static tdm_status begin(struct tdm__version_record *record,
-                        const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_begin(struct tdm__version_record *record,
+                              const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
 
     if (is_latest(record, &request->update)) {
         return TDM_OK; /* asked again */
     }
-    bury(update, request, changed);
+    mark_member_dead(update, request, changed);
     TDM_TRY(check_begin(record, request));
     remember_update(record);
     record->epoch++;
@@ -267,7 +266,7 @@ static tdm_status begin(struct tdm__version_record *record,
                                    .outcome = TDM__UPDATE_UNDECIDED,
                                    .members_count = request->members_count};
     for (uint32_t i = 0; i < request->members_count; i++) {
-        update->members[i].who = request->members[i];
+        update->members[i].member = request->members[i];
         update->members[i].phase = TDM__MEMBER_STAGING;
     }
     *changed = true;
@@ -277,9 +276,9 @@ static tdm_status begin(struct tdm__version_record *record,
 /* ---- prepared, decide, flipped ---------------------------------------------------------- */
 
 /* The member of the latest update that speaks, if it may still do so. */
-static tdm_status find_speaker(struct tdm__version_record *record,
-                               const struct tdm__version_request *request,
-                               struct tdm__update_member **member_out)
+static tdm_status find_requesting_member(struct tdm__version_record *record,
+                                         const struct tdm__version_request *request,
+                                         struct tdm__update_member **member_out)
 {
     struct tdm__update *update = &record->update;
     enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
@@ -304,14 +303,14 @@ static tdm_status find_speaker(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-static tdm_status prepared(struct tdm__version_record *record,
-                           const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_prepared(struct tdm__version_record *record,
+                                 const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update_member *member = NULL;
     char old[TDM__HASH_TEXT_BYTES];
     char new[TDM__HASH_TEXT_BYTES];
 
-    TDM_TRY(find_speaker(record, request, &member));
+    TDM_TRY(find_requesting_member(record, request, &member));
     TDM_ASSERT(member != NULL);
     if (member->voted) {
         if (!tdm__hash_equal(&member->hash, &request->hash)) {
@@ -323,8 +322,7 @@ static tdm_status prepared(struct tdm__version_record *record,
     }
     if (record->update.outcome != TDM__UPDATE_UNDECIDED) {
         return tdm__fail(TDM_E_ABORTED, "the update of epoch %" PRIu64 " is %s already",
-                         record->update.epoch,
-                         tdm__update_outcome_name(record->update.outcome));
+                         record->update.epoch, tdm__update_outcome_name(record->update.outcome));
     }
     member->phase = TDM__MEMBER_PREPARED;
     member->voted = true;
@@ -334,40 +332,40 @@ static tdm_status prepared(struct tdm__version_record *record,
 }
 
 /* What a proposal to commit comes to; TDM_E_STATE while a vote is out. */
-static tdm_status judge(const struct tdm__update *update, enum tdm__update_reason *reason_out)
+static tdm_status judge_commit(const struct tdm__update *update,
+                               enum tdm__update_abort_reason *reason_out)
 {
     const struct tdm__update_member *waited_for = NULL;
-    enum tdm__update_reason reason = TDM__UPDATE_NO_REASON;
+    enum tdm__update_abort_reason reason = TDM__UPDATE_NOT_ABORTED;
     char text[MEMBER_TEXT_BYTES];
 
     for (uint32_t i = 0; i < update->members_count; i++) {
         const struct tdm__update_member *member = &update->members[i];
 
         if (member->phase == TDM__MEMBER_DEAD) {
-            reason = TDM__UPDATE_DEATH;
+            reason = TDM__UPDATE_MEMBER_DIED;
         } else if (!member->voted) {
             waited_for = member;
-        } else if (update->members[0].voted && reason == TDM__UPDATE_NO_REASON &&
+        } else if (update->members[0].voted && reason == TDM__UPDATE_NOT_ABORTED &&
                    !tdm__hash_equal(&member->hash, &update->members[0].hash)) {
-            reason = TDM__UPDATE_HASHES;
+            reason = TDM__UPDATE_HASH_MISMATCH;
         }
     }
-    if (reason == TDM__UPDATE_NO_REASON && waited_for != NULL) {
+    if (reason == TDM__UPDATE_NOT_ABORTED && waited_for != NULL) {
         return tdm__fail(TDM_E_STATE, "%s has not voted in epoch %" PRIu64,
-                         member_text(&waited_for->who, text), update->epoch);
+                         member_text(&waited_for->member, text), update->epoch);
     }
     *reason_out = reason;
     return TDM_OK;
 }
 
-static tdm_status decide(struct tdm__version_record *record,
-                         const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_decide(struct tdm__version_record *record,
+                               const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
-    enum tdm__update_reason reason = TDM__UPDATE_PROPOSED;
+    enum tdm__update_abort_reason reason = TDM__UPDATE_ABORT_PROPOSED;
 
-    if (request->proposal != TDM__UPDATE_COMMITTED &&
-        request->proposal != TDM__UPDATE_ABORTED) {
+    if (request->proposal != TDM__UPDATE_COMMITTED && request->proposal != TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_INVAL, "%d is neither commit nor abort", (int)request->proposal);
     }
     if (!is_latest(record, &request->update)) {
@@ -375,16 +373,16 @@ static tdm_status decide(struct tdm__version_record *record,
 
         return tdm__version_outcome(record, &request->update, &outcome);
     }
-    bury(update, request, changed);
+    mark_member_dead(update, request, changed);
     if (update->outcome != TDM__UPDATE_UNDECIDED) {
         return TDM_OK; /* the first outcome stays */
     }
     if (request->proposal == TDM__UPDATE_COMMITTED) {
-        TDM_TRY(judge(update, &reason));
+        TDM_TRY(judge_commit(update, &reason));
     }
     update->reason = reason;
     update->outcome =
-        reason == TDM__UPDATE_NO_REASON ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED;
+        reason == TDM__UPDATE_NOT_ABORTED ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED;
     if (update->outcome == TDM__UPDATE_COMMITTED) {
         TDM_ASSERT(update->version > record->version);
         record->version = update->version;
@@ -395,16 +393,16 @@ static tdm_status decide(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-static tdm_status flipped(struct tdm__version_record *record,
-                          const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_flipped(struct tdm__version_record *record,
+                                const struct tdm__version_request *request, bool *changed)
 {
-    const struct tdm__update_past *past = find_past(record, &request->update);
+    const struct tdm__past_update *past = find_past(record, &request->update);
     struct tdm__update_member *member = NULL;
 
     if (past != NULL && past->outcome == TDM__UPDATE_COMMITTED) {
         return TDM_OK; /* asked again: no other began before all had flipped or died */
     }
-    TDM_TRY(find_speaker(record, request, &member));
+    TDM_TRY(find_requesting_member(record, request, &member));
     switch (record->update.outcome) {
     case TDM__UPDATE_UNDECIDED:
         return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
@@ -425,27 +423,26 @@ static tdm_status flipped(struct tdm__version_record *record,
 
 /* ---- dead, lost ------------------------------------------------------------------------- */
 
-static tdm_status name_dead(struct tdm__version_record *record,
-                            const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_dead(struct tdm__version_record *record,
+                             const struct tdm__version_request *request, bool *changed)
 {
     if (!is_latest(record, &request->update)) {
         enum tdm__update_outcome outcome;
 
         return tdm__version_outcome(record, &request->update, &outcome);
     }
-    bury(&record->update, request, changed);
+    mark_member_dead(&record->update, request, changed);
     return TDM_OK;
 }
 
-static tdm_status mark_lost(struct tdm__version_record *record,
-                            const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_lost(struct tdm__version_record *record,
+                             const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
     char text[MEMBER_TEXT_BYTES];
 
     if (request->version == 0 || request->version != record->version) {
-        return tdm__fail(TDM_E_CONFLICT,
-                         "version %" PRIu64 " is not the committed one, %" PRIu64,
+        return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
                          request->version, record->version);
     }
     if (record->lost) {
@@ -455,11 +452,11 @@ static tdm_status mark_lost(struct tdm__version_record *record,
         return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
                          update->epoch);
     }
-    bury(update, request, changed);
+    mark_member_dead(update, request, changed);
     for (uint32_t i = 0; i < update->members_count; i++) {
         if (update->members[i].phase != TDM__MEMBER_DEAD) {
             return tdm__fail(TDM_E_STATE, "%s lives and may hold version %" PRIu64,
-                             member_text(&update->members[i].who, text), record->version);
+                             member_text(&update->members[i].member, text), record->version);
         }
     }
     record->lost = true;
@@ -483,8 +480,7 @@ static tdm_status check_join(const struct tdm__version_record *record,
                          record->epoch);
     }
     if (request->version == 0 || request->version != record->version) {
-        return tdm__fail(TDM_E_CONFLICT,
-                         "version %" PRIu64 " is not the committed one, %" PRIu64,
+        return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
                          request->version, record->version);
     }
     if (record->lost) {
@@ -499,12 +495,12 @@ static tdm_status check_join(const struct tdm__version_record *record,
 }
 
 /* One that the latest update lists: it may only join if that leaves nothing else to do. */
-static tdm_status join_again(const struct tdm__update *update,
-                             const struct tdm__update_member *member)
+static tdm_status rejoin_member(const struct tdm__update *update,
+                                const struct tdm__update_member *member)
 {
     char text[MEMBER_TEXT_BYTES];
 
-    (void)member_text(&member->who, text);
+    (void)member_text(&member->member, text);
     if (member->phase == TDM__MEMBER_DEAD) {
         return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64 ": stop", text,
                          update->epoch);
@@ -517,19 +513,20 @@ static tdm_status join_again(const struct tdm__update *update,
 }
 
 /* Its earlier incarnations are dead, since it lives; it may not be one itself. */
-static tdm_status end_earlier(struct tdm__update *update, const struct tdm__member *member)
+static tdm_status end_earlier_incarnation(struct tdm__update *update,
+                                          const struct tdm__member *member)
 {
     char text[MEMBER_TEXT_BYTES];
 
     for (uint32_t i = 0; i < update->members_count; i++) {
         struct tdm__update_member *other = &update->members[i];
 
-        if (!tdm__id_equal(&other->who.actor, &member->actor)) {
+        if (!tdm__id_equal(&other->member.actor, &member->actor)) {
             continue;
         }
-        if (other->who.incarnation > member->incarnation) {
+        if (other->member.incarnation > member->incarnation) {
             return tdm__fail(TDM_E_CONFLICT, "incarnation %" PRIu64 " is older than %s",
-                             member->incarnation, member_text(&other->who, text));
+                             member->incarnation, member_text(&other->member, text));
         }
         other->phase = TDM__MEMBER_DEAD;
     }
@@ -538,8 +535,8 @@ static tdm_status end_earlier(struct tdm__update *update, const struct tdm__memb
 
 /* From now on it is as if it had been there when the others flipped: the next update takes it
  * along, or knows that it has died. */
-static tdm_status join(struct tdm__version_record *record,
-                       const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_join(struct tdm__version_record *record,
+                             const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
     uint32_t index;
@@ -547,15 +544,15 @@ static tdm_status join(struct tdm__version_record *record,
     TDM_TRY(check_join(record, request));
     index = tdm__version_member_index(update, &request->member);
     if (index < update->members_count) {
-        return join_again(update, &update->members[index]);
+        return rejoin_member(update, &update->members[index]);
     }
-    TDM_TRY(end_earlier(update, &request->member));
+    TDM_TRY(end_earlier_incarnation(update, &request->member));
     if (update->members_count == TDM__UPDATE_MEMBERS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "the update of epoch %" PRIu64 " has %d members already",
                          update->epoch, TDM__UPDATE_MEMBERS_MAX);
     }
     update->members[update->members_count++] =
-        (struct tdm__update_member){.who = request->member,
+        (struct tdm__update_member){.member = request->member,
                                     .phase = TDM__MEMBER_FLIPPED,
                                     .voted = true,
                                     .hash = record->hash};
@@ -567,8 +564,8 @@ static tdm_status join(struct tdm__version_record *record,
 
 /* Only when nobody is left that could still ask: who has flipped knows all, the dead need
  * nothing, and everyone else may have voted. */
-static tdm_status forget(struct tdm__version_record *record,
-                         const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_forget(struct tdm__version_record *record,
+                               const struct tdm__version_request *request, bool *changed)
 {
     const struct tdm__update *update = &record->update;
     char text[MEMBER_TEXT_BYTES];
@@ -577,8 +574,7 @@ static tdm_status forget(struct tdm__version_record *record,
         return TDM_OK; /* asked again, or there was nothing */
     }
     if (!is_latest(record, &request->update)) {
-        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " is of another update",
-                         update->epoch);
+        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " is of another update", update->epoch);
     }
     if (update->outcome == TDM__UPDATE_UNDECIDED) {
         return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
@@ -589,7 +585,7 @@ static tdm_status forget(struct tdm__version_record *record,
 
         if (member->phase != TDM__MEMBER_FLIPPED && member->phase != TDM__MEMBER_DEAD) {
             return tdm__fail(TDM_E_STATE, "%s may still ask for the outcome of epoch %" PRIu64,
-                             member_text(&member->who, text), update->epoch);
+                             member_text(&member->member, text), update->epoch);
         }
     }
     *record = (struct tdm__version_record){.epoch = 0};
@@ -600,7 +596,7 @@ static tdm_status forget(struct tdm__version_record *record,
 /* ---- restore ---------------------------------------------------------------------------- */
 
 /* What no source can have heard. */
-static tdm_status check_heard(const struct tdm__version_request *request)
+static tdm_status check_source_state(const struct tdm__version_request *request)
 {
     bool committed = request->proposal == TDM__UPDATE_COMMITTED;
 
@@ -619,8 +615,8 @@ static tdm_status check_heard(const struct tdm__version_request *request)
 }
 
 /* Only over nothing, or over this source's own word, where that is older. */
-static tdm_status check_older(const struct tdm__version_record *record,
-                              const struct tdm__version_request *request)
+static tdm_status check_older_record(const struct tdm__version_record *record,
+                                     const struct tdm__version_request *request)
 {
     const struct tdm__update *update = &record->update;
     char text[MEMBER_TEXT_BYTES];
@@ -638,14 +634,13 @@ static tdm_status check_older(const struct tdm__version_record *record,
                          "the record is at epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
                          ": epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
                          " are not restored over it",
-                         record->epoch, record->version, record->version_highest,
-                         request->epoch, request->version, request->update_version);
+                         record->epoch, record->version, record->version_highest, request->epoch,
+                         request->version, request->update_version);
     }
     return TDM_OK;
 }
 
-static void list_restored(struct tdm__update *update,
-                          const struct tdm__version_request *request)
+static void list_restored(struct tdm__update *update, const struct tdm__version_request *request)
 {
     bool committed = request->proposal == TDM__UPDATE_COMMITTED;
     enum tdm__member_phase phase = TDM__MEMBER_STAGING;
@@ -654,7 +649,7 @@ static void list_restored(struct tdm__update *update,
         phase = request->settled ? TDM__MEMBER_FLIPPED : TDM__MEMBER_PREPARED;
     }
     for (uint32_t i = 0; i < request->members_count; i++) {
-        update->members[i].who = request->members[i];
+        update->members[i].member = request->members[i];
         update->members[i].phase = phase;
         update->members[i].voted = committed;
         update->members[i].hash = committed ? request->hash : (struct tdm__hash){0, 0};
@@ -663,14 +658,14 @@ static void list_restored(struct tdm__update *update,
 }
 
 /* The record as its source has heard it last. */
-static tdm_status restore(struct tdm__version_record *record,
-                          const struct tdm__version_request *request, bool *changed)
+static tdm_status apply_restore(struct tdm__version_record *record,
+                                const struct tdm__version_request *request, bool *changed)
 {
     if (is_latest(record, &request->update) && record->update.outcome == request->proposal) {
         return TDM_OK; /* asked again */
     }
-    TDM_TRY(check_heard(request));
-    TDM_TRY(check_older(record, request));
+    TDM_TRY(check_source_state(request));
+    TDM_TRY(check_older_record(record, request));
     *record = (struct tdm__version_record){.epoch = request->epoch,
                                            .version_highest = request->update_version,
                                            .version = request->version,
@@ -682,50 +677,50 @@ static tdm_status restore(struct tdm__version_record *record,
                                           .source = request->source,
                                           .outcome = request->proposal,
                                           .reason = request->proposal == TDM__UPDATE_ABORTED
-                                                        ? TDM__UPDATE_PROPOSED
-                                                        : TDM__UPDATE_NO_REASON};
+                                                        ? TDM__UPDATE_ABORT_PROPOSED
+                                                        : TDM__UPDATE_NOT_ABORTED};
     list_restored(&record->update, request);
-    bury(&record->update, request, changed);
+    mark_member_dead(&record->update, request, changed);
     *changed = true;
     return TDM_OK;
 }
 
-tdm_status tdm__version_apply(struct tdm__version_record *record,
-                              const struct tdm__version_request *request, bool *changed_out)
+tdm_status tdm__version_apply_request(struct tdm__version_record *record,
+                                      const struct tdm__version_request *request, bool *changed_out)
 {
     *changed_out = false;
     switch (request->kind) {
     case TDM__VERSION_READ:
         return TDM_OK;
     case TDM__VERSION_BEGIN:
-        return begin(record, request, changed_out);
+        return apply_begin(record, request, changed_out);
     case TDM__VERSION_PREPARED:
-        return prepared(record, request, changed_out);
+        return apply_prepared(record, request, changed_out);
     case TDM__VERSION_DECIDE:
-        return decide(record, request, changed_out);
+        return apply_decide(record, request, changed_out);
     case TDM__VERSION_FLIPPED:
-        return flipped(record, request, changed_out);
+        return apply_flipped(record, request, changed_out);
     case TDM__VERSION_DEAD:
-        return name_dead(record, request, changed_out);
+        return apply_dead(record, request, changed_out);
     case TDM__VERSION_LOST:
-        return mark_lost(record, request, changed_out);
+        return apply_lost(record, request, changed_out);
     case TDM__VERSION_JOIN:
-        return join(record, request, changed_out);
+        return apply_join(record, request, changed_out);
     case TDM__VERSION_FORGET:
-        return forget(record, request, changed_out);
+        return apply_forget(record, request, changed_out);
     case TDM__VERSION_RESTORE:
-        return restore(record, request, changed_out);
+        return apply_restore(record, request, changed_out);
     }
     return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
 }
 
-tdm_status tdm__version_apply_next(struct tdm__version_record *record,
-                                   const struct tdm__version_request *request, bool *changed)
+tdm_status tdm__version_apply_batched(struct tdm__version_record *record,
+                                      const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__version_record next = *record;
     bool has_changed;
 
-    TDM_TRY(tdm__version_apply(&next, request, &has_changed));
+    TDM_TRY(tdm__version_apply_request(&next, request, &has_changed));
     *record = next;
     *changed |= has_changed;
     return TDM_OK;

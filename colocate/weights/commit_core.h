@@ -13,7 +13,7 @@
 /* docs/protocols/commit.md is the contract.  Everything here is pure: a record and a request
  * in, a changed record or a refusal out. */
 
-enum { TDM__UPDATE_MEMBERS_MAX = 256, TDM__UPDATES_PAST_MAX = 16 };
+enum { TDM__UPDATE_MEMBERS_MAX = 256, TDM__PAST_UPDATES_MAX = 16 };
 
 /* The numbers below are stored; they never change. */
 enum tdm__update_outcome {
@@ -22,11 +22,11 @@ enum tdm__update_outcome {
     TDM__UPDATE_ABORTED = 3
 };
 
-enum tdm__update_reason {
-    TDM__UPDATE_NO_REASON = 0, /* undecided or committed */
-    TDM__UPDATE_PROPOSED = 1,  /* somebody proposed ABORT */
-    TDM__UPDATE_DEATH = 2,     /* COMMIT was proposed, but a member was dead */
-    TDM__UPDATE_HASHES = 3     /* COMMIT was proposed, but two members voted for other bytes */
+enum tdm__update_abort_reason {
+    TDM__UPDATE_NOT_ABORTED = 0,    /* undecided or committed */
+    TDM__UPDATE_ABORT_PROPOSED = 1, /* somebody proposed ABORT */
+    TDM__UPDATE_MEMBER_DIED = 2,    /* COMMIT was proposed, but a member was dead */
+    TDM__UPDATE_HASH_MISMATCH = 3   /* COMMIT was proposed, but two members voted for other bytes */
 };
 
 enum tdm__member_phase {
@@ -43,7 +43,7 @@ struct tdm__member {
 };
 
 struct tdm__update_member {
-    struct tdm__member who;
+    struct tdm__member member;
     enum tdm__member_phase phase;
     bool voted; /* was prepared once; stays when it dies */
     struct tdm__hash hash;
@@ -56,12 +56,12 @@ struct tdm__update {
     uint64_t base;
     struct tdm__member source;
     enum tdm__update_outcome outcome;
-    enum tdm__update_reason reason;
+    enum tdm__update_abort_reason reason;
     uint32_t members_count;
     struct tdm__update_member members[TDM__UPDATE_MEMBERS_MAX];
 };
 
-struct tdm__update_past {
+struct tdm__past_update {
     struct tdm__id id;
     uint64_t epoch;
     uint64_t version;
@@ -76,8 +76,8 @@ struct tdm__version_record {
     struct tdm__hash hash;    /* of the committed version */
     bool lost;                /* nobody holds its bytes any more: never serve it */
     struct tdm__update update;
-    uint32_t past_count; /* the newest last */
-    struct tdm__update_past past[TDM__UPDATES_PAST_MAX];
+    uint32_t past_updates_count; /* the newest last */
+    struct tdm__past_update past_updates[TDM__PAST_UPDATES_MAX];
 };
 
 enum tdm__version_request_kind {
@@ -132,13 +132,14 @@ struct tdm__version_request {
 
 /* Applies `request`.  On failure the record may be half changed: work on a copy that is thrown
  * away.  `changed_out` is false where there is nothing to store. */
-tdm_status tdm__version_apply(struct tdm__version_record *record,
-                              const struct tdm__version_request *request, bool *changed_out);
+tdm_status tdm__version_apply_request(struct tdm__version_record *record,
+                                      const struct tdm__version_request *request,
+                                      bool *changed_out);
 
 /* The same, but a refusal leaves the record as it was, and `changed` is only ever set: so that
  * several requests, one after the other, end as one write. */
-tdm_status tdm__version_apply_next(struct tdm__version_record *record,
-                                   const struct tdm__version_request *request, bool *changed);
+tdm_status tdm__version_apply_batched(struct tdm__version_record *record,
+                                      const struct tdm__version_request *request, bool *changed);
 
 /* The outcome of an update, the latest or a remembered one; TDM_E_NOT_FOUND. */
 tdm_status tdm__version_outcome(const struct tdm__version_record *record,

@@ -34,8 +34,8 @@ static void write_update(tdm_writer *writer, const struct tdm__update *update)
         const struct tdm__update_member *member = &update->members[i];
 
         tdm_write_array(writer, 6);
-        write_id(writer, &member->who.actor);
-        tdm_write_uint(writer, member->who.incarnation);
+        write_id(writer, &member->member.actor);
+        tdm_write_uint(writer, member->member.incarnation);
         tdm_write_uint(writer, (uint64_t)member->phase);
         tdm_write_bool(writer, member->voted);
         tdm_write_uint(writer, member->hash.high);
@@ -43,8 +43,7 @@ static void write_update(tdm_writer *writer, const struct tdm__update *update)
     }
 }
 
-tdm_status tdm__version_record_encode(const struct tdm__version_record *record,
-                                      tdm_writer *writer)
+tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer)
 {
     tdm_write_array(writer, RECORD_VALUES);
     tdm_write_uint(writer, FORMAT_VERSION);
@@ -59,9 +58,9 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record,
     } else {
         write_update(writer, &record->update);
     }
-    tdm_write_array(writer, record->past_count);
-    for (uint32_t i = 0; i < record->past_count; i++) {
-        const struct tdm__update_past *past = &record->past[i];
+    tdm_write_array(writer, record->past_updates_count);
+    for (uint32_t i = 0; i < record->past_updates_count; i++) {
+        const struct tdm__past_update *past = &record->past_updates[i];
 
         tdm_write_array(writer, 4);
         write_id(writer, &past->id);
@@ -78,26 +77,26 @@ static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what
                           struct tdm__id *id_out)
 {
     if (size_bytes != sizeof(id_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "version record: %s has %zu bytes, an id has %zu",
-                         what, size_bytes, sizeof(id_out->bytes));
+        return tdm__fail(TDM_E_PROTOCOL, "version record: %s has %zu bytes, an id has %zu", what,
+                         size_bytes, sizeof(id_out->bytes));
     }
     memcpy(id_out->bytes, bytes, size_bytes);
     return TDM_OK;
 }
 
 /* A number out of a small set that starts at `low`. */
-static tdm_status check_word(uint64_t word, uint64_t low, uint64_t high, const char *what)
+static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, const char *what)
 {
     if (word < low || word > high) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "version record: %s %" PRIu64 ", known are %" PRIu64 " to %" PRIu64,
-                         what, word, low, high);
+                         "version record: %s %" PRIu64 ", known are %" PRIu64 " to %" PRIu64, what,
+                         word, low, high);
     }
     return TDM_OK;
 }
 
 /* What does not unpack is the store's fault, not the caller's. */
-static tdm_status malformed(const char *what)
+static tdm_status malformed_error(const char *what)
 {
     return tdm__wrap(TDM_E_PROTOCOL, "version record: %s", what);
 }
@@ -109,12 +108,12 @@ static tdm_status read_member(const tdm_value *value, struct tdm__update_member 
     uint64_t phase;
     int voted;
 
-    if (tdm_unpack(value, "buu?uu", &actor, &actor_bytes, &member->who.incarnation, &phase,
+    if (tdm_unpack(value, "buu?uu", &actor, &actor_bytes, &member->member.incarnation, &phase,
                    &voted, &member->hash.high, &member->hash.low) != TDM_OK) {
-        return malformed("member");
+        return malformed_error("member");
     }
-    TDM_TRY(read_id(actor, actor_bytes, "a member", &member->who.actor));
-    TDM_TRY(check_word(phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase"));
+    TDM_TRY(read_id(actor, actor_bytes, "a member", &member->member.actor));
+    TDM_TRY(check_enum_value(phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase"));
     member->phase = (enum tdm__member_phase)phase;
     member->voted = voted != 0;
     return TDM_OK;
@@ -124,7 +123,7 @@ static tdm_status read_members(const tdm_value *list, struct tdm__update *update
 {
     uint32_t count = tdm_value_count(list);
 
-    TDM_TRY(check_word(count, 1, TDM__UPDATE_MEMBERS_MAX, "members"));
+    TDM_TRY(check_enum_value(count, 1, TDM__UPDATE_MEMBERS_MAX, "members"));
     for (uint32_t i = 0; i < count; i++) {
         TDM_TRY(read_member(tdm_value_at(list, i), &update->members[i]));
     }
@@ -145,14 +144,14 @@ static tdm_status read_update(const tdm_value *value, struct tdm__update *update
     if (tdm_unpack(value, "buuubuuuv", &id, &id_bytes, &update->epoch, &update->version,
                    &update->base, &source, &source_bytes, &update->source.incarnation, &outcome,
                    &reason, &members) != TDM_OK) {
-        return malformed("update");
+        return malformed_error("update");
     }
     TDM_TRY(read_id(id, id_bytes, "an update", &update->id));
     TDM_TRY(read_id(source, source_bytes, "a source", &update->source.actor));
-    TDM_TRY(check_word(outcome, TDM__UPDATE_UNDECIDED, TDM__UPDATE_ABORTED, "outcome"));
-    TDM_TRY(check_word(reason, TDM__UPDATE_NO_REASON, TDM__UPDATE_HASHES, "reason"));
+    TDM_TRY(check_enum_value(outcome, TDM__UPDATE_UNDECIDED, TDM__UPDATE_ABORTED, "outcome"));
+    TDM_TRY(check_enum_value(reason, TDM__UPDATE_NOT_ABORTED, TDM__UPDATE_HASH_MISMATCH, "reason"));
     update->outcome = (enum tdm__update_outcome)outcome;
-    update->reason = (enum tdm__update_reason)reason;
+    update->reason = (enum tdm__update_abort_reason)reason;
     return read_members(members, update);
 }
 
@@ -163,22 +162,22 @@ static tdm_status read_past(const tdm_value *list, struct tdm__version_record *r
     if (tdm_value_kind_of(list) != TDM_ARRAY) {
         return tdm__fail(TDM_E_PROTOCOL, "version record: the past is no array");
     }
-    TDM_TRY(check_word(count, 0, TDM__UPDATES_PAST_MAX, "past updates"));
+    TDM_TRY(check_enum_value(count, 0, TDM__PAST_UPDATES_MAX, "past updates"));
     for (uint32_t i = 0; i < count; i++) {
-        struct tdm__update_past *past = &record->past[i];
+        struct tdm__past_update *past = &record->past_updates[i];
         const void *id;
         size_t id_bytes;
         uint64_t outcome;
 
-        if (tdm_unpack(tdm_value_at(list, i), "buuu", &id, &id_bytes, &past->epoch,
-                       &past->version, &outcome) != TDM_OK) {
-            return malformed("past update");
+        if (tdm_unpack(tdm_value_at(list, i), "buuu", &id, &id_bytes, &past->epoch, &past->version,
+                       &outcome) != TDM_OK) {
+            return malformed_error("past update");
         }
         TDM_TRY(read_id(id, id_bytes, "a past update", &past->id));
-        TDM_TRY(check_word(outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED, "outcome"));
+        TDM_TRY(check_enum_value(outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED, "outcome"));
         past->outcome = (enum tdm__update_outcome)outcome;
     }
-    record->past_count = count;
+    record->past_updates_count = count;
     return TDM_OK;
 }
 
@@ -196,7 +195,7 @@ static bool all_voted(const struct tdm__version_record *record)
 }
 
 /* Numbers that no sequence of steps could have written. */
-static tdm_status check_sense(const struct tdm__version_record *record)
+static tdm_status check_consistency(const struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
     bool never = tdm__id_is_none(&update->id);
@@ -204,14 +203,13 @@ static tdm_status check_sense(const struct tdm__version_record *record)
 
     if (record->version > record->version_highest || (record->lost && record->version == 0) ||
         (never && (record->epoch != 0 || record->version_highest != 0)) ||
-        (!never && (update->epoch != record->epoch ||
-                    update->version != record->version_highest || update->epoch == 0)) ||
+        (!never && (update->epoch != record->epoch || update->version != record->version_highest ||
+                    update->epoch == 0)) ||
         (!never && committed != (record->version == update->version)) ||
         (committed && !all_voted(record))) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "version record: epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
-                         " do not go with its update (epoch %" PRIu64 ", version %" PRIu64
-                         ", %s)",
+                         " do not go with its update (epoch %" PRIu64 ", version %" PRIu64 ", %s)",
                          record->epoch, record->version, record->version_highest, update->epoch,
                          update->version, tdm__update_outcome_name(update->outcome));
     }
@@ -228,15 +226,15 @@ static tdm_status read_record(const tdm_value *root, struct tdm__version_record 
     if (tdm_unpack(root, "uuuuuu?vv", &format, &record->epoch, &record->version_highest,
                    &record->version, &record->hash.high, &record->hash.low, &lost, &update,
                    &past) != TDM_OK) {
-        return malformed("its values");
+        return malformed_error("its values");
     }
-    TDM_TRY(check_word(format, FORMAT_VERSION, FORMAT_VERSION, "format"));
+    TDM_TRY(check_enum_value(format, FORMAT_VERSION, FORMAT_VERSION, "format"));
     record->lost = lost != 0;
     if (tdm_value_kind_of(update) != TDM_NIL) {
         TDM_TRY(read_update(update, &record->update));
     }
     TDM_TRY(read_past(past, record));
-    return check_sense(record);
+    return check_consistency(record);
 }
 
 tdm_status tdm__version_record_decode(struct tdm_bytes bytes,

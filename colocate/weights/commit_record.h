@@ -8,8 +8,7 @@
 #include <tandem/value.h>
 
 /* As one packed value. */
-tdm_status tdm__version_record_encode(const struct tdm__version_record *record,
-                                      tdm_writer *writer);
+tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer);
 
 /* Checks form and sense: counts, known words, and that the numbers can be those of a record
  * (epochs and versions grow; a committed update is the committed version and all its members

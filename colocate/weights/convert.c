@@ -2,21 +2,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/convert.h"
 
-#include "colocate/plan/fp8.h"
-#include "colocate/plan/model.h"
+#include "colocate/layout/model.h"
+#include "colocate/transfer/casts.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
-                                const struct tdm_slice *slice)
+enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     return slice->dtype != 0 ? slice->dtype : tensor->dtype;
 }
 
-uint64_t tdm__convert_blocks(uint64_t elements)
+uint64_t tdm__convert_blocks_count(uint64_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
@@ -30,8 +29,8 @@ uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice)
 {
     return is_quantized(tensor, slice)
-               ? tdm__convert_blocks(slice->extent[0]) * tdm__convert_blocks(slice->extent[1]) *
-                     sizeof(float)
+               ? tdm__convert_blocks_count(slice->extent[0]) *
+                     tdm__convert_blocks_count(slice->extent[1]) * sizeof(float)
                : 0;
 }
 
@@ -43,8 +42,7 @@ static bool is_of_blocks(uint64_t begin, uint64_t end, uint64_t length)
     return begin % TDM__FP8_BLOCK == 0 && (end % TDM__FP8_BLOCK == 0 || end == length);
 }
 
-static tdm_status check_blocks(const struct tdm_tensor_info *tensor,
-                               const struct tdm_slice *slice)
+static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     if (tensor->dims_count != 2 || slice->flat != 0) {
         return tdm__fail(TDM_E_INVAL,
@@ -54,8 +52,7 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor,
                          slice->flat != 0 ? "flat" : "a box");
     }
     if (tensor->shape[0] > UINT32_MAX || tensor->shape[1] > UINT32_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "tensor %s: more than 2^32 rows or columns",
-                         tensor->name);
+        return tdm__fail(TDM_E_LIMIT, "tensor %s: more than 2^32 rows or columns", tensor->name);
     }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t end = slice->offset[i] + slice->extent[i];
@@ -71,8 +68,7 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor,
     return TDM_OK;
 }
 
-tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor,
-                              const struct tdm_slice *slice)
+tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     enum tdm_dtype wanted = tdm__slice_dtype(tensor, slice);
     bool from_float = tensor->dtype == TDM_F32 || tensor->dtype == TDM_BF16;
@@ -130,8 +126,7 @@ static uint32_t list_boxes(const struct tdm_tensor_info *tensor, const struct td
     return count;
 }
 
-bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor,
-                              const struct tdm_slice *held)
+bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *held)
 {
     struct box boxes[BOXES_MAX];
     uint32_t count = list_boxes(tensor, held, boxes);
@@ -155,7 +150,7 @@ static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t e
 {
     uint64_t begin = range->begin > offset ? range->begin : offset;
     uint64_t end = range->end < offset + extent ? range->end : offset + extent;
-    uint64_t border = tdm__convert_blocks(begin) * TDM__FP8_BLOCK;
+    uint64_t border = tdm__convert_blocks_count(begin) * TDM__FP8_BLOCK;
     uint32_t count = 0;
 
     if (begin < end && begin < border) {
@@ -167,15 +162,16 @@ static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t e
     return count;
 }
 
-static struct tdm__copy make_rectangle(const struct tdm_slice *wanted, const struct box *box,
-                                       const struct range *rows, const struct range *columns,
-                                       const struct tdm__copy *like)
+static struct tdm__rect_copy make_rectangle(const struct tdm_slice *wanted, const struct box *box,
+                                            const struct range *rows, const struct range *columns,
+                                            const struct tdm__rect_copy *like)
 {
-    bool is_scales = like->convert == TDM__CONVERT_SCALES;
+    bool is_scales = like->conversion == TDM__CONVERT_SCALES;
     uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
-    uint64_t to_pitch = is_scales ? tdm__convert_blocks(wanted->extent[1]) : wanted->extent[1];
+    uint64_t to_pitch =
+        is_scales ? tdm__convert_blocks_count(wanted->extent[1]) : wanted->extent[1];
     uint64_t from_pitch = box->ranges[1].end - box->ranges[1].begin;
-    struct tdm__copy copy = *like;
+    struct tdm__rect_copy copy = *like;
 
     copy.rows = (uint32_t)(rows->end - rows->begin);
     copy.columns = (uint32_t)(columns->end - columns->begin);
@@ -190,8 +186,8 @@ static struct tdm__copy make_rectangle(const struct tdm_slice *wanted, const str
 
 uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *wanted, const struct tdm_slice *held,
-                                 const struct tdm__copy *like,
-                                 struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX])
+                                 const struct tdm__rect_copy *like,
+                                 struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX])
 {
     struct box boxes[BOXES_MAX];
     uint32_t boxes_count = list_boxes(tensor, held, boxes);
@@ -213,22 +209,23 @@ uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
     return count;
 }
 
-struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to)
+struct tdm__copy_op tdm__convert_copy_op(const struct tdm__rect_copy *copy, const void *from,
+                                         void *to)
 {
-    return (struct tdm__part){.from = from,
-                              .to = to,
-                              .rows = copy->rows,
-                              .columns = copy->columns,
-                              .from_pitch = copy->from_pitch,
-                              .to_pitch = copy->to_pitch,
-                              .convert = copy->convert,
-                              .from_dtype = copy->from_dtype,
-                              .to_dtype = copy->to_dtype};
+    return (struct tdm__copy_op){.from = from,
+                                 .to = to,
+                                 .rows = copy->rows,
+                                 .columns = copy->columns,
+                                 .from_pitch = copy->from_pitch,
+                                 .to_pitch = copy->to_pitch,
+                                 .conversion = copy->conversion,
+                                 .from_dtype = copy->from_dtype,
+                                 .to_dtype = copy->to_dtype};
 }
 
-struct tdm__rows tdm__convert_rows(const struct tdm__copy *copy)
+struct tdm__strided_rows tdm__convert_written_rows(const struct tdm__rect_copy *copy)
 {
-    const struct tdm__part part = tdm__convert_part(copy, NULL, NULL);
+    const struct tdm__copy_op part = tdm__convert_copy_op(copy, NULL, NULL);
 
-    return tdm__part_rows(&part);
+    return tdm__copy_op_rows(&part);
 }

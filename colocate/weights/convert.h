@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_CONVERT_H
 #define TDM_COLOCATE_WEIGHTS_CONVERT_H
 
-#include "colocate/plan/part.h"
+#include "colocate/transfer/copy_op.h"
 
 #include <stdbool.h>
 #include <tandem/tensor.h>
@@ -16,16 +16,14 @@ uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice);
 
 /* Along a row or a column of so many elements. */
-uint64_t tdm__convert_blocks(uint64_t elements);
+uint64_t tdm__convert_blocks_count(uint64_t elements);
 
 /* TDM_E_INVAL names the tensor that cannot become what the slice wants, or whose blocks it
  * cuts. */
-tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor,
-                              const struct tdm_slice *slice);
+tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice);
 
 /* Does `held` (a trainer's slice of a matrix) have a part of a block only? */
-bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor,
-                              const struct tdm_slice *held);
+bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *held);
 
 /* What `held` and `wanted` (an FP8 slice that was checked) have in common: rectangles that
  * begin where blocks do, or inside of one and then end in it, so that each has its blocks'
@@ -34,12 +32,13 @@ bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor,
 enum { TDM__CONVERT_RECTANGLES_MAX = 12 };
 uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *wanted, const struct tdm_slice *held,
-                                 const struct tdm__copy *like,
-                                 struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX]);
+                                 const struct tdm__rect_copy *like,
+                                 struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX]);
 
 /* A copy with its ends, for a device to run. */
-struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to);
+struct tdm__copy_op tdm__convert_copy_op(const struct tdm__rect_copy *copy, const void *from,
+                                         void *to);
 /* The rectangle that it writes: its rows, in bytes, and the distance between them. */
-struct tdm__rows tdm__convert_rows(const struct tdm__copy *copy);
+struct tdm__strided_rows tdm__convert_written_rows(const struct tdm__rect_copy *copy);
 
 #endif

@@ -36,8 +36,8 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
 
     if (slice->tensor >= manifest->tensors_count) {
         return tdm__fail(TDM_E_INVAL,
-                         "slice %" PRIu32 " is of tensor %" PRIu32 ", there are %" PRIu32,
-                         index, slice->tensor, manifest->tensors_count);
+                         "slice %" PRIu32 " is of tensor %" PRIu32 ", there are %" PRIu32, index,
+                         slice->tensor, manifest->tensors_count);
     }
     tensor = &manifest->tensors[slice->tensor];
     if (slice->flat != 0) {
@@ -50,8 +50,7 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
     return tdm__convert_check(tensor, slice);
 }
 
-tdm_status tdm__layout_check(const struct tdm__layout *layout,
-                             const struct tdm__manifest *manifest)
+tdm_status tdm__layout_check(const struct tdm__layout *layout, const struct tdm__manifest *manifest)
 {
     if (layout->slices_count > TDM__LAYOUT_SLICES_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a rank has %" PRIu32 " slices, at most %d",
@@ -75,18 +74,19 @@ uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm
     return bytes;
 }
 
-tdm_status tdm__layout_locate(const struct tdm__layout *layout,
-                              const struct tdm__manifest *manifest,
-                              const struct tdm__regions *regions, struct tdm_slice *slices_out)
+tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
+                                         const struct tdm__manifest *manifest,
+                                         const struct tdm__regions *regions,
+                                         struct tdm_slice *slices_out)
 {
     for (uint32_t i = 0; i < layout->slices_count; i++) {
         const struct tdm_slice *slice = &layout->slices[i];
 
         slices_out[i] = *slice;
-        TDM_TRY(tdm__wrap(
-            tdm__region_read(regions, slice->address, tdm__slice_bytes(manifest, slice),
-                             &slices_out[i].address),
-            "slice %" PRIu32 ", of %s", i, manifest->tensors[slice->tensor].name));
+        TDM_TRY(tdm__wrap(tdm__region_contents_at(regions, slice->address,
+                                                  tdm__slice_bytes(manifest, slice),
+                                                  &slices_out[i].address),
+                          "slice %" PRIu32 ", of %s", i, manifest->tensors[slice->tensor].name));
     }
     return TDM_OK;
 }
@@ -140,12 +140,10 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
         numbers[i] = tdm_value_uint(number, UINT64_MAX);
         if (numbers[i] == UINT64_MAX) {
             return tdm__fail(TDM_E_PROTOCOL,
-                             "layout: slice %" PRIu32 ": value %" PRIu32 " is no number", index,
-                             i);
+                             "layout: slice %" PRIu32 ": value %" PRIu32 " is no number", index, i);
         }
     }
-    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1 ||
-        numbers[DTYPE] > UINT8_MAX) {
+    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1 || numbers[DTYPE] > UINT8_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "layout: slice %" PRIu32 " is of tensor %" PRIu64 ", flat %" PRIu64
                          ", of dtype %" PRIu64,

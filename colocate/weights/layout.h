@@ -23,9 +23,10 @@ tdm_status tdm__layout_check(const struct tdm__layout *layout,
 uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm_slice *slice);
 /* Copies the layout's slices to `slices_out`, with the addresses where their bytes can be read
  * now: those of paused regions in their host copies. */
-tdm_status tdm__layout_locate(const struct tdm__layout *layout,
-                              const struct tdm__manifest *manifest,
-                              const struct tdm__regions *regions, struct tdm_slice *slices_out);
+tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
+                                         const struct tdm__manifest *manifest,
+                                         const struct tdm__regions *regions,
+                                         struct tdm_slice *slices_out);
 
 /* As one packed value; addresses count from `base`, or are left out where it is NULL. */
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,

@@ -25,8 +25,7 @@ struct canonical_tensor {
 };
 
 _Static_assert(sizeof(struct canonical_tensor) == 136, "the hash covers no padding");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "the hash is over little-endian words");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the hash is over little-endian words");
 
 static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t index)
 {
@@ -34,8 +33,7 @@ static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t in
     for (const char *c = tensor->name; *c != '\0'; c++) {
         if (*c <= ' ' || *c > '~') {
             return tdm__fail(TDM_E_INVAL,
-                             "tensor %" PRIu32
-                             ": byte %td of its name is 0x%02x, not printable",
+                             "tensor %" PRIu32 ": byte %td of its name is 0x%02x, not printable",
                              index, c - tensor->name, (unsigned)(unsigned char)*c);
         }
     }
@@ -65,8 +63,7 @@ static tdm_status check_unique(const struct tdm__manifest *manifest)
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         sorted[i] = &manifest->tensors[i];
     }
-    qsort(sorted, manifest->tensors_count, sizeof(const struct tdm_tensor_info *),
-          compare_names);
+    qsort(sorted, manifest->tensors_count, sizeof(const struct tdm_tensor_info *), compare_names);
     for (uint32_t i = 1; i < manifest->tensors_count && twice == NULL; i++) {
         if (compare_names(&sorted[i - 1], &sorted[i]) == 0) {
             twice = sorted[i]->name;
@@ -99,8 +96,7 @@ static tdm_status hash_manifest(struct tdm__manifest *manifest)
     return TDM_OK;
 }
 
-static tdm_status add_tensor(struct tdm__manifest *manifest,
-                             const struct tdm_tensor_info *tensor)
+static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_tensor_info *tensor)
 {
     uint32_t index = manifest->tensors_count;
     struct tdm_tensor_info *copy = &manifest->tensors[index];
@@ -122,8 +118,8 @@ static tdm_status add_tensor(struct tdm__manifest *manifest,
     return TDM_OK;
 }
 
-static tdm_status fill(struct tdm__manifest *manifest, const struct tdm_tensor_info *tensors,
-                       uint32_t tensors_count)
+static tdm_status manifest_fill(struct tdm__manifest *manifest,
+                                const struct tdm_tensor_info *tensors, uint32_t tensors_count)
 {
     TDM_ASSERT(tensors_count > 0);
     for (uint32_t i = 0; i < tensors_count; i++) {
@@ -151,7 +147,7 @@ tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t 
     manifest->tensors = calloc(tensors_count, sizeof(manifest->tensors[0]));
     status = manifest->tensors == NULL
                  ? tdm__fail(TDM_E_NOMEM, "a manifest of %" PRIu32 " tensors", tensors_count)
-                 : fill(manifest, tensors, tensors_count);
+                 : manifest_fill(manifest, tensors, tensors_count);
     if (status != TDM_OK) {
         tdm__manifest_destroy(manifest);
         return status;

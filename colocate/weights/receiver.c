@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/receiver.h"
 
-#include "colocate/weights/handle.h"
-#include "colocate/weights/intake.h"
-#include "colocate/weights/parts.h"
+#include "colocate/weights/replay_guard.h"
 #include "colocate/weights/tensor.h"
+#include "colocate/weights/tensor_handles.h"
+#include "colocate/weights/tensor_slices.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 enum { IMPORTS_MAX = 16 };
 
 /* A sender's block, mapped here until the update is over: while it is, its pages cannot go. */
-struct import {
+struct imported_block {
     struct tdm__block *block; /* owned */
     void *address;
 };
@@ -22,25 +22,25 @@ struct import {
 struct tdm__receiver {
     struct tdm__receiver_options options;
     tdm_region *shadow; /* owned */
-    struct tdm__intake intake;
-    uint64_t *sums;                /* owned: of each tensor of the manifest */
-    uint8_t *staged;               /* owned: has it come? */
-    struct tdm_tensor_view *views; /* owned */
-    struct tdm__part *looks;       /* owned: at the tensors of a bucket, to sum them */
-    uint64_t *seen;                /* owned: their sums */
-    struct tdm__parts *parts;      /* owned; NULL: no layout, tensors come whole */
-    bool by_parts;                 /* the update brought parts */
-    bool is_lent;                  /* others wrote them into the shadow */
-    struct tdm__id shadow_key;     /* of the memory in which they are */
-    bool verified;                 /* one update was, in full */
-    struct import imports[IMPORTS_MAX];
+    struct tdm__replay_guard guard;
+    uint64_t *sums;                           /* owned: of each tensor of the manifest */
+    uint8_t *staged;                          /* owned: has it come? */
+    struct tdm_tensor_view *views;            /* owned */
+    struct tdm__copy_op *sum_ops;             /* owned: at the tensors of a bucket, to sum them */
+    uint64_t *seen;                           /* owned: their sums */
+    struct tdm__tensor_slices *tensor_slices; /* owned; NULL: no layout, tensors come whole */
+    bool by_slices;                           /* the update brought parts */
+    bool is_exported;                         /* others wrote them into the shadow */
+    struct tdm__id shadow_key;                /* of the memory in which they are */
+    bool verified;                            /* one update was, in full */
+    struct imported_block imports[IMPORTS_MAX];
     uint32_t imports_count;
     uint64_t staged_bytes; /* in the last bucket */
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static tdm_status make(struct tdm__receiver *receiver)
+static tdm_status receiver_init(struct tdm__receiver *receiver)
 {
     const struct tdm__receiver_options *options = &receiver->options;
     struct tdm_region_options shadow = {.tag = "shadow",
@@ -52,10 +52,10 @@ static tdm_status make(struct tdm__receiver *receiver)
     receiver->sums = calloc(count, sizeof(*receiver->sums));
     receiver->staged = calloc(count, sizeof(*receiver->staged));
     receiver->views = calloc(count, sizeof(*receiver->views));
-    receiver->looks = calloc(count, sizeof(*receiver->looks));
+    receiver->sum_ops = calloc(count, sizeof(*receiver->sum_ops));
     receiver->seen = calloc(count, sizeof(*receiver->seen));
     if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL ||
-        receiver->looks == NULL || receiver->seen == NULL) {
+        receiver->sum_ops == NULL || receiver->seen == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
     return tdm__region_create(options->regions, &shadow, &receiver->shadow);
@@ -71,7 +71,7 @@ tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
         return tdm__fail(TDM_E_NOMEM, "a receiver of weights");
     }
     receiver->options = *options;
-    status = make(receiver);
+    status = receiver_init(receiver);
     if (status != TDM_OK) {
         tdm__receiver_destroy(receiver);
         return status;
@@ -86,7 +86,7 @@ static void drop_imports(struct tdm__receiver *receiver)
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
 
     for (uint32_t i = 0; i < receiver->imports_count; i++) {
-        struct import *import = &receiver->imports[i];
+        struct imported_block *import = &receiver->imports[i];
 
         (void)device->ops->unmap(device, import->address, import->block->size_bytes);
         device->ops->unreserve(device, import->address, import->block->size_bytes);
@@ -105,13 +105,13 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
     free(receiver->sums);
     free(receiver->staged);
     free(receiver->views);
-    free(receiver->looks);
+    free(receiver->sum_ops);
     free(receiver->seen);
-    tdm__parts_destroy(receiver->parts);
+    tdm__tensor_slices_destroy(receiver->tensor_slices);
     free(receiver);
 }
 
-tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_ms)
+tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms)
 {
     if (tdm_region_is_resident(receiver->shadow)) {
         return TDM_OK; /* an update before it was given up */
@@ -131,13 +131,13 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
 {
     bool begun;
 
-    TDM_TRY(tdm__intake_bucket(&receiver->intake, update, epoch, &begun));
+    TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
         drop_imports(receiver); /* of the update before */
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
-        receiver->by_parts = false;
-        if (receiver->parts != NULL) {
-            tdm__parts_begin(receiver->parts);
+        receiver->by_slices = false;
+        if (receiver->tensor_slices != NULL) {
+            tdm__tensor_slices_begin_update(receiver->tensor_slices);
         }
         receiver->options.ops->begin(receiver->options.state);
     }
@@ -146,10 +146,10 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
 
 /* Maps a block of a sender, once per update. */
 static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm__id *key,
-                               const struct import **import_out)
+                               const struct imported_block **import_out)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
-    struct import import;
+    struct imported_block import;
     tdm_status status;
 
     for (uint32_t i = 0; i < receiver->imports_count; i++) {
@@ -180,10 +180,9 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
 
 /* Maps a storage; its offset counts from its block's beginning. */
 static tdm_status open_storage(struct tdm__receiver *receiver,
-                               const struct tdm__storage_record *storage,
-                               const char **address_out)
+                               const struct tdm__storage_record *storage, const char **address_out)
 {
-    const struct import *import;
+    const struct imported_block *import;
 
     if (storage->flags != 0) {
         return tdm__fail(TDM_E_UNSUPPORTED, "a storage that is read after event %llu",
@@ -191,15 +190,15 @@ static tdm_status open_storage(struct tdm__receiver *receiver,
     }
     TDM_TRY(import_block(receiver, &storage->key, &import));
     if (storage->allocation_bytes != import->block->size_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL, "a storage in an allocation of %llu bytes, which has %zu",
-            (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
+        return tdm__fail(TDM_E_PROTOCOL, "a storage in an allocation of %llu bytes, which has %zu",
+                         (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
     }
     *address_out = (const char *)import->address + storage->offset_bytes;
     return TDM_OK;
 }
 
-static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__handles *handles)
+static tdm_status make_views(struct tdm__receiver *receiver,
+                             const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
@@ -207,7 +206,8 @@ static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__h
         const char *address;
 
         TDM_TRY(open_storage(receiver, storage, &address));
-        receiver->views[i] = tdm__handles_view(handles, i, receiver->options.manifest, address);
+        receiver->views[i] =
+            tdm__tensor_handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
             return tdm__fail(TDM_E_UNSUPPORTED, "tensor %s is not contiguous in its bucket",
                              receiver->views[i].info.name);
@@ -216,8 +216,8 @@ static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__h
     return TDM_OK;
 }
 
-static tdm_status verify(const struct tdm__receiver *receiver,
-                         const struct tdm__handles *handles)
+static tdm_status verify_tensors(const struct tdm__receiver *receiver,
+                                 const struct tdm__tensor_handles *handles)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
     uint32_t count = handles->header.tensors_count;
@@ -225,9 +225,9 @@ static tdm_status verify(const struct tdm__receiver *receiver,
     for (uint32_t i = 0; i < count; i++) {
         const struct tdm_tensor_view *view = &receiver->views[i];
 
-        receiver->looks[i] = tdm__checksum_part(view->data, tdm_tensor_bytes(&view->info));
+        receiver->sum_ops[i] = tdm__checksum_copy_op(view->data, tdm_tensor_bytes(&view->info));
     }
-    TDM_TRY(device->ops->move(device, receiver->looks, count, receiver->seen));
+    TDM_TRY(device->ops->move(device, receiver->sum_ops, count, receiver->seen));
     for (uint32_t i = 0; i < count; i++) {
         const struct tdm_tensor_info *info = &receiver->views[i].info;
 
@@ -237,7 +237,7 @@ static tdm_status verify(const struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-static tdm_status need_shadow(const struct tdm__receiver *receiver)
+static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 {
     return tdm_region_is_resident(receiver->shadow)
                ? TDM_OK
@@ -245,7 +245,7 @@ static tdm_status need_shadow(const struct tdm__receiver *receiver)
                            "a bucket came before the shadow of the weights has memory");
 }
 
-static tdm_status load(struct tdm__receiver *receiver, uint32_t views_count)
+static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_count)
 {
     return receiver->options.ops->load(receiver->options.state,
                                        tdm_region_address(receiver->shadow), receiver->views,
@@ -255,7 +255,7 @@ static tdm_status load(struct tdm__receiver *receiver, uint32_t views_count)
 /* A bucket that is loaded again, and not to its end, has spoiled what it brought before: its
  * tensors count as here, with their sums, only after the whole of it. */
 static tdm_status load_records(struct tdm__receiver *receiver,
-                               const struct tdm__handles *handles)
+                               const struct tdm__tensor_handles *handles)
 {
     const struct tdm__tensor_record *records = handles->tensors;
     uint32_t count = handles->header.tensors_count;
@@ -263,7 +263,7 @@ static tdm_status load_records(struct tdm__receiver *receiver,
     for (uint32_t i = 0; i < count; i++) {
         receiver->staged[records[i].tensor] = 0;
     }
-    TDM_TRY(load(receiver, count));
+    TDM_TRY(load_tensors(receiver, count));
     for (uint32_t i = 0; i < count; i++) {
         receiver->staged[records[i].tensor] = 1;
         receiver->sums[records[i].tensor] = records[i].checksum;
@@ -276,13 +276,13 @@ static tdm_status load_records(struct tdm__receiver *receiver,
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout)
 {
-    const struct tdm__parts_options options = {
+    const struct tdm__tensor_slices_options options = {
         .manifest = receiver->options.manifest,
         .layout = layout,
         .base = tdm_region_address(receiver->options.weights),
         .image_bytes = tdm_region_size(receiver->options.weights)};
 
-    return tdm__parts_create(&options, &receiver->parts);
+    return tdm__tensor_slices_create(&options, &receiver->tensor_slices);
 }
 
 const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver)
@@ -301,14 +301,13 @@ static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
 
 /* Where the parts are to be copied from; NULL: they are in place. */
 static tdm_status open_source(struct tdm__receiver *receiver,
-                              const struct tdm__handles *handles, const char **source_out)
+                              const struct tdm__tensor_handles *handles, const char **source_out)
 {
     if (handles->header.storages_count != 1) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages",
-                         handles->header.storages_count);
+        return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages", handles->header.storages_count);
     }
-    receiver->is_lent = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
-    if (receiver->is_lent) {
+    receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
+    if (receiver->is_exported) {
         *source_out = NULL;
         return TDM_OK;
     }
@@ -316,87 +315,86 @@ static tdm_status open_source(struct tdm__receiver *receiver,
 }
 
 /* `source` NULL: where the storage says. */
-static tdm_status stage_parts(struct tdm__receiver *receiver,
-                              const struct tdm__handles *handles, const char *source)
+static tdm_status stage_slices(struct tdm__receiver *receiver,
+                               const struct tdm__tensor_handles *handles, const char *source)
 {
     const struct tdm__receiver_options *options = &receiver->options;
-    struct tdm__parts_stage stage = {.device = tdm__regions_device(options->regions),
-                                     .handles = handles,
-                                     .source = source,
-                                     .image = tdm_region_address(receiver->shadow),
-                                     .verify = options->verify};
+    struct tdm__tensor_slices_stage stage = {.device = tdm__regions_device(options->regions),
+                                             .handles = handles,
+                                             .source = source,
+                                             .image = tdm_region_address(receiver->shadow),
+                                             .verify = options->verify};
 
     if (options->verify == TDM__VERIFY_SAMPLE && !receiver->verified) {
         stage.verify = TDM__VERIFY_FULL;
     }
-    if (receiver->parts == NULL) {
+    if (receiver->tensor_slices == NULL) {
         return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
     }
     receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
         TDM_TRY(open_source(receiver, handles, &stage.source));
     } else {
-        receiver->is_lent = false;
+        receiver->is_exported = false;
     }
-    receiver->by_parts = true;
-    return tdm__parts_stage(receiver->parts, &stage);
+    receiver->by_slices = true;
+    return tdm__tensor_slices_stage(receiver->tensor_slices, &stage);
 }
 
 /* In the memory that is still the shadow's. */
-static bool has_journal(const struct tdm__receiver *receiver)
+static bool has_resume_log(const struct tdm__receiver *receiver)
 {
     struct tdm__id key = shadow_key(receiver);
 
-    return receiver->parts != NULL && tdm_region_is_resident(receiver->shadow) &&
+    return receiver->tensor_slices != NULL && tdm_region_is_resident(receiver->shadow) &&
            tdm__id_equal(&receiver->shadow_key, &key) &&
-           tdm__parts_journal(receiver->parts, receiver->is_lent).next > 0;
+           tdm__tensor_slices_resume_log(receiver->tensor_slices, receiver->is_exported).next > 0;
 }
 
-tdm_status tdm__receiver_go_on(struct tdm__receiver *receiver, const struct tdm__id *update,
-                               uint64_t epoch, struct tdm__journal *journal_out)
+tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                       uint64_t epoch, struct tdm__resume_log *resume_log_out)
 {
-    struct tdm__journal journal;
+    struct tdm__resume_log resume_log;
     bool begun;
 
-    if (!has_journal(receiver)) {
-        *journal_out = (struct tdm__journal){.next = 0};
+    if (!has_resume_log(receiver)) {
+        *resume_log_out = (struct tdm__resume_log){.next = 0};
         return TDM_OK;
     }
-    journal = tdm__parts_journal(receiver->parts, receiver->is_lent);
-    TDM_TRY(tdm__intake_bucket(&receiver->intake, update, epoch, &begun));
+    resume_log = tdm__tensor_slices_resume_log(receiver->tensor_slices, receiver->is_exported);
+    TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
         drop_imports(receiver); /* of the update before */
         receiver->options.ops->begin(receiver->options.state);
-        tdm__parts_go_on(receiver->parts);
+        tdm__tensor_slices_resume_update(receiver->tensor_slices);
     }
-    *journal_out = journal;
+    *resume_log_out = resume_log;
     return TDM_OK;
 }
 
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
-                                const struct tdm__handles *handles)
+                                const struct tdm__tensor_handles *handles)
 {
-    TDM_TRY(tdm__handles_check_place(handles, &receiver->options.place.node,
-                                     &receiver->options.place.gpu));
-    TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
-    TDM_TRY(need_shadow(receiver));
+    TDM_TRY(tdm__tensor_handles_check_location(handles, &receiver->options.location.node,
+                                               &receiver->options.location.gpu));
+    TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
+    TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
-    if ((handles->tensors[0].flags & TDM__TENSOR_PART) != 0) {
-        return stage_parts(receiver, handles, NULL);
+    if ((handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
+        return stage_slices(receiver, handles, NULL);
     }
     if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
         return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
-                         handles->header.tensors_count,
-                         receiver->options.manifest->tensors_count);
+                         handles->header.tensors_count, receiver->options.manifest->tensors_count);
     }
     TDM_TRY(make_views(receiver, handles));
     if (receiver->options.verify != TDM__VERIFY_NONE) {
-        TDM_TRY(verify(receiver, handles));
+        TDM_TRY(verify_tensors(receiver, handles));
     }
     return load_records(receiver, handles);
 }
 
-static uint64_t bytes_of(const struct tdm__handles *handles)
+static uint64_t staged_tensor_bytes(const struct tdm__tensor_handles *handles)
 {
     uint64_t size_bytes = 0;
 
@@ -417,20 +415,20 @@ uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver)
     return receiver->staged_bytes;
 }
 
-tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes)
+tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes)
 {
-    struct tdm__handles handles;
+    struct tdm__tensor_handles handles;
     tdm_status status;
 
-    TDM_TRY(tdm__handles_decode(bytes, &handles));
-    receiver->staged_bytes = bytes_of(&handles);
+    TDM_TRY(tdm__tensor_handles_decode(bytes, &handles));
+    receiver->staged_bytes = staged_tensor_bytes(&handles);
     status = stage_decoded(receiver, &handles);
-    tdm__handles_fini(&handles);
+    tdm__tensor_handles_fini(&handles);
     return status;
 }
 
 /* What parts reach to in the storage that they lie in. */
-static uint64_t end_of_parts(const struct tdm__handles *handles)
+static uint64_t check_slices_complete(const struct tdm__tensor_handles *handles)
 {
     uint64_t end = 0;
 
@@ -446,40 +444,40 @@ static uint64_t end_of_parts(const struct tdm__handles *handles)
 }
 
 static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
-                                     const struct tdm__handles *handles, const char *source,
+                                     const struct tdm__tensor_handles *handles, const char *source,
                                      size_t source_bytes)
 {
     if (handles->header.storages_count != 1 || handles->header.tensors_count == 0 ||
-        (handles->tensors[0].flags & TDM__TENSOR_PART) == 0) {
+        (handles->tensors[0].flags & TDM__TENSOR_SLICE) == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%u tensors in %u storages, where parts in one come",
                          handles->header.tensors_count, handles->header.storages_count);
     }
-    TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
-    if (end_of_parts(handles) > source_bytes) {
+    TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
+    if (check_slices_complete(handles) > source_bytes) {
         return tdm__fail(TDM_E_PROTOCOL, "parts up to byte %llu of a bucket of %zu",
-                         (unsigned long long)end_of_parts(handles), source_bytes);
+                         (unsigned long long)check_slices_complete(handles), source_bytes);
     }
-    TDM_TRY(need_shadow(receiver));
+    TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
-    return stage_parts(receiver, handles, source);
+    return stage_slices(receiver, handles, source);
 }
 
-tdm_status tdm__receiver_stage_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
-                                    const char *source, size_t source_bytes)
+tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
+                                           const char *source, size_t source_bytes)
 {
-    struct tdm__handles handles;
+    struct tdm__tensor_handles handles;
     tdm_status status;
 
-    TDM_TRY(tdm__handles_decode(bytes, &handles));
-    receiver->staged_bytes = bytes_of(&handles);
+    TDM_TRY(tdm__tensor_handles_decode(bytes, &handles));
+    receiver->staged_bytes = staged_tensor_bytes(&handles);
     status = stage_decoded_from(receiver, &handles, source, source_bytes);
-    tdm__handles_fini(&handles);
+    tdm__tensor_handles_fini(&handles);
     return status;
 }
 
 /* ---- from a file ------------------------------------------------------------------------ */
 
-static tdm_status take_file_tensor(struct tdm__receiver *receiver, const tdm_safetensors *file,
+static tdm_status load_file_tensor(struct tdm__receiver *receiver, const tdm_safetensors *file,
                                    uint32_t tensor)
 {
     const struct tdm_tensor_info *info = &receiver->options.manifest->tensors[tensor];
@@ -498,25 +496,24 @@ static tdm_status take_file_tensor(struct tdm__receiver *receiver, const tdm_saf
     return TDM_OK;
 }
 
-tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
-                                    const struct tdm__id *update, uint64_t epoch,
-                                    const char *path)
+tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                    uint64_t epoch, const char *path)
 {
     uint32_t count = receiver->options.manifest->tensors_count;
     tdm_safetensors *file;
     tdm_status status;
 
-    TDM_TRY(need_shadow(receiver));
+    TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(tdm_safetensors_open(path, &file));
     status = enter_update(receiver, update, epoch);
     if (status == TDM_OK) {
         memset(receiver->staged, 0, count); /* until all of the file is loaded */
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = tdm__wrap(take_file_tensor(receiver, file, i), "%s", path);
+        status = tdm__wrap(load_file_tensor(receiver, file, i), "%s", path);
     }
     if (status == TDM_OK) {
-        status = load(receiver, count);
+        status = load_tensors(receiver, count);
     }
     if (status == TDM_OK) {
         memset(receiver->staged, 1, count);
@@ -532,19 +529,18 @@ static tdm_status move_block(const struct tdm__receiver *receiver, const void *f
                              size_t size_bytes, uint64_t *sum_out)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
-    struct tdm__part part = tdm__checksum_part(from, size_bytes);
+    struct tdm__copy_op part = tdm__checksum_copy_op(from, size_bytes);
 
     part.to = to;
     return device->ops->move(device, &part, 1, sum_out);
 }
 
-tdm_status tdm__receiver_show(const struct tdm__receiver *receiver,
-                              struct tdm__weight_blocks *blocks_out)
+tdm_status tdm__receiver_export_weights(const struct tdm__receiver *receiver,
+                                        struct tdm__weight_blocks *blocks_out)
 {
     const char *address = tdm_region_address(receiver->options.weights);
     struct tdm__weight_blocks shown;
-    struct tdm__block *const *blocks =
-        tdm__region_blocks(receiver->options.weights, &shown.count);
+    struct tdm__block *const *blocks = tdm__region_blocks(receiver->options.weights, &shown.count);
 
     for (uint32_t i = 0; i < shown.count; i++) {
         shown.keys[i] = blocks[i]->key;
@@ -558,7 +554,7 @@ tdm_status tdm__receiver_show(const struct tdm__receiver *receiver,
 static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__block *to,
                              const struct tdm__id *key, uint64_t sum, char *address)
 {
-    const struct import *import;
+    const struct imported_block *import;
     uint64_t found;
 
     TDM_TRY(import_block(receiver, key, &import));
@@ -567,14 +563,14 @@ static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__b
                          import->block->size_bytes, to->size_bytes);
     }
     TDM_TRY(move_block(receiver, import->address, address, to->size_bytes, &found));
-    return found == sum ? TDM_OK
-                        : tdm__fail(TDM_E_CHECKSUM,
-                                    "weights of a peer: checksum %016llx, it said %016llx",
-                                    (unsigned long long)found, (unsigned long long)sum);
+    return found == sum
+               ? TDM_OK
+               : tdm__fail(TDM_E_CHECKSUM, "weights of a peer: checksum %016llx, it said %016llx",
+                           (unsigned long long)found, (unsigned long long)sum);
 }
 
-tdm_status tdm__receiver_pull(struct tdm__receiver *receiver,
-                              const struct tdm__weight_blocks *blocks)
+tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
+                                      const struct tdm__weight_blocks *blocks)
 {
     char *address = tdm_region_address(receiver->options.weights);
     uint32_t count;
@@ -596,38 +592,37 @@ tdm_status tdm__receiver_pull(struct tdm__receiver *receiver,
 
 /* ---- vote, flip, drop ------------------------------------------------------------------- */
 
-tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
-                                       const struct tdm__id *update)
+tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
+                                        const struct tdm__id *update)
 {
-    TDM_TRY(tdm__intake_check(&receiver->intake, update));
-    if (!receiver->by_parts) {
+    TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
+    if (!receiver->by_slices) {
         return tdm__fail(TDM_E_STATE, "no parts have come");
     }
-    TDM_TRY(tdm__parts_complete(receiver->parts));
-    tdm__intake_vote(&receiver->intake);
+    TDM_TRY(tdm__tensor_slices_check_complete(receiver->tensor_slices));
+    tdm__replay_guard_vote(&receiver->guard);
     receiver->verified = true;
     return TDM_OK;
 }
 
-tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver,
-                                      const struct tdm__id *update,
-                                      const struct tdm__journal *sent)
+tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                      const struct tdm__resume_log *sent)
 {
-    struct tdm__journal here;
+    struct tdm__resume_log here;
 
-    TDM_TRY(tdm__intake_check(&receiver->intake, update));
-    if (receiver->parts == NULL) {
+    TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
+    if (receiver->tensor_slices == NULL) {
         return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
     }
-    here = tdm__parts_journal(receiver->parts, false);
-    if (!tdm__journal_equal(&here, sent)) {
+    here = tdm__tensor_slices_resume_log(receiver->tensor_slices, false);
+    if (!tdm__resume_log_equal(&here, sent)) {
         return tdm__fail(TDM_E_CHECKSUM,
                          "%u buckets are here with the sums %016llx, %u were sent with "
                          "%016llx",
                          here.next, (unsigned long long)here.sums.low, sent->next,
                          (unsigned long long)sent->sums.low);
     }
-    return tdm__receiver_prepare_parts(receiver, update);
+    return tdm__receiver_prepare_slices(receiver, update);
 }
 
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
@@ -635,48 +630,47 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 {
     const struct tdm__manifest *manifest = receiver->options.manifest;
 
-    TDM_TRY(tdm__intake_check(&receiver->intake, update));
+    TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         if (receiver->staged[i] == 0) {
             return tdm__fail(TDM_E_STATE, "tensor %s has not come", manifest->tensors[i].name);
         }
     }
     TDM_TRY(receiver->options.ops->complete(receiver->options.state));
-    tdm__intake_vote(&receiver->intake);
+    tdm__replay_guard_vote(&receiver->guard);
     *hash_out =
-        tdm__checksum_contents(&manifest->hash, receiver->sums, manifest->tensors_count);
+        tdm__checksum_contents_hash(&manifest->hash, receiver->sums, manifest->tensors_count);
     return TDM_OK;
 }
 
 static tdm_status leave_update(struct tdm__receiver *receiver)
 {
     drop_imports(receiver);
-    if (receiver->parts != NULL) {
-        tdm__parts_begin(receiver->parts); /* nothing is here any more */
+    if (receiver->tensor_slices != NULL) {
+        tdm__tensor_slices_begin_update(receiver->tensor_slices); /* nothing is here any more */
     }
-    return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow)
-                                                    : TDM_OK;
+    return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow) : TDM_OK;
 }
 
-tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update)
+tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struct tdm__id *update)
 {
-    struct tdm__intake flipped = receiver->intake;
+    struct tdm__replay_guard flipped = receiver->guard;
     bool swap;
 
-    TDM_TRY(tdm__intake_flip(&flipped, update, &swap));
+    TDM_TRY(tdm__replay_guard_flip(&flipped, update, &swap));
     if (swap) {
         TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
     }
-    receiver->intake = flipped;
+    receiver->guard = flipped;
     return leave_update(receiver);
 }
 
-tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, uint64_t epoch)
+tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch)
 {
-    return tdm__intake_drop(&receiver->intake, epoch) ? leave_update(receiver) : TDM_OK;
+    return tdm__replay_guard_abort(&receiver->guard, epoch) ? leave_update(receiver) : TDM_OK;
 }
 
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver)
 {
-    return receiver->intake.phase == TDM__INTAKE_VOTED;
+    return receiver->guard.phase == TDM__REPLAY_GUARD_VOTED;
 }

@@ -28,7 +28,7 @@ enum {
     HEADER_COMMAS_MAX = TENSORS_MAX * 8 /* a tensor of 4 dimensions has 7 */
 };
 
-struct entry {
+struct tensor_entry {
     struct tdm_tensor_view view;
     uint64_t begin; /* in the data */
     uint64_t end;
@@ -39,12 +39,12 @@ struct tdm_safetensors {
     void *map; /* owned; NULL when the bytes are borrowed */
     size_t map_bytes;
     uint32_t count;
-    struct entry *entries;  /* owned, in the order of their bytes */
-    struct entry **by_name; /* owned, sorted */
+    struct tensor_entry *entries;  /* owned, in the order of their bytes */
+    struct tensor_entry **by_name; /* owned, sorted */
 };
 
 /* What the checks of one file share. */
-struct header {
+struct file_header {
     const char *file; /* name for messages */
     const unsigned char *data;
     uint64_t data_bytes;
@@ -84,7 +84,7 @@ static tdm_status scan_header(const char *text, size_t size_bytes, const char *f
     return TDM_OK;
 }
 
-static tdm_status read_shape(const struct header *header, const json_t *shape,
+static tdm_status read_shape(const struct file_header *header, const json_t *shape,
                              struct tdm_tensor_info *info)
 {
     size_t dims_count = json_array_size(shape);
@@ -106,8 +106,8 @@ static tdm_status read_shape(const struct header *header, const json_t *shape,
     return TDM_OK;
 }
 
-static tdm_status read_offsets(const struct header *header, const json_t *offsets,
-                               struct entry *entry)
+static tdm_status read_offsets(const struct file_header *header, const json_t *offsets,
+                               struct tensor_entry *entry)
 {
     const json_t *begin = json_array_get(offsets, 0);
     const json_t *end = json_array_get(offsets, 1);
@@ -128,7 +128,7 @@ static tdm_status read_offsets(const struct header *header, const json_t *offset
 }
 
 /* Do dtype, shape and offsets agree? */
-static tdm_status check_entry(const struct header *header, const struct entry *entry)
+static tdm_status check_entry(const struct file_header *header, const struct tensor_entry *entry)
 {
     const struct tdm_tensor_info *info = &entry->view.info;
     uint64_t size_bytes = tdm_tensor_bytes(info);
@@ -141,21 +141,20 @@ static tdm_status check_entry(const struct header *header, const struct entry *e
     if (size_bytes != entry->end - entry->begin) {
         return tdm__fail(
             TDM_E_PROTOCOL, "%s: \"%s\": %s and its shape make %llu bytes, its offsets %llu",
-            header->file, info->name, tdm_dtype_name(info->dtype),
-            (unsigned long long)size_bytes, (unsigned long long)(entry->end - entry->begin));
+            header->file, info->name, tdm_dtype_name(info->dtype), (unsigned long long)size_bytes,
+            (unsigned long long)(entry->end - entry->begin));
     }
     if ((uintptr_t)entry->view.data % element_bytes != 0) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "%s: \"%s\" begins at byte %llu of the data, which does not lie on "
                          "its elements of %zu bytes",
-                         header->file, info->name, (unsigned long long)entry->begin,
-                         element_bytes);
+                         header->file, info->name, (unsigned long long)entry->begin, element_bytes);
     }
     return TDM_OK;
 }
 
-static tdm_status read_entry(const struct header *header, const char *name, const json_t *value,
-                             struct entry *entry)
+static tdm_status read_entry(const struct file_header *header, const char *name,
+                             const json_t *value, struct tensor_entry *entry)
 {
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     struct tdm_tensor_info *info = &entry->view.info;
@@ -180,14 +179,14 @@ static tdm_status read_entry(const struct header *header, const char *name, cons
     TDM_TRY(read_offsets(header, json_object_get(value, "data_offsets"), entry));
     entry->view.data = header->data + entry->begin;
     TDM_TRY(check_entry(header, entry));
-    tdm__tensor_row_major(info, entry->view.stride);
+    tdm__tensor_row_major_strides(info, entry->view.stride);
     return TDM_OK;
 }
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct entry *first = a;
-    const struct entry *second = b;
+    const struct tensor_entry *first = a;
+    const struct tensor_entry *second = b;
 
     if (first->begin != second->begin) {
         return first->begin < second->begin ? -1 : 1;
@@ -200,25 +199,26 @@ static int compare_places(const void *a, const void *b)
 
 static int compare_names(const void *a, const void *b)
 {
-    const struct entry *const *first = a;
-    const struct entry *const *second = b;
+    const struct tensor_entry *const *first = a;
+    const struct tensor_entry *const *second = b;
 
     return strcmp((*first)->name, (*second)->name);
 }
 
-/* The tensors must cover the data exactly: no holes where something could hide, no overlaps. */
-static tdm_status check_cover(const struct header *header, const tdm_safetensors *file)
+/* The tensors must cover the data exactly: no placeholders where something could hide, no overlaps.
+ */
+static tdm_status check_cover(const struct file_header *header, const tdm_safetensors *file)
 {
     uint64_t covered = 0;
 
     for (uint32_t i = 0; i < file->count; i++) {
-        const struct entry *entry = &file->entries[i];
+        const struct tensor_entry *entry = &file->entries[i];
 
         if (entry->begin != covered) {
             return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" begins at byte %llu, %s byte %llu",
                              header->file, entry->name, (unsigned long long)entry->begin,
                              entry->begin < covered ? "but the one before it ends at"
-                                                    : "a hole behind",
+                                                    : "a placeholder behind",
                              (unsigned long long)covered);
         }
         covered = entry->end;
@@ -231,14 +231,13 @@ static tdm_status check_cover(const struct header *header, const tdm_safetensors
     return TDM_OK;
 }
 
-static tdm_status check_metadata(const struct header *header, const json_t *metadata)
+static tdm_status check_metadata(const struct file_header *header, const json_t *metadata)
 {
     const char *key;
     json_t *value;
 
     if (!json_is_object(metadata)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__ wants a map of strings",
-                         header->file);
+        return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__ wants a map of strings", header->file);
     }
     json_object_foreach((json_t *)metadata, key, value)
     {
@@ -250,7 +249,8 @@ static tdm_status check_metadata(const struct header *header, const json_t *meta
     return TDM_OK;
 }
 
-static tdm_status read_entries(const struct header *header, json_t *root, tdm_safetensors *file)
+static tdm_status read_entries(const struct file_header *header, json_t *root,
+                               tdm_safetensors *file)
 {
     tdm_status status = TDM_OK;
 
@@ -261,14 +261,14 @@ static tdm_status read_entries(const struct header *header, json_t *root, tdm_sa
         if (strcmp(name, "__metadata__") == 0) {
             status = check_metadata(header, json_object_iter_value(i));
         } else {
-            status = read_entry(header, name, json_object_iter_value(i),
-                                &file->entries[file->count++]);
+            status =
+                read_entry(header, name, json_object_iter_value(i), &file->entries[file->count++]);
         }
     }
     return status;
 }
 
-static tdm_status read_root(const struct header *header, json_t *root, tdm_safetensors *file)
+static tdm_status read_root(const struct file_header *header, json_t *root, tdm_safetensors *file)
 {
     size_t count_max = json_object_size(root);
 
@@ -277,7 +277,7 @@ static tdm_status read_root(const struct header *header, json_t *root, tdm_safet
                          header->file, TENSORS_MAX);
     }
     file->entries = calloc(count_max + 1, sizeof(*file->entries));
-    file->by_name = calloc(count_max + 1, sizeof(struct entry *));
+    file->by_name = calloc(count_max + 1, sizeof(struct tensor_entry *));
     if (file->entries == NULL || file->by_name == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", header->file, count_max);
     }
@@ -288,12 +288,12 @@ static tdm_status read_root(const struct header *header, json_t *root, tdm_safet
         file->entries[i].view.info.name = file->entries[i].name; /* it moved */
         file->by_name[i] = &file->entries[i];
     }
-    qsort(file->by_name, file->count, sizeof(struct entry *), compare_names);
+    qsort(file->by_name, file->count, sizeof(struct tensor_entry *), compare_names);
     return TDM_OK;
 }
 
 static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
-                              struct header *header, tdm_safetensors *file)
+                              struct file_header *header, tdm_safetensors *file)
 {
     const char *text = (const char *)bytes + LENGTH_BYTES;
     json_error_t error;
@@ -302,26 +302,25 @@ static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
     tdm_status status;
 
     if (size_bytes < LENGTH_BYTES) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: %zu bytes, a header's length has %d",
-                         header->file, size_bytes, LENGTH_BYTES);
+        return tdm__fail(TDM_E_PROTOCOL, "%s: %zu bytes, a header's length has %d", header->file,
+                         size_bytes, LENGTH_BYTES);
     }
     memcpy(&header_bytes, bytes, sizeof(header_bytes));
     header_bytes = le64toh(header_bytes);
     if (header_bytes > HEADER_BYTES_MAX || header_bytes > size_bytes - LENGTH_BYTES) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "%s: a header of %llu bytes; the file has %zu, the limit is %d",
-                         header->file, (unsigned long long)header_bytes,
-                         size_bytes - LENGTH_BYTES, HEADER_BYTES_MAX);
+                         header->file, (unsigned long long)header_bytes, size_bytes - LENGTH_BYTES,
+                         HEADER_BYTES_MAX);
     }
     if (header_bytes == 0 || text[0] != '{') {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: the header does not begin with '{'",
-                         header->file);
+        return tdm__fail(TDM_E_PROTOCOL, "%s: the header does not begin with '{'", header->file);
     }
     TDM_TRY(scan_header(text, header_bytes, header->file));
     root = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s: header: byte %d: %s", header->file,
-                         error.position, error.text);
+        return tdm__fail(TDM_E_PROTOCOL, "%s: header: byte %d: %s", header->file, error.position,
+                         error.text);
     }
     header->data = bytes + LENGTH_BYTES + header_bytes;
     header->data_bytes = size_bytes - LENGTH_BYTES - header_bytes;
@@ -333,7 +332,7 @@ static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
 tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const char *name,
                                   tdm_safetensors **file_out)
 {
-    struct header header = {.file = name};
+    struct file_header header = {.file = name};
     tdm_safetensors *file = calloc(1, sizeof(*file));
     tdm_status status;
 
@@ -427,19 +426,18 @@ const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file, 
 
 static int compare_name_to_entry(const void *name, const void *element)
 {
-    const struct entry *const *entry = element;
+    const struct tensor_entry *const *entry = element;
 
     return strcmp(name, (*entry)->name);
 }
 
-const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file,
-                                                   const char *name)
+const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file, const char *name)
 {
     TDM__REQUIRE_OR(file, NULL);
     TDM__REQUIRE_OR(name, NULL);
 
-    struct entry **found = bsearch(name, file->by_name, file->count, sizeof(struct entry *),
-                                   compare_name_to_entry);
+    struct tensor_entry **found = bsearch(name, file->by_name, file->count,
+                                          sizeof(struct tensor_entry *), compare_name_to_entry);
 
     return found == NULL ? NULL : &(*found)->view;
 }
@@ -477,15 +475,14 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
         return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the name is taken", info->name);
     }
     if (__builtin_add_overflow(*offset, tdm_tensor_bytes(info), &end) || end > INT64_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "tensor \"%s\": the sum of all sizes overflows",
-                         info->name);
+        return tdm__fail(TDM_E_LIMIT, "tensor \"%s\": the sum of all sizes overflows", info->name);
     }
     shape = json_array();
     for (uint32_t i = 0; i < info->dims_count; i++) {
         (void)json_array_append_new(shape, json_integer((json_int_t)info->shape[i]));
     }
-    entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tdm_dtype_name(info->dtype), "shape",
-                      shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
+    entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tdm_dtype_name(info->dtype), "shape", shape,
+                      "data_offsets", (json_int_t)*offset, (json_int_t)end);
     if (json_object_set_new(root, info->name, entry) != 0) {
         return tdm__fail(TDM_E_INVAL, "tensor \"%s\": its name is not UTF-8", info->name);
     }
@@ -493,8 +490,8 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
     return TDM_OK;
 }
 
-static tdm_status make_header(const struct tdm_tensor_view *const *tensors,
-                              uint32_t tensors_count, char **header_out)
+static tdm_status make_header(const struct tdm_tensor_view *const *tensors, uint32_t tensors_count,
+                              char **header_out)
 {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     tdm_status status = TDM_OK;
@@ -520,7 +517,7 @@ static tdm_status make_header(const struct tdm_tensor_view *const *tensors,
 }
 
 /* Spaces behind the header put the data on a multiple of 8. */
-static tdm_status write_header(struct tdm__new_file *out, const char *header)
+static tdm_status write_header(struct tdm__atomic_file *out, const char *header)
 {
     static const char spaces[LENGTH_BYTES] = "        ";
     size_t header_bytes = strlen(header);
@@ -531,29 +528,28 @@ static tdm_status write_header(struct tdm__new_file *out, const char *header)
         return tdm__fail(TDM_E_LIMIT, "%s: a header of %zu bytes, the limit is %d", out->path,
                          header_bytes, HEADER_BYTES_MAX);
     }
-    TDM_TRY(tdm__new_file_write(out, &length, sizeof(length)));
-    TDM_TRY(tdm__new_file_write(out, header, header_bytes));
-    return tdm__new_file_write(out, spaces, padding_bytes);
+    TDM_TRY(tdm__atomic_file_write(out, &length, sizeof(length)));
+    TDM_TRY(tdm__atomic_file_write(out, header, header_bytes));
+    return tdm__atomic_file_write(out, spaces, padding_bytes);
 }
 
 static tdm_status write_file(const char *path, const char *header,
-                             const struct tdm_tensor_view *const *tensors,
-                             uint32_t tensors_count)
+                             const struct tdm_tensor_view *const *tensors, uint32_t tensors_count)
 {
-    struct tdm__new_file out;
+    struct tdm__atomic_file out;
     tdm_status status;
 
-    TDM_TRY(tdm__new_file_open(&out, path));
+    TDM_TRY(tdm__atomic_file_open(&out, path));
     status = write_header(&out, header);
     for (uint32_t i = 0; i < tensors_count && status == TDM_OK; i++) {
         status =
-            tdm__new_file_write(&out, tensors[i]->data, tdm_tensor_bytes(&tensors[i]->info));
+            tdm__atomic_file_write(&out, tensors[i]->data, tdm_tensor_bytes(&tensors[i]->info));
     }
     if (status != TDM_OK) {
-        tdm__new_file_abandon(&out);
+        tdm__atomic_file_abandon(&out);
         return status;
     }
-    return tdm__new_file_commit(&out);
+    return tdm__atomic_file_commit(&out);
 }
 
 tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view *tensors,

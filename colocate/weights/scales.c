@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/scales.h"
 
-#include "colocate/plan/grow.h"
-#include "colocate/plan/model.h"
+#include "colocate/layout/model.h"
 #include "colocate/weights/convert.h"
+#include "runtime/array_grow.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -21,8 +21,7 @@ static void mark_converted(const struct tdm__scales_options *options, uint8_t *m
         for (uint32_t i = 0; i < options->to[rank].slices_count; i++) {
             const struct tdm_slice *slice = &options->to[rank].slices[i];
 
-            if (tdm__slice_scales_bytes(&options->manifest->tensors[slice->tensor], slice) >
-                0) {
+            if (tdm__slice_scales_bytes(&options->manifest->tensors[slice->tensor], slice) > 0) {
                 marks[slice->tensor] |= CONVERTED;
             }
         }
@@ -43,35 +42,36 @@ static void mark_shared(const struct tdm__scales_options *options, uint8_t *mark
     }
 }
 
-static void place_tensors(const struct tdm__manifest *manifest, const uint8_t *marks,
-                          struct tdm__scales *scales)
+static void assign_table_offsets(const struct tdm__manifest *manifest, const uint8_t *marks,
+                                 struct tdm__scales *scales)
 {
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         const uint64_t *shape = manifest->tensors[i].shape;
 
-        scales->firsts[i] = TDM__SCALES_OWN;
+        scales->firsts[i] = TDM__SCALES_NOT_SHARED;
         if ((marks[i] & SHARED) != 0) {
             scales->firsts[i] = scales->count;
-            scales->count += tdm__convert_blocks(shape[0]) * tdm__convert_blocks(shape[1]);
+            scales->count +=
+                tdm__convert_blocks_count(shape[0]) * tdm__convert_blocks_count(shape[1]);
         }
     }
 }
 
 /* All that a slice has, whoever wants it. */
-static tdm_status measure_slice(const struct tdm_tensor_info *tensor,
-                                const struct tdm_slice *slice, const struct tdm__copy *like,
-                                struct tdm__scales *scales, uint32_t *room)
+static tdm_status measure_slice(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice,
+                                const struct tdm__rect_copy *like, struct tdm__scales *scales,
+                                uint32_t *room)
 {
     const struct tdm_slice whole = {.extent = {tensor->shape[0], tensor->shape[1]}};
-    struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX];
+    struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
     uint32_t count = tdm__convert_rectangles(tensor, &whole, slice, like, copies);
 
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm__grow((void **)&scales->measures, room, scales->measures_count,
-                          sizeof(copies[i])));
+        TDM_TRY(tdm__array_grow((void **)&scales->measures, room, scales->measures_count,
+                                sizeof(copies[i])));
         copies[i].to_offset += scales->firsts[slice->tensor];
         scales->measures[scales->measures_count++] = copies[i];
-        scales->measured_bytes += tdm__copy_bytes(&copies[i]);
+        scales->measured_bytes += tdm__rect_copy_bytes(&copies[i]);
     }
     return TDM_OK;
 }
@@ -85,14 +85,14 @@ static tdm_status list_measures(const struct tdm__scales_options *options,
         for (uint32_t i = 0; i < options->from[rank].slices_count; i++) {
             const struct tdm_slice *slice = &options->from[rank].slices[i];
             const struct tdm_tensor_info *tensor = &options->manifest->tensors[slice->tensor];
-            const struct tdm__copy like = {.from_rank = rank,
-                                           .from_tensor = i,
-                                           .to_tensor = slice->tensor,
-                                           .convert = TDM__CONVERT_SCALES,
-                                           .from_dtype = (uint8_t)tensor->dtype,
-                                           .to_dtype = TDM_F32};
+            const struct tdm__rect_copy like = {.from_rank = rank,
+                                                .from_tensor = i,
+                                                .to_tensor = slice->tensor,
+                                                .conversion = TDM__CONVERT_SCALES,
+                                                .from_dtype = (uint8_t)tensor->dtype,
+                                                .to_dtype = TDM_F32};
 
-            if (scales->firsts[slice->tensor] != TDM__SCALES_OWN) {
+            if (scales->firsts[slice->tensor] != TDM__SCALES_NOT_SHARED) {
                 TDM_TRY(measure_slice(tensor, slice, &like, scales, &room));
             }
         }
@@ -100,7 +100,7 @@ static tdm_status list_measures(const struct tdm__scales_options *options,
     return TDM_OK;
 }
 
-tdm_status tdm__scales_plan(const struct tdm__scales_options *options,
+tdm_status tdm__scales_init(const struct tdm__scales_options *options,
                             struct tdm__scales *scales_out)
 {
     size_t tensors_count = options->manifest->tensors_count;
@@ -116,7 +116,7 @@ tdm_status tdm__scales_plan(const struct tdm__scales_options *options,
     }
     mark_converted(options, marks);
     mark_shared(options, marks);
-    place_tensors(options->manifest, marks, &scales);
+    assign_table_offsets(options->manifest, marks, &scales);
     free(marks);
     status = list_measures(options, &scales);
     if (status != TDM_OK) {
@@ -136,47 +136,47 @@ void tdm__scales_fini(struct tdm__scales *scales)
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-static uint64_t pitch_of(const struct tdm__scales *scales, uint32_t tensor)
+static uint64_t table_row_pitch(const struct tdm__scales *scales, uint32_t tensor)
 {
-    return tdm__convert_blocks(scales->manifest->tensors[tensor].shape[1]);
+    return tdm__convert_blocks_count(scales->manifest->tensors[tensor].shape[1]);
 }
 
-uint64_t tdm__scales_place(const struct tdm__scales *scales, uint32_t tensor, uint64_t row,
-                           uint64_t column)
+uint64_t tdm__scales_block_index(const struct tdm__scales *scales, uint32_t tensor, uint64_t row,
+                                 uint64_t column)
 {
-    return scales->firsts[tensor] + row / TDM__FP8_BLOCK * pitch_of(scales, tensor) +
+    return scales->firsts[tensor] + row / TDM__FP8_BLOCK * table_row_pitch(scales, tensor) +
            column / TDM__FP8_BLOCK;
 }
 
-void tdm__scales_give(const struct tdm__scales *scales, const struct tdm_slice *wanted,
-                      const struct tdm__copy *copy, const float *table, struct tdm__part *part)
+void tdm__scales_attach(const struct tdm__scales *scales, const struct tdm_slice *wanted,
+                        const struct tdm__rect_copy *copy, const float *table,
+                        struct tdm__copy_op *part)
 {
     uint64_t columns = wanted->extent[1]; /* 0: no matrix, and never FP8 */
     uint64_t place;
 
-    if (copy->convert != TDM__CONVERT_FP8 ||
-        scales->firsts[wanted->tensor] == TDM__SCALES_OWN) {
+    if (copy->conversion != TDM__CONVERT_FP8 ||
+        scales->firsts[wanted->tensor] == TDM__SCALES_NOT_SHARED) {
         return;
     }
-    place =
-        tdm__scales_place(scales, wanted->tensor, wanted->offset[0] + copy->to_offset / columns,
-                          wanted->offset[1] + copy->to_offset % columns);
+    place = tdm__scales_block_index(scales, wanted->tensor,
+                                    wanted->offset[0] + copy->to_offset / columns,
+                                    wanted->offset[1] + copy->to_offset % columns);
     part->scales = table + place;
-    part->scales_pitch = (uint32_t)pitch_of(scales, wanted->tensor);
+    part->scales_pitch = (uint32_t)table_row_pitch(scales, wanted->tensor);
 }
 
-uint64_t tdm__scales_found(const struct tdm__copy *measure)
+uint64_t tdm__scales_measured_count(const struct tdm__rect_copy *measure)
 {
-    return tdm__convert_blocks(measure->rows) * tdm__convert_blocks(measure->columns);
+    return tdm__convert_blocks_count(measure->rows) * tdm__convert_blocks_count(measure->columns);
 }
 
-void tdm__scales_merge(const struct tdm__copy *measure, const float *found, float *table)
+void tdm__scales_merge(const struct tdm__rect_copy *measure, const float *found, float *table)
 {
-    uint64_t columns = tdm__convert_blocks(measure->columns);
+    uint64_t columns = tdm__convert_blocks_count(measure->columns);
 
-    for (uint64_t i = 0; i < tdm__scales_found(measure); i++) {
-        float *scale =
-            &table[measure->to_offset + i / columns * measure->to_pitch + i % columns];
+    for (uint64_t i = 0; i < tdm__scales_measured_count(measure); i++) {
+        float *scale = &table[measure->to_offset + i / columns * measure->to_pitch + i % columns];
 
         *scale = found[i] > *scale ? found[i] : *scale;
     }

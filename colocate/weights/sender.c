@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/sender.h"
 
-#include "colocate/weights/handle.h"
 #include "colocate/weights/tensor.h"
+#include "colocate/weights/tensor_handles.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 
 struct tdm__sender {
     struct tdm__sender_options options;
-    struct tdm__bucket_plan *plan; /* owned, like the rest */
-    tdm_region *bucket;            /* the image */
-    struct tdm_slice *slices;      /* this rank's, with addresses where they are now */
-    char *part;                    /* what this rank contributes: the device's host memory */
-    char *parts;                   /* of all ranks; the same */
-    struct tdm__part *moves;       /* what a device does of one bucket at a time */
-    uint64_t *sums;                /* theirs */
+    struct tdm__bucket_plan *plan;      /* owned, like the rest */
+    tdm_region *bucket;                 /* the image */
+    struct tdm_slice *slices;           /* this rank's, with addresses where they are now */
+    char *segment;                      /* what this rank contributes: the device's host memory */
+    char *segments;                     /* of all ranks; the same */
+    struct tdm__copy_op *copy_ops;      /* what a device does of one bucket at a time */
+    uint64_t *sums;                     /* theirs */
     struct tdm__tensor_record *records; /* of the largest bucket */
     void *description;
     uint64_t exports_count;
@@ -35,71 +35,70 @@ static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
     return most;
 }
 
-static size_t parts_bytes(const struct tdm__sender *sender)
+static size_t segments_bytes(const struct tdm__sender *sender)
 {
-    return sender->options.ranks_count * sender->plan->part_bytes_max;
+    return sender->options.ranks_count * sender->plan->segment_bytes_max;
 }
 
 /* Where devices copy from and to; once it is needed, since it may be pinned. */
-static tdm_status make_parts(struct tdm__sender *sender)
+static tdm_status allocate_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
     void *address;
 
-    if (sender->part == NULL) {
-        TDM_TRY(device->ops->host_alloc(device, sender->plan->part_bytes_max, &address));
-        sender->part = address;
+    if (sender->segment == NULL) {
+        TDM_TRY(device->ops->host_alloc(device, sender->plan->segment_bytes_max, &address));
+        sender->segment = address;
     }
-    if (sender->parts == NULL) {
-        TDM_TRY(device->ops->host_alloc(device, parts_bytes(sender), &address));
-        sender->parts = address;
+    if (sender->segments == NULL) {
+        TDM_TRY(device->ops->host_alloc(device, segments_bytes(sender), &address));
+        sender->segments = address;
     }
     return TDM_OK;
 }
 
-static void free_parts(struct tdm__sender *sender)
+static void free_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
 
-    if (sender->part != NULL) {
-        device->ops->host_free(device, sender->part, sender->plan->part_bytes_max);
+    if (sender->segment != NULL) {
+        device->ops->host_free(device, sender->segment, sender->plan->segment_bytes_max);
     }
-    if (sender->parts != NULL) {
-        device->ops->host_free(device, sender->parts, parts_bytes(sender));
+    if (sender->segments != NULL) {
+        device->ops->host_free(device, sender->segments, segments_bytes(sender));
     }
 }
 
-static tdm_status make_buffers(struct tdm__sender *sender)
+static tdm_status allocate_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
     uint32_t most = tensors_max(sender->plan);
-    struct tdm__handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
+    struct tdm__tensor_handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
     size_t moves_max = (size_t)sender->plan->runs_count + most;
 
     sender->slices = calloc(own->slices_count + 1, sizeof(*sender->slices));
-    sender->moves = calloc(moves_max + 1, sizeof(*sender->moves));
+    sender->copy_ops = calloc(moves_max + 1, sizeof(*sender->copy_ops));
     sender->sums = calloc(moves_max + 1, sizeof(*sender->sums));
     sender->records = calloc(most + 1, sizeof(*sender->records));
-    sender->description = malloc(tdm__handles_bytes(&largest));
-    if (sender->slices == NULL || sender->moves == NULL || sender->sums == NULL ||
+    sender->description = malloc(tdm__tensor_handles_bytes(&largest));
+    if (sender->slices == NULL || sender->copy_ops == NULL || sender->sums == NULL ||
         sender->records == NULL || sender->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: %zu moves", moves_max);
     }
     return TDM_OK;
 }
 
-static tdm_status make(struct tdm__sender *sender)
+static tdm_status sender_init(struct tdm__sender *sender)
 {
     const struct tdm__sender_options *options = &sender->options;
     struct tdm__bucket_options cut = {options->bucket_bytes, UINT64_MAX};
-    struct tdm_region_options region = {
-        .tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
+    struct tdm_region_options region = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
-    TDM_TRY(tdm__bucket_plan_create(options->manifest, &cut, options->layouts,
-                                    options->ranks_count, &sender->plan));
+    TDM_TRY(tdm__bucket_plan_create(options->manifest, &cut, options->layouts, options->ranks_count,
+                                    &sender->plan));
     region.size_bytes = sender->plan->bucket_bytes_max;
     TDM_TRY(tdm__region_create_shared(options->regions, &region, &sender->bucket));
-    return make_buffers(sender);
+    return allocate_buffers(sender);
 }
 
 tdm_status tdm__sender_create(const struct tdm__sender_options *options,
@@ -112,7 +111,7 @@ tdm_status tdm__sender_create(const struct tdm__sender_options *options,
         return tdm__fail(TDM_E_NOMEM, "a sender of weights");
     }
     sender->options = *options;
-    status = make(sender);
+    status = sender_init(sender);
     if (status != TDM_OK) {
         tdm__sender_destroy(sender);
         return status;
@@ -126,26 +125,25 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     if (sender == NULL) {
         return;
     }
-    free_parts(sender);
+    free_segments(sender);
     tdm_region_destroy(sender->bucket);
     tdm__bucket_plan_destroy(sender->plan);
     free(sender->slices);
-    free(sender->moves);
+    free(sender->copy_ops);
     free(sender->sums);
     free(sender->records);
     free(sender->description);
     free(sender);
 }
 
-tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms)
+tdm_status tdm__sender_resume_bucket(struct tdm__sender *sender, int64_t timeout_ms)
 {
-    TDM_TRY(make_parts(sender));
-    return tdm_region_is_resident(sender->bucket)
-               ? TDM_OK
-               : tdm_region_resume(sender->bucket, timeout_ms);
+    TDM_TRY(allocate_segments(sender));
+    return tdm_region_is_resident(sender->bucket) ? TDM_OK
+                                                  : tdm_region_resume(sender->bucket, timeout_ms);
 }
 
-tdm_status tdm__sender_pause(struct tdm__sender *sender)
+tdm_status tdm__sender_pause_bucket(struct tdm__sender *sender)
 {
     return tdm_region_is_resident(sender->bucket) ? tdm_region_pause(sender->bucket) : TDM_OK;
 }
@@ -167,29 +165,30 @@ uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t buc
 
 /* ---- fill ------------------------------------------------------------------------------- */
 
-tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
+tdm_status tdm__sender_fill_bucket(struct tdm__sender *sender, uint32_t bucket)
 {
     const struct tdm__sender_options *options = &sender->options;
     struct tdm__device *device = tdm__regions_device(options->regions);
-    size_t part_bytes = sender->plan->buckets[bucket].part_bytes_max;
+    size_t part_bytes = sender->plan->buckets[bucket].segment_bytes_max;
     uint32_t count;
 
     if (!tdm_region_is_resident(sender->bucket)) {
         return tdm__fail(TDM_E_STATE, "a bucket is to be filled before it has memory");
     }
-    TDM_TRY(tdm__layout_locate(&options->layouts[options->rank], options->manifest,
-                               options->regions, sender->slices));
-    count = tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part,
-                             sender->moves);
-    TDM_TRY(device->ops->move(device, sender->moves, count, sender->sums));
-    TDM_TRY(tdm_group_all_gather(options->group, sender->part, part_bytes, sender->parts));
+    TDM_TRY(tdm__layout_resolve_addresses(&options->layouts[options->rank], options->manifest,
+                                          options->regions, sender->slices));
+    count = tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->segment,
+                             sender->copy_ops);
+    TDM_TRY(device->ops->move(device, sender->copy_ops, count, sender->sums));
+    TDM_TRY(
+        tdm_collective_all_gather(options->group, sender->segment, part_bytes, sender->segments));
     count = 0;
     for (uint32_t rank = 0; rank < options->ranks_count; rank++) {
         count +=
-            tdm__bucket_unpack(sender->plan, bucket, rank, sender->parts + rank * part_bytes,
-                               tdm_region_address(sender->bucket), sender->moves + count);
+            tdm__bucket_unpack(sender->plan, bucket, rank, sender->segments + rank * part_bytes,
+                               tdm_region_address(sender->bucket), sender->copy_ops + count);
     }
-    return device->ops->move(device, sender->moves, count, sender->sums);
+    return device->ops->move(device, sender->copy_ops, count, sender->sums);
 }
 
 /* ---- describe --------------------------------------------------------------------------- */
@@ -203,11 +202,11 @@ static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__buck
     for (uint32_t i = 0; i < about->tensors_count; i++) {
         uint32_t tensor = about->tensors_first + i;
 
-        sender->moves[i] =
-            tdm__checksum_part(image + sender->plan->tensor_offsets[tensor],
-                               tdm_tensor_bytes(&sender->options.manifest->tensors[tensor]));
+        sender->copy_ops[i] =
+            tdm__checksum_copy_op(image + sender->plan->tensor_offsets[tensor],
+                                  tdm_tensor_bytes(&sender->options.manifest->tensors[tensor]));
     }
-    return device->ops->move(device, sender->moves, about->tensors_count, sender->sums);
+    return device->ops->move(device, sender->copy_ops, about->tensors_count, sender->sums);
 }
 
 static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, uint64_t sum,
@@ -224,35 +223,35 @@ static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, u
         .checksum = sum,
     };
     memcpy(record->shape, info->shape, info->dims_count * sizeof(info->shape[0]));
-    tdm__tensor_row_major(info, record->stride);
+    tdm__tensor_row_major_strides(info, record->stride);
 }
 
-tdm_status tdm__sender_describe(struct tdm__sender *sender, const struct tdm__id *update,
-                                uint64_t epoch, uint32_t bucket, struct tdm_bytes *bytes_out)
+tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct tdm__id *update,
+                                       uint64_t epoch, uint32_t bucket, struct tdm_bytes *bytes_out)
 {
     const struct tdm__bucket *about = &sender->plan->buckets[bucket];
     const struct tdm__block *block = tdm__region_block(sender->bucket);
-    struct tdm__storage_record storage = {.gpu = sender->options.place.gpu,
+    struct tdm__storage_record storage = {.gpu = sender->options.location.gpu,
                                           .key = block->key,
                                           .size_bytes = block->size_bytes,
                                           .allocation_bytes = block->size_bytes,
                                           .reference = ++sender->exports_count};
-    struct tdm__handles handles = {.header = {.storages_count = 1,
-                                              .tensors_count = about->tensors_count,
-                                              .update = *update,
-                                              .node = sender->options.place.node,
-                                              .epoch = epoch,
-                                              .bucket = bucket,
-                                              .buckets_count = sender->plan->buckets_count},
-                                   .storages = &storage,
-                                   .tensors = sender->records};
-    size_t bytes = tdm__handles_bytes(&handles);
+    struct tdm__tensor_handles handles = {.header = {.storages_count = 1,
+                                                     .tensors_count = about->tensors_count,
+                                                     .update = *update,
+                                                     .node = sender->options.location.node,
+                                                     .epoch = epoch,
+                                                     .bucket = bucket,
+                                                     .buckets_count = sender->plan->buckets_count},
+                                          .storages = &storage,
+                                          .tensors = sender->records};
+    size_t bytes = tdm__tensor_handles_bytes(&handles);
 
     TDM_TRY(sum_tensors(sender, about));
     for (uint32_t i = 0; i < about->tensors_count; i++) {
         describe_tensor(sender, about->tensors_first + i, sender->sums[i], &sender->records[i]);
     }
-    TDM_TRY(tdm__handles_encode(&handles, sender->description, bytes));
+    TDM_TRY(tdm__tensor_handles_encode(&handles, sender->description, bytes));
     *bytes_out = (struct tdm_bytes){sender->description, bytes};
     return TDM_OK;
 }

@@ -5,9 +5,9 @@
 
 #include "colocate/memory/region.h"
 #include "colocate/weights/bucket.h"
-#include "colocate/weights/place.h"
+#include "colocate/weights/location.h"
 
-#include <tandem/group.h>
+#include <tandem/collective.h>
 
 /* Every trainer rank has a staging bucket on its own GPU, which shows whole tensors once the
  * ranks have exchanged their parts.  What travels to the engine is a description of that
@@ -21,8 +21,8 @@ struct tdm__sender_options {
     uint32_t rank;
     uint32_t ranks_count;
     struct tdm__regions *regions; /* where the slices lie, and the bucket will */
-    tdm_group *group;             /* all trainer ranks */
-    struct tdm__place place;
+    tdm_collective_group *group;  /* all trainer ranks */
+    struct tdm__location location;
     uint64_t bucket_bytes; /* update_weight_buffer_size */
 };
 
@@ -32,8 +32,8 @@ tdm_status tdm__sender_create(const struct tdm__sender_options *options,
 void tdm__sender_destroy(struct tdm__sender *sender); /* NULL is allowed */
 
 /* Takes and gives back the bucket's memory; fine if that is so already. */
-tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms);
-tdm_status tdm__sender_pause(struct tdm__sender *sender);
+tdm_status tdm__sender_resume_bucket(struct tdm__sender *sender, int64_t timeout_ms);
+tdm_status tdm__sender_pause_bucket(struct tdm__sender *sender);
 
 uint32_t tdm__sender_buckets_count(const struct tdm__sender *sender);
 /* Bytes of tensors in it. */
@@ -44,11 +44,12 @@ uint64_t tdm__sender_memory_bytes(const struct tdm__sender *sender);
 
 /* All ranks together: the bucket then shows its tensors.  Reads the host copies of what is
  * paused.  What it showed before is gone, so its readers must be done. */
-tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket);
+tdm_status tdm__sender_fill_bucket(struct tdm__sender *sender, uint32_t bucket);
 
 /* The handle tuples of the bucket as it stands; the same size on every rank.  Borrowed until
  * the next call. */
-tdm_status tdm__sender_describe(struct tdm__sender *sender, const struct tdm__id *update,
-                                uint64_t epoch, uint32_t bucket, struct tdm_bytes *bytes_out);
+tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct tdm__id *update,
+                                       uint64_t epoch, uint32_t bucket,
+                                       struct tdm_bytes *bytes_out);
 
 #endif

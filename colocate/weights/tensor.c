@@ -50,8 +50,8 @@ tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
                          (int)info->dtype);
     }
     if (info->dims_count > TDM_DIMS_MAX) {
-        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": %u dimensions, the limit is %d",
-                         info->name, info->dims_count, TDM_DIMS_MAX);
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": %u dimensions, the limit is %d", info->name,
+                         info->dims_count, TDM_DIMS_MAX);
     }
     if (tdm_tensor_bytes(info) == UINT64_MAX) {
         return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the product of its shape overflows",
@@ -60,7 +60,8 @@ tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
     return TDM_OK;
 }
 
-void tdm__tensor_row_major(const struct tdm_tensor_info *info, uint64_t stride[TDM_DIMS_MAX])
+void tdm__tensor_row_major_strides(const struct tdm_tensor_info *info,
+                                   uint64_t stride[TDM_DIMS_MAX])
 {
     uint64_t step = 1;
 
@@ -75,7 +76,7 @@ bool tdm__tensor_is_contiguous(const struct tdm_tensor_view *view)
 {
     uint64_t stride[TDM_DIMS_MAX];
 
-    tdm__tensor_row_major(&view->info, stride);
+    tdm__tensor_row_major_strides(&view->info, stride);
     for (uint32_t i = 0; i < view->info.dims_count; i++) {
         /* A dimension of one element is never stepped along. */
         if (view->info.shape[i] > 1 && view->stride[i] != stride[i]) {

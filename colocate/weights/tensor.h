@@ -11,7 +11,8 @@
 tdm_status tdm__tensor_check(const struct tdm_tensor_info *info);
 
 /* Strides of the tensor laid out row after row. */
-void tdm__tensor_row_major(const struct tdm_tensor_info *info, uint64_t stride[TDM_DIMS_MAX]);
+void tdm__tensor_row_major_strides(const struct tdm_tensor_info *info,
+                                   uint64_t stride[TDM_DIMS_MAX]);
 bool tdm__tensor_is_contiguous(const struct tdm_tensor_view *view);
 
 #endif

@@ -5,8 +5,8 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 #include "runtime/messages/messages.h"
-#include "runtime/step.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -44,9 +44,7 @@ static tdm_status write_request(tdm_writer *writer, const char *model,
         .base = request->base,
         .version_floor = request->version_floor,
         .source = member_to_message(&request->source),
-        .members = {.count = request->members_count,
-                    .get = get_member,
-                    .arg = request->members},
+        .members = {.count = request->members_count, .get = get_member, .arg = request->members},
         .member = member_to_message(&request->member),
         .hash_high = request->hash.high,
         .hash_low = request->hash.low,
@@ -83,37 +81,37 @@ static tdm_status read_members(const struct tdm__message_list *list,
 }
 
 /* A request read from a call, with what its pointers point at. */
-struct asked {
+struct service_request {
     const char *model; /* borrowed from the call */
     struct tdm__version_request request;
     struct tdm__member *members; /* owned */
     struct tdm__member *dead;    /* owned */
 };
 
-static tdm_status read_request(struct tdm__incoming *incoming, struct asked *asked)
+static tdm_status read_request(struct tdm__incoming_call *incoming, struct service_request *asked)
 {
     struct tdm__version_request *request = &asked->request;
     struct tdm__version_ask_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__version_ask_table(), &message));
     if (message.kind > TDM__VERSION_RESTORE || message.proposal > TDM__UPDATE_ABORTED) {
-        return tdm__fail(TDM_E_PROTOCOL, "version.ask of kind %u, proposal %u", message.kind,
+        return tdm__fail(TDM_E_PROTOCOL, "version.request of kind %u, proposal %u", message.kind,
                          message.proposal);
     }
     asked->model = message.model;
-    *request = (struct tdm__version_request){
-        .kind = (enum tdm__version_request_kind)message.kind,
-        .update = message.update,
-        .base = message.base,
-        .version_floor = message.version_floor,
-        .source = member_of_message(&message.source),
-        .member = member_of_message(&message.member),
-        .hash = {.high = message.hash_high, .low = message.hash_low},
-        .proposal = (enum tdm__update_outcome)message.proposal,
-        .version = message.version,
-        .epoch = message.epoch,
-        .update_version = message.update_version,
-        .settled = message.settled};
+    *request =
+        (struct tdm__version_request){.kind = (enum tdm__version_request_kind)message.kind,
+                                      .update = message.update,
+                                      .base = message.base,
+                                      .version_floor = message.version_floor,
+                                      .source = member_of_message(&message.source),
+                                      .member = member_of_message(&message.member),
+                                      .hash = {.high = message.hash_high, .low = message.hash_low},
+                                      .proposal = (enum tdm__update_outcome)message.proposal,
+                                      .version = message.version,
+                                      .epoch = message.epoch,
+                                      .update_version = message.update_version,
+                                      .settled = message.settled};
     TDM_TRY(read_members(&message.members, &asked->members, &request->members_count));
     TDM_TRY(read_members(&message.dead, &asked->dead, &request->dead_count));
     request->members = asked->members;
@@ -123,38 +121,38 @@ static tdm_status read_request(struct tdm__incoming *incoming, struct asked *ask
 
 /* ---- the service ------------------------------------------------------------------------ */
 
-struct question {
-    struct tdm__incoming *incoming;
+struct version_question {
+    struct tdm__incoming_call *incoming;
     struct tdm__id update;
 };
 
 /* Epoch and version of the update asked about where it is remembered, else of the latest. */
-static struct tdm__update_past find_update(const struct tdm__version_record *record,
+static struct tdm__past_update find_update(const struct tdm__version_record *record,
                                            const struct tdm__id *id)
 {
-    for (uint32_t i = 0; i < record->past_count; i++) {
-        if (tdm__id_equal(&record->past[i].id, id)) {
-            return record->past[i];
+    for (uint32_t i = 0; i < record->past_updates_count; i++) {
+        if (tdm__id_equal(&record->past_updates[i].id, id)) {
+            return record->past_updates[i];
         }
     }
-    return (struct tdm__update_past){
+    return (struct tdm__past_update){
         .epoch = record->update.epoch,
         .version = record->update.version,
         .outcome = tdm__id_equal(&record->update.id, id) ? record->update.outcome : 0};
 }
 
-static void on_record(void *arg, tdm_status status, const char *detail,
-                      const struct tdm__version_record *record)
+static void on_record_reply(void *arg, tdm_status status, const char *detail,
+                            const struct tdm__version_record *record)
 {
-    struct question *question = arg;
+    struct version_question *question = arg;
 
     if (status != TDM_OK) {
         tdm__incoming_fail(question->incoming, status, detail);
     } else {
         struct tdm__version_reply_message reply;
-        struct tdm__update_past update;
+        struct tdm__past_update update;
 
-        tdm__step("daemon.version_stored");
+        tdm__failpoint_hit("daemon.version_stored");
         update = find_update(record, &question->update);
         reply = (struct tdm__version_reply_message){.version = record->version,
                                                     .epoch = update.epoch,
@@ -168,37 +166,38 @@ static void on_record(void *arg, tdm_status status, const char *detail,
     free(question);
 }
 
-static tdm_status ask_store(struct tdm__versions *versions, struct tdm__incoming *incoming,
-                            const struct asked *asked)
+static tdm_status submit_to_store(struct tdm__version_client *versions,
+                                  struct tdm__incoming_call *incoming,
+                                  const struct service_request *asked)
 {
-    struct question *question = calloc(1, sizeof(*question));
+    struct version_question *question = calloc(1, sizeof(*question));
     tdm_status status;
 
     if (question == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a question about versions");
     }
-    *question = (struct question){incoming, asked->request.update};
-    tdm__step("daemon.version_ask");
-    status = tdm__versions_ask(versions, asked->model, tdm__incoming_deadline(incoming),
-                               &asked->request, on_record, question);
+    *question = (struct version_question){incoming, asked->request.update};
+    tdm__failpoint_hit("daemon.version_request");
+    status = tdm__version_client_submit(versions, asked->model, tdm__incoming_deadline(incoming),
+                                        &asked->request, on_record_reply, question);
     if (status != TDM_OK) {
         free(question);
     }
     return status;
 }
 
-static void serve(void *self, struct tdm__incoming *incoming)
+static void version_serve(void *self, struct tdm__incoming_call *incoming)
 {
-    struct asked asked = {.model = NULL};
+    struct service_request asked = {.model = NULL};
     tdm_status status;
 
-    if (strcmp(tdm__incoming_method(incoming), "version.ask") != 0) {
+    if (strcmp(tdm__incoming_method(incoming), "version.request") != 0) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
         return;
     }
     status = read_request(incoming, &asked);
     if (status == TDM_OK) {
-        status = ask_store(self, incoming, &asked);
+        status = submit_to_store(self, incoming, &asked);
     }
     free(asked.members);
     free(asked.dead);
@@ -207,67 +206,66 @@ static void serve(void *self, struct tdm__incoming *incoming)
     }
 }
 
-static void destroy(void *self)
+static void version_service_destroy(void *self)
 {
-    tdm__versions_close(self);
+    tdm__version_client_close(self);
 }
 
 const struct tdm__service_ops tdm__version_service = {
-    .prefix = "version", .serve = serve, .destroy = destroy};
+    .prefix = "version", .serve = version_serve, .destroy = version_service_destroy};
 
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,
                                        void **self_out)
 {
-    struct tdm__versions *versions;
+    struct tdm__version_client *versions;
 
-    TDM_TRY(tdm__versions_open(loop, store, &versions));
+    TDM_TRY(tdm__version_client_open(loop, store, &versions));
     *self_out = versions;
     return TDM_OK;
 }
 
 /* ---- the other end ---------------------------------------------------------------------- */
 
-static tdm_status read_answer(const tdm_value *value, struct tdm__version_answer *answer)
+static tdm_status read_answer(const tdm_value *value, struct tdm__version_reply *answer)
 {
     struct tdm__version_reply_message reply;
 
     TDM_TRY(tdm__version_reply_decode(value, &reply));
-    *answer =
-        (struct tdm__version_answer){.version = reply.version,
-                                     .epoch = reply.epoch,
-                                     .update_version = reply.update_version,
-                                     .outcome = (enum tdm__update_outcome)reply.outcome,
-                                     .lost = reply.lost,
-                                     .hash = {.high = reply.hash_high, .low = reply.hash_low}};
+    *answer = (struct tdm__version_reply){.version = reply.version,
+                                          .epoch = reply.epoch,
+                                          .update_version = reply.update_version,
+                                          .outcome = (enum tdm__update_outcome)reply.outcome,
+                                          .lost = reply.lost,
+                                          .hash = {.high = reply.hash_high, .low = reply.hash_low}};
     return TDM_OK;
 }
 
 /* The same question changes nothing the second time; but a store that is away is not to be
  * asked without a breath.  False when the time is over. */
-static bool may_ask_again(tdm_status status, int64_t deadline_ms)
+static bool should_retry(tdm_status status, int64_t deadline_ms)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
 
     if ((status != TDM_E_STORE && status != TDM_E_TIMEOUT) ||
-        tdm__deadline_left(deadline_ms) == 0) {
+        tdm__deadline_remaining_ms(deadline_ms) == 0) {
         return false;
     }
     (void)nanosleep(&pause, NULL);
     return true;
 }
 
-static int64_t attempt_ms(int64_t deadline_ms)
+static int64_t attempt_timeout_ms(int64_t deadline_ms)
 {
-    int64_t left_ms = tdm__deadline_left(deadline_ms);
+    int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
 
-    return left_ms < 0 || left_ms > ATTEMPT_MS ? ATTEMPT_MS : left_ms;
+    return remaining_ms < 0 || remaining_ms > ATTEMPT_MS ? ATTEMPT_MS : remaining_ms;
 }
 
-tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
-                             const struct tdm__version_request *request, int64_t timeout_ms,
-                             struct tdm__version_answer *answer_out)
+tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
+                                     const struct tdm__version_request *request, int64_t timeout_ms,
+                                     struct tdm__version_reply *answer_out)
 {
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     tdm_document *document;
     tdm_writer *writer;
     tdm_status status;
@@ -276,9 +274,9 @@ tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
     status = write_request(writer, model, request);
     if (status == TDM_OK) {
         do {
-            status = tdm__runtime_ask(runtime, "version.ask", tdm_writer_bytes(writer),
-                                      attempt_ms(deadline_ms), &document);
-        } while (may_ask_again(status, deadline_ms));
+            status = tdm__runtime_call_daemon(runtime, "version.request", tdm_writer_bytes(writer),
+                                              attempt_timeout_ms(deadline_ms), &document);
+        } while (should_retry(status, deadline_ms));
     }
     if (status == TDM_OK) {
         status = read_answer(tdm_document_root(document), answer_out);

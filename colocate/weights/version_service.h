@@ -10,14 +10,14 @@
 
 /* Workers and drivers have no connection to the store: their daemon asks for them.
  *
- * The method is version.ask; runtime/messages/weights.def declares its request and reply. */
+ * The method is version.request; runtime/messages/weights.def declares its request and reply. */
 extern const struct tdm__service_ops tdm__version_service;
 
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,
                                        void **self_out);
 
 /* The answer to a request, as far as those who ask need it. */
-struct tdm__version_answer {
+struct tdm__version_reply {
     uint64_t version; /* committed; 0: none */
     uint64_t epoch;   /* of the update asked about, or the latest */
     uint64_t update_version;
@@ -28,8 +28,8 @@ struct tdm__version_answer {
 
 /* Asks this process's daemon, and again after an answer that leaves the outcome open, until the
  * deadline.  TDM_OK, or the refusal in the words of colocate/weights/commit_core.h. */
-tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
-                             const struct tdm__version_request *request, int64_t timeout_ms,
-                             struct tdm__version_answer *answer_out);
+tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
+                                     const struct tdm__version_request *request, int64_t timeout_ms,
+                                     struct tdm__version_reply *answer_out);
 
 #endif

@@ -17,8 +17,7 @@ static tdm_status counter_add(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", counter->total);
 }
 
-TDM_ACTOR_CLASS(counter, .state_bytes = sizeof(struct counter),
-                .methods = {{"add", counter_add}});
+TDM_ACTOR_CLASS(counter, .state_bytes = sizeof(struct counter), .methods = {{"add", counter_add}});
 
 int main(void)
 {

@@ -63,18 +63,16 @@ int main(void)
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
 
     /* A method that fails: the actor lives on. */
-    TDM_CHECK(tdm_actor_create(runtime, "engine",
-                               &(struct tdm_actor_options){.name = "engine/0"}, &engine, "s",
-                               "petrol"));
+    TDM_CHECK(tdm_actor_create(runtime, "engine", &(struct tdm_actor_options){.name = "engine/0"},
+                               &engine, "s", "petrol"));
     TDM_CHECK(tdm_actor_call(engine, "generate", &ref, "i", (int64_t)700));
     show(ref);
     TDM_CHECK(tdm_actor_call(engine, "degenerate", &ref, ""));
     show(ref);
 
     /* A constructor that fails: the first call tells. */
-    TDM_CHECK(tdm_actor_create(runtime, "engine",
-                               &(struct tdm_actor_options){.name = "engine/1"}, &wrong, "s",
-                               "water"));
+    TDM_CHECK(tdm_actor_create(runtime, "engine", &(struct tdm_actor_options){.name = "engine/1"},
+                               &wrong, "s", "water"));
     TDM_CHECK(tdm_actor_call(wrong, "generate", &ref, "i", (int64_t)7));
     show(ref);
 

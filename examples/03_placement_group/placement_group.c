@@ -48,12 +48,11 @@ int main(void)
 
     options.gpus = GPUS; /* virtual ones, of a private node */
     TDM_CHECK(tdm_runtime_start(&options, &runtime));
-    TDM_CHECK(
-        tdm_placement_group_create(runtime, bundles, GPUS, TDM_STRICT_PACK, 10000, &group));
+    TDM_CHECK(tdm_placement_group_create(runtime, bundles, GPUS, TDM_STRICT_PACK, 10000, &group));
     for (uint32_t i = 0; i < GPUS; i++) {
-        struct tdm_bundle_place place;
+        struct tdm_bundle_placement place;
 
-        TDM_CHECK(tdm_placement_group_place(group, i, &place));
+        TDM_CHECK(tdm_placement_group_locate_bundle(group, i, &place));
         (void)printf("bundle %u has GPU %u\n", i, place.gpu_indices[0]);
     }
     for (uint32_t i = 0; i < GPUS; i++) {

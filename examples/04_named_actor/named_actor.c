@@ -55,8 +55,8 @@ int main(void)
     tdm_actor *player;
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
-    TDM_CHECK(tdm_actor_create(runtime, "scoreboard",
-                               &(struct tdm_actor_options){.name = "board"}, &board, ""));
+    TDM_CHECK(tdm_actor_create(runtime, "scoreboard", &(struct tdm_actor_options){.name = "board"},
+                               &board, ""));
     TDM_CHECK(tdm_actor_wait_ready(board, 10000));
     TDM_CHECK(tdm_actor_create(runtime, "player", NULL, &player, ""));
     for (int i = 0; i < 3; i++) {
@@ -70,8 +70,8 @@ int main(void)
     }
 
     /* A name belongs to one actor, and is free again when that is gone. */
-    TDM_CHECK(tdm_actor_create(runtime, "scoreboard",
-                               &(struct tdm_actor_options){.name = "board"}, &second, ""));
+    TDM_CHECK(tdm_actor_create(runtime, "scoreboard", &(struct tdm_actor_options){.name = "board"},
+                               &second, ""));
     (void)printf("a second board: %s\n", tdm_strerror(tdm_actor_wait_ready(second, 10000)));
     tdm_actor_destroy(second);
     TDM_CHECK(tdm_actor_kill(board, 10000));

@@ -27,8 +27,8 @@ int main(void)
 
     find_library(library, sizeof(library));
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
-    TDM_CHECK(tdm_actor_create(runtime, "tokens",
-                               &(struct tdm_actor_options){.library = library}, &tokens, ""));
+    TDM_CHECK(tdm_actor_create(runtime, "tokens", &(struct tdm_actor_options){.library = library},
+                               &tokens, ""));
     TDM_CHECK(tdm_actor_call(tokens, "count", &ref, "s", "the class came from a library"));
     TDM_CHECK(tdm_get(ref, 10000, "i", &count));
     (void)printf("%lld words\n", (long long)count);

@@ -27,8 +27,7 @@ static tdm_status engine_generate(tdm_call *call, void *self)
 
 static tdm_status engine_yielded(tdm_call *call, void *self)
 {
-    return tdm_call_reply(call, "i",
-                          (int64_t)atomic_load(&((struct engine *)self)->yielded_count));
+    return tdm_call_reply(call, "i", (int64_t)atomic_load(&((struct engine *)self)->yielded_count));
 }
 
 TDM_ACTOR_CLASS(engine, .state_bytes = sizeof(struct engine),

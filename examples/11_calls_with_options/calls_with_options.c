@@ -100,9 +100,8 @@ int main(void)
     TDM_CHECK(tdm_actor_create(runtime, "worker", NULL, &worker, ""));
 
     /* Two values, each a result of its own that can be passed on, waited for, released. */
-    TDM_CHECK(tdm_actor_call_with(worker, "divide",
-                                  &(struct tdm_call_options){.results_count = 2}, parts, "ii",
-                                  (int64_t)17, (int64_t)5));
+    TDM_CHECK(tdm_actor_call_with(worker, "divide", &(struct tdm_call_options){.results_count = 2},
+                                  parts, "ii", (int64_t)17, (int64_t)5));
     TDM_CHECK(tdm_get(parts[0], 10000, "i", &quotient));
     TDM_CHECK(tdm_get(parts[1], 10000, "i", &rest));
     (void)printf("17 = %lld × 5 + %lld\n", (long long)quotient, (long long)rest);
@@ -119,8 +118,8 @@ int main(void)
     tdm_ref_release(search);
 
     /* A deadline travels with the call: both sides know when it is over. */
-    TDM_CHECK(tdm_actor_call_with(worker, "search",
-                                  &(struct tdm_call_options){.timeout_ms = 50}, &search, ""));
+    TDM_CHECK(tdm_actor_call_with(worker, "search", &(struct tdm_call_options){.timeout_ms = 50},
+                                  &search, ""));
     show("a search of 50 ms", search);
 
     /* A call that runs hears that it was canceled; one that waits behind it never runs. */

@@ -14,8 +14,7 @@ static tdm_status store_greet(tdm_call *call, void *self)
 static tdm_status maker_make(tdm_call *call, void *self)
 {
     struct tdm_actor_options own = {.name = "child"};
-    struct tdm_actor_options detached = {
-        .name = "store", .name_space = "shared", .detached = 1};
+    struct tdm_actor_options detached = {.name = "store", .name_space = "shared", .detached = 1};
     struct tdm_placement_group_options room = {.name = "room", .detached = 1};
     const struct tdm_bundle bundles[] = {{.num_cpus = 1}, {.num_cpus = 1}};
     tdm_runtime *runtime = tdm_runtime_current();

@@ -25,8 +25,8 @@ _Noreturn static void become_daemon(const char *name, const char *label, const c
 
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)snprintf(program, sizeof(program), "%s/../tandemd", directory);
-    (void)execlp("env", "env", token, access(program, X_OK) == 0 ? program : "tandemd",
-                 "--listen", "127.0.0.1", "--name", name, "--labels", label, "--cpus", "4",
+    (void)execlp("env", "env", token, access(program, X_OK) == 0 ? program : "tandemd", "--listen",
+                 "127.0.0.1", "--name", name, "--labels", label, "--cpus", "4",
                  store == NULL ? NULL : "--redis", store, NULL);
     _exit(127);
 }
@@ -43,8 +43,7 @@ static tdm_status read_address(struct node *node, int fd)
     return count == 1 ? TDM_OK : tdm_fail(TDM_E_IO, "the daemon did not start");
 }
 
-static void start_node(struct node *node, const char *name, const char *store,
-                       const char *token)
+static void start_node(struct node *node, const char *name, const char *store, const char *token)
 {
     const char *label = store == NULL ? "gpu=h100" : "gpu=none";
     int ends[2];
@@ -91,8 +90,7 @@ static void show_place(tdm_runtime *runtime, const char *what, struct tdm_actor_
     tdm_actor_destroy(place);
 }
 
-static const char *node_named(const struct tdm_node_state *nodes, uint32_t count,
-                              const char *name)
+static const char *node_named(const struct tdm_node_state *nodes, uint32_t count, const char *name)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(nodes[i].name, name) == 0) {
@@ -106,7 +104,7 @@ int main(void)
 {
     const struct tdm_bundle bundles[] = {{.num_cpus = 1}, {.num_cpus = 1}};
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    struct tdm_bundle_place places[2];
+    struct tdm_bundle_placement places[2];
     const struct tdm_node_state *nodes;
     tdm_placement_group *group;
     struct node first;
@@ -134,10 +132,9 @@ int main(void)
     tdm_list_free(nodes);
 
     /* A node for each bundle, or no group at all. */
-    TDM_CHECK(
-        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, 10000, &group));
-    TDM_CHECK(tdm_placement_group_place(group, 0, &places[0]));
-    TDM_CHECK(tdm_placement_group_place(group, 1, &places[1]));
+    TDM_CHECK(tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, 10000, &group));
+    TDM_CHECK(tdm_placement_group_locate_bundle(group, 0, &places[0]));
+    TDM_CHECK(tdm_placement_group_locate_bundle(group, 1, &places[1]));
     (void)printf("two bundles: %s\n", strcmp(places[0].node_id, places[1].node_id) == 0
                                           ? "on one node"
                                           : "on two nodes");

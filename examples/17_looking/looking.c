@@ -74,8 +74,7 @@ static void show_calls(tdm_runtime *runtime)
     for (uint32_t i = 0; i < count; i++) {
         (void)printf("calls of \"%s\" of %s: %llu wait, %llu run, %llu have ended well\n",
                      calls[i].method, calls[i].actor_name, (unsigned long long)calls[i].waiting,
-                     (unsigned long long)calls[i].running,
-                     (unsigned long long)calls[i].finished);
+                     (unsigned long long)calls[i].running, (unsigned long long)calls[i].finished);
     }
     tdm_list_free(calls);
 }

@@ -37,8 +37,7 @@ int main(void)
     TDM_CHECK(tdm_queue_create(runtime, ROOM, NULL, &queue));
     for (int i = 0; i < PRODUCERS; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "producer", NULL, &producers[i], ""));
-        TDM_CHECK(
-            tdm_actor_call(producers[i], "produce", &produced[i], "hi", queue, (int64_t)i));
+        TDM_CHECK(tdm_actor_call(producers[i], "produce", &produced[i], "hi", queue, (int64_t)i));
     }
     for (int i = 0; i < PRODUCERS * PROMPTS; i++) {
         int64_t number;

@@ -8,7 +8,7 @@ enum { WEIGHTS = 1 << 16, RANKS = 3, WEIGHTS_BYTES = WEIGHTS * (int)sizeof(float
 /* Rank 0 trains, the others serve.  New weights arrive in a region of their own, and are served
  * from there once all ranks have them. */
 struct rank {
-    tdm_group *group;
+    tdm_collective_group *group;
     tdm_region *regions[2];
     int serving; /* which of the regions */
     uint64_t version;
@@ -17,7 +17,7 @@ struct rank {
 static tdm_status rank_construct(tdm_call *call, void *self)
 {
     const struct tdm_region_options region = {.tag = "weights", .size_bytes = WEIGHTS_BYTES};
-    struct tdm_group_options group = {.name = "hand-over", .ranks_count = RANKS};
+    struct tdm_collective_options group = {.name = "hand-over", .ranks_count = RANKS};
     struct rank *rank = self;
     uint64_t number;
 
@@ -26,14 +26,14 @@ static tdm_status rank_construct(tdm_call *call, void *self)
     for (int i = 0; i < 2; i++) {
         TDM_TRY(tdm_region_create(tdm_runtime_current(), &region, &rank->regions[i]));
     }
-    return tdm_group_join(tdm_runtime_current(), &group, &rank->group);
+    return tdm_collective_join(tdm_runtime_current(), &group, &rank->group);
 }
 
 static void rank_destruct(void *self)
 {
     struct rank *rank = self;
 
-    tdm_group_leave(rank->group);
+    tdm_collective_leave(rank->group);
     tdm_region_destroy(rank->regions[0]);
     tdm_region_destroy(rank->regions[1]);
 }
@@ -47,16 +47,16 @@ static tdm_status rank_update(tdm_call *call, void *self)
     double value;
 
     TDM_TRY(tdm_call_unpack(call, "f", &value));
-    if (tdm_group_rank(rank->group) == 0) { /* the trainer has learned */
+    if (tdm_collective_rank(rank->group) == 0) { /* the trainer has learned */
         for (int i = 0; i < WEIGHTS; i++) {
             shadow[i] = (float)value;
         }
     }
-    TDM_TRY(tdm_group_broadcast(rank->group, shadow, WEIGHTS_BYTES, 0));
+    TDM_TRY(tdm_collective_broadcast(rank->group, shadow, WEIGHTS_BYTES, 0));
     for (int i = 0; i < WEIGHTS; i++) {
-        sums[tdm_group_rank(rank->group)] += shadow[i];
+        sums[tdm_collective_rank(rank->group)] += shadow[i];
     }
-    TDM_TRY(tdm_group_all_reduce_double(rank->group, sums, RANKS, TDM_SUM));
+    TDM_TRY(tdm_collective_all_reduce_double(rank->group, sums, RANKS, TDM_SUM));
     for (int i = 1; i < RANKS; i++) {
         if (sums[i] != sums[0]) {
             return tdm_fail(TDM_E_CHECKSUM, "rank %d has %.0f, the trainer %.0f", i, sums[i],
@@ -113,8 +113,8 @@ int main(void)
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     for (uint64_t i = 0; i < RANKS; i++) {
-        TDM_CHECK(tdm_actor_create(
-            runtime, "rank", &(struct tdm_actor_options){.num_gpus = 0.5}, &ranks[i], "u", i));
+        TDM_CHECK(tdm_actor_create(runtime, "rank", &(struct tdm_actor_options){.num_gpus = 0.5},
+                                   &ranks[i], "u", i));
     }
     for (int step = 1; step <= 2; step++) {
         update(ranks, 0.25 * step);

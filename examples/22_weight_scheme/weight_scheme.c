@@ -26,16 +26,16 @@ static tdm_status engine_construct(tdm_call *call, void *self)
     const struct tdm_weights_tensor reward = {.info = reward_info, .address = &engine->scale};
 
     (void)call;
-    TDM_TRY(tdm_weights_receiver_create(
-        tdm_runtime_current(),
-        &(struct tdm_weights_receiver_options){
-            .model = "policy", .tensors = &policy, .tensors_count = 1},
-        &engine->policy));
-    return tdm_weights_receiver_create(
-        tdm_runtime_current(),
-        &(struct tdm_weights_receiver_options){
-            .model = "reward", .tensors = &reward, .tensors_count = 1},
-        &engine->reward);
+    TDM_TRY(tdm_weights_receiver_create(tdm_runtime_current(),
+                                        &(struct tdm_weights_receiver_options){.model = "policy",
+                                                                               .tensors = &policy,
+                                                                               .tensors_count = 1},
+                                        &engine->policy));
+    return tdm_weights_receiver_create(tdm_runtime_current(),
+                                       &(struct tdm_weights_receiver_options){.model = "reward",
+                                                                              .tensors = &reward,
+                                                                              .tensors_count = 1},
+                                       &engine->reward);
 }
 
 static void engine_destruct(void *self)

@@ -24,8 +24,7 @@ static size_t larger(size_t a, size_t b)
 
 static size_t wide_width(const struct model_shape *shape)
 {
-    return larger(query_width(shape) + 2 * key_width(shape),
-                  2 * (size_t)shape->intermediate_size);
+    return larger(query_width(shape) + 2 * key_width(shape), 2 * (size_t)shape->intermediate_size);
 }
 
 static size_t inner_width(const struct model_shape *shape)
@@ -125,8 +124,7 @@ static void mlp_back(const struct flow *flow, uint32_t layer)
                  network_value(network, layer, MLP_PRODUCT), (const size_t[2]){width, hidden});
     network->machine->ops->swiglu_back(network->machine, &swiglu);
     project_back(flow, model_layer(model, layer, GATE_PROJ), flow->normed, flow->wide,
-                 network_value(network, layer, MLP_INPUT),
-                 (const size_t[2]){hidden, 2 * width});
+                 network_value(network, layer, MLP_INPUT), (const size_t[2]){hidden, 2 * width});
     norm_rows_back(flow, network_value(network, layer, MIDDLE),
                    model_layer(model, layer, MLP_NORM));
 }
@@ -193,8 +191,7 @@ static void place_heads_back(const struct flow *flow, uint32_t layer)
         .count = flow->count,
     };
 
-    turn_heads_back(flow, &queries, model_layer(network->model, layer, QUERY_NORM),
-                    flow->query);
+    turn_heads_back(flow, &queries, model_layer(network->model, layer, QUERY_NORM), flow->query);
     turn_heads_back(flow, &keys, model_layer(network->model, layer, KEY_NORM), flow->keys);
     network->machine->ops->transfer(network->machine, &values);
 }

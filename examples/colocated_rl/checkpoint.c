@@ -54,8 +54,7 @@ tdm_status checkpoint_write(const char *directory, const struct checkpoint_count
     char path[PATH_BYTES_MAX];
 
     if (arrays_count > ARRAYS_MAX) {
-        return tdm_fail(TDM_E_LIMIT, "%" PRIu32 " arrays, at most %d", arrays_count,
-                        ARRAYS_MAX);
+        return tdm_fail(TDM_E_LIMIT, "%" PRIu32 " arrays, at most %d", arrays_count, ARRAYS_MAX);
     }
     for (uint32_t i = 0; i < arrays_count; i++) {
         views[i] = vector_view(arrays[i].name, TDM_F32, count, arrays[i].values);
@@ -80,8 +79,7 @@ static tdm_status find_vector(const tdm_safetensors *file, const struct tdm_tens
     return TDM_OK;
 }
 
-static tdm_status read_counters(const tdm_safetensors *file,
-                                struct checkpoint_counters *counters)
+static tdm_status read_counters(const tdm_safetensors *file, struct checkpoint_counters *counters)
 {
     struct tdm_tensor_view want = vector_view(counters_name, TDM_I64, counters_count(), NULL);
     struct checkpoint_counters saved;
@@ -168,9 +166,8 @@ static tdm_status write_config(const char *directory, const struct settings *set
                   "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n"
                   "  \"model_type\": \"qwen3\",\n  \"vocab_size\": %" PRIu32
                   ",\n  \"hidden_size\": %" PRIu32 ",\n  \"num_hidden_layers\": %" PRIu32
-                  ",\n  \"num_attention_heads\": %" PRIu32
-                  ",\n  \"num_key_value_heads\": %" PRIu32 ",\n  \"head_dim\": %" PRIu32
-                  ",\n  \"intermediate_size\": %" PRIu32
+                  ",\n  \"num_attention_heads\": %" PRIu32 ",\n  \"num_key_value_heads\": %" PRIu32
+                  ",\n  \"head_dim\": %" PRIu32 ",\n  \"intermediate_size\": %" PRIu32
                   ",\n  \"max_position_embeddings\": %" PRIu32 ",\n",
                   shape->vocab_size, shape->hidden_size, shape->num_hidden_layers,
                   shape->num_attention_heads, shape->num_key_value_heads, shape->head_dim,
@@ -179,9 +176,8 @@ static tdm_status write_config(const char *directory, const struct settings *set
                   "  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g,\n"
                   "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %.9g},\n"
                   "  \"tie_word_embeddings\": %s,\n  \"initializer_range\": %.9g,\n",
-                  (double)shape->rms_norm_eps, (double)shape->rope_theta,
-                  (double)shape->rope_theta, shape->tie_word_embeddings ? "true" : "false",
-                  settings->initializer_range);
+                  (double)shape->rms_norm_eps, (double)shape->rope_theta, (double)shape->rope_theta,
+                  shape->tie_word_embeddings ? "true" : "false", settings->initializer_range);
     (void)fprintf(file.stream,
                   "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n"
                   "  \"attention_dropout\": 0.0,\n  \"use_sliding_window\": false,\n"
@@ -192,8 +188,7 @@ static tdm_status write_config(const char *directory, const struct settings *set
     return text_file_close(&file);
 }
 
-static tdm_status write_generation_config(const char *directory,
-                                          const struct settings *settings)
+static tdm_status write_generation_config(const char *directory, const struct settings *settings)
 {
     struct text_file file;
 
@@ -213,8 +208,7 @@ tdm_status checkpoint_write_model(const char *directory, const struct settings *
 
     TDM_TRY(make_path(path, directory, "hf"));
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        return tdm_fail(TDM_E_IO, "mkdir %s: %s", path,
-                        strerror_r(errno, reason, sizeof(reason)));
+        return tdm_fail(TDM_E_IO, "mkdir %s: %s", path, strerror_r(errno, reason, sizeof(reason)));
     }
     TDM_TRY(write_tensors(path, model, weights));
     TDM_TRY(write_config(path, settings));

@@ -83,11 +83,10 @@ static tdm_status load(void)
 
     TDM_TRY(find_calls(dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL),
                        cuda_calls, sizeof(cuda_calls) / sizeof(cuda_calls[0])));
-    TDM_TRY(find_calls(open_cublas(), cublas_calls,
-                       sizeof(cublas_calls) / sizeof(cublas_calls[0])));
+    TDM_TRY(
+        find_calls(open_cublas(), cublas_calls, sizeof(cublas_calls) / sizeof(cublas_calls[0])));
     result = loaded.calls.cuInit(0);
-    return result == 0 ? TDM_OK
-                       : tdm_fail(TDM_E_UNSUPPORTED, "cuInit answers %d: no GPU", result);
+    return result == 0 ? TDM_OK : tdm_fail(TDM_E_UNSUPPORTED, "cuInit answers %d: no GPU", result);
 }
 
 tdm_status cuda_library_open(const struct cuda_library **library_out)

@@ -45,10 +45,9 @@ struct cuda_library {
     int (*cublasSetStream_v2)(void *handle, void *stream);
     int (*cublasSetMathMode)(void *handle, int mode);
     int (*cublasSnrm2_v2)(void *handle, int count, const float *x, int step, float *result);
-    int (*cublasSgemm_v2)(void *handle, int a_form, int b_form, int rows, int columns,
-                          int inner, const float *alpha, const float *a, int a_pitch,
-                          const float *b, int b_pitch, const float *beta, float *c,
-                          int c_pitch);
+    int (*cublasSgemm_v2)(void *handle, int a_form, int b_form, int rows, int columns, int inner,
+                          const float *alpha, const float *a, int a_pitch, const float *b,
+                          int b_pitch, const float *beta, float *c, int c_pitch);
 };
 
 /* Opens libcuda.so.1 and libcublas.so, or what the environment says instead

@@ -129,8 +129,7 @@ static size_t ends_floats(const struct engine *engine)
 }
 
 /* Weights are kept through a pause, because an update need not follow. */
-static tdm_status engine_regions(void *state,
-                                 struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+static tdm_status engine_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                  uint32_t *count_out)
 {
     const struct engine *engine = state;
@@ -141,8 +140,7 @@ static tdm_status engine_regions(void *state,
 
     specs[WEIGHTS] = (struct tdm_region_spec){"weights", engine->model.elements * sizeof(float),
                                               TDM_REGION_KEEP};
-    specs[KV_CACHE] =
-        (struct tdm_region_spec){"kv_cache", cache * sizeof(float), TDM_REGION_DROP};
+    specs[KV_CACHE] = (struct tdm_region_spec){"kv_cache", cache * sizeof(float), TDM_REGION_DROP};
     specs[WORKSPACE] =
         (struct tdm_region_spec){"workspace", workspace * sizeof(float), TDM_REGION_DROP};
     *count_out = REGIONS;
@@ -157,7 +155,8 @@ static tdm_status engine_start(void *state, void *const *addresses)
     TDM_TRY(machine_open(engine->settings.device, &engine->machine));
     engine->machine->ops->zero(engine->machine, &nothing);
     engine->network.weights = addresses[WEIGHTS];
-    network_place(&engine->network, engine->machine, addresses[WORKSPACE], addresses[KV_CACHE]);
+    network_bind_memory(&engine->network, engine->machine, addresses[WORKSPACE],
+                        addresses[KV_CACHE]);
     engine->ends = (float *)addresses[WORKSPACE] +
                    network_values_floats(&engine->model, engine->network.rows_max, 0);
     engine->logits = engine->ends + ends_floats(engine);
@@ -257,8 +256,7 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
         model_whole_tensor(&engine->model, index, &want);
         if (tensors[i].dtype != want.dtype || tensors[i].dims_count != want.dims_count ||
             memcmp(tensors[i].shape, want.shape, sizeof(want.shape)) != 0) {
-            return tdm_fail(TDM_E_INVAL, "tensor %s has another dtype or shape",
-                            tensors[i].name);
+            return tdm_fail(TDM_E_INVAL, "tensor %s has another dtype or shape", tensors[i].name);
         }
         engine->slices[i] = model_slice(&engine->model, index, engine->context->rank);
         engine->slices[i].tensor = i;
@@ -282,8 +280,8 @@ static tdm_status engine_complete(void *state)
         }
     }
     return missing == 0 ? TDM_OK
-                        : tdm_fail(TDM_E_STATE, "%u of %u tensors have not come, first %s",
-                                   missing, engine->model.tensors_count, name);
+                        : tdm_fail(TDM_E_STATE, "%u of %u tensors have not come, first %s", missing,
+                                   engine->model.tensors_count, name);
 }
 
 static void engine_begin(void *state)
@@ -330,8 +328,8 @@ static tdm_status gather_wave(struct engine *engine, const struct tdm_prompt *pr
         int follows = taken > 0 && strcmp(prompts[taken].text, prompts[taken - 1].text) == 0;
         uint32_t count = 0;
 
-        status = tokenizer_encode(&settings->tokenizer, prompts[taken].text, TOKEN_ANSWER,
-                                  tokens, settings->prompt_max, &count);
+        status = tokenizer_encode(&settings->tokenizer, prompts[taken].text, TOKEN_ANSWER, tokens,
+                                  settings->prompt_max, &count);
         if (status != TDM_OK ||
             engine->slots_count + count + tokens_max > settings->max_total_tokens) {
             break;
@@ -407,8 +405,7 @@ static tdm_status predict(struct engine *engine, const float *hidden, size_t cou
 }
 
 /* Gives the sequence its next token, by the log-probabilities of `row`. */
-static void extend(struct engine *engine, struct sequence *sequence, size_t row,
-                   double temperature)
+static void extend(struct engine *engine, struct sequence *sequence, size_t row, double temperature)
 {
     size_t width = engine->model.shape.vocab_size;
     const float *logprobs = engine->logprobs + row * width;
@@ -463,8 +460,7 @@ static tdm_status answer_wave(struct engine *engine, const struct tdm_sampling *
         TDM_TRY(network_forward(&engine->network, engine->rows, count));
         TDM_TRY(predict(engine, engine->network.hidden, count, sampling->temperature));
         for (uint32_t row = 0; row < count; row++) {
-            extend(engine, &engine->sequences[engine->running[row]], row,
-                   sampling->temperature);
+            extend(engine, &engine->sequences[engine->running[row]], row, sampling->temperature);
         }
     }
     return TDM_OK;
@@ -478,8 +474,8 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     uint32_t taken;
 
     if (sampling->tokens_max == 0 || sampling->tokens_max > engine->settings.answer_max) {
-        return tdm_fail(TDM_E_INVAL, "%u tokens an answer, wanted 1 to %u",
-                        sampling->tokens_max, engine->settings.answer_max);
+        return tdm_fail(TDM_E_INVAL, "%u tokens an answer, wanted 1 to %u", sampling->tokens_max,
+                        engine->settings.answer_max);
     }
     for (uint32_t done = 0; done < prompts_count; done += taken) {
         TDM_TRY(gather_wave(engine, prompts + done, prompts_count - done, sampling->tokens_max,

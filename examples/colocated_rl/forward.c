@@ -56,8 +56,8 @@ size_t network_cache_floats(const struct model *model, size_t slots_max)
     return 2 * (size_t)model->shape.num_hidden_layers * slots_max * key_width(&model->shape);
 }
 
-void network_place(struct network *network, struct machine *machine, float *values,
-                   float *cache)
+void network_bind_memory(struct network *network, struct machine *machine, float *values,
+                         float *cache)
 {
     const struct model_shape *shape = &network->model->shape;
     size_t widths[LAYER_VALUES];
@@ -104,8 +104,7 @@ tdm_status network_init(struct network *network)
     network->angles = calloc(rotation_floats(shape), sizeof(float));
     if (network->angles == NULL) {
         network_fini(network);
-        return tdm_fail(TDM_E_NOMEM, "rotations of %u positions",
-                        shape->max_position_embeddings);
+        return tdm_fail(TDM_E_NOMEM, "rotations of %u positions", shape->max_position_embeddings);
     }
     fill_rotations(network);
     return TDM_OK;
@@ -118,8 +117,7 @@ void network_fini(struct network *network)
 }
 
 /* Brings what the pass needs of the host's to the machine. */
-static tdm_status write_rows(const struct network *network, const struct row *rows,
-                             size_t count)
+static tdm_status write_rows(const struct network *network, const struct row *rows, size_t count)
 {
     const struct ops *ops = network->machine->ops;
     size_t positions = 0;
@@ -308,13 +306,11 @@ tdm_status network_forward(struct network *network, const struct row *rows, size
         TDM_TRY(attention_block(network, layer, count));
         TDM_TRY(mlp_block(network, layer, count));
     }
-    norm_rows(network, network->hidden, network->output, model_final_norm(network->model),
-              count);
+    norm_rows(network, network->hidden, network->output, model_final_norm(network->model), count);
     return TDM_OK;
 }
 
-void network_head(const struct network *network, const float *hidden, size_t count,
-                  float *logits)
+void network_head(const struct network *network, const float *hidden, size_t count, float *logits)
 {
     const struct model_shape *shape = &network->model->shape;
 

@@ -56,9 +56,8 @@ struct grpo_loss grpo_token_loss(const struct grpo_settings *settings,
 {
     double ratio = exp(token->logprob - token->sampled);
     double gain = ratio * token->advantage;
-    double bounded =
-        fmin(fmax(ratio, 1.0 - settings->eps_clip), 1.0 + settings->eps_clip_high) *
-        token->advantage;
+    double bounded = fmin(fmax(ratio, 1.0 - settings->eps_clip), 1.0 + settings->eps_clip_high) *
+                     token->advantage;
     struct grpo_loss result = {.loss = -gain, .gradient = -gain};
 
     if (bounded < gain) {

@@ -11,7 +11,7 @@ void grpo_advantages(const struct tdm_sample *samples, uint32_t count, float *ad
                      size_t stride);
 
 struct grpo_settings {
-    double eps_clip; /* how far the ratio of new to old probability counts, downwards … */
+    double eps_clip;      /* how far the ratio of new to old probability counts, downwards … */
     double eps_clip_high; /* … and upwards */
     double kl_loss_coef;  /* how strongly the start holds back */
 };

@@ -159,8 +159,7 @@ static tdm_status append_all(struct model *model)
     return shape->tie_word_embeddings ? TDM_OK : append(model, table, "lm_head.weight");
 }
 
-tdm_status model_init(struct model *model, const struct model_shape *shape,
-                      uint32_t ranks_count)
+tdm_status model_init(struct model *model, const struct model_shape *shape, uint32_t ranks_count)
 {
     tdm_status status;
 
@@ -236,8 +235,7 @@ static enum split split_of(const struct model *model, uint32_t index)
     return layer_tensors[(index - 1) % LAYER_TENSORS].split;
 }
 
-void model_whole_tensor(const struct model *model, uint32_t index,
-                        struct tdm_tensor_info *info_out)
+void model_whole_tensor(const struct model *model, uint32_t index, struct tdm_tensor_info *info_out)
 {
     *info_out = model->tensors[index];
     switch (split_of(model, index)) {
@@ -252,8 +250,7 @@ void model_whole_tensor(const struct model *model, uint32_t index,
     }
 }
 
-static tdm_status check_view(const struct tdm_tensor_info *want,
-                             const struct tdm_tensor_info *got)
+static tdm_status check_view(const struct tdm_tensor_info *want, const struct tdm_tensor_info *got)
 {
     uint64_t columns = want->dims_count == 2 ? want->shape[1] : 1;
 
@@ -267,8 +264,8 @@ static tdm_status check_view(const struct tdm_tensor_info *want,
                         "tensor %s has %" PRIu32 " dimensions, %" PRIu64 " × %" PRIu64
                         ", wanted %" PRIu32 ", %" PRIu64 " × %" PRIu64,
                         want->name, got->dims_count, got->shape[0],
-                        got->dims_count == 2 ? got->shape[1] : 1, want->dims_count,
-                        want->shape[0], columns);
+                        got->dims_count == 2 ? got->shape[1] : 1, want->dims_count, want->shape[0],
+                        columns);
     }
     return TDM_OK;
 }

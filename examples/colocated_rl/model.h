@@ -55,8 +55,7 @@ struct model {
 
 /* Rank's part of a model split over `ranks_count` (1: the whole).  TDM_E_INVAL if heads or MLP
  * do not divide. */
-tdm_status model_init(struct model *model, const struct model_shape *shape,
-                      uint32_t ranks_count);
+tdm_status model_init(struct model *model, const struct model_shape *shape, uint32_t ranks_count);
 void model_fini(struct model *model);
 
 /* Where a tensor starts in the list of floats. */

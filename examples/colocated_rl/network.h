@@ -6,7 +6,7 @@
 #include "examples/colocated_rl/model.h"
 #include "examples/colocated_rl/ops.h"
 
-#include <tandem/group.h>
+#include <tandem/collective.h>
 
 /* What a layer computes for its rows, each an array rows × width. */
 enum layer_value {
@@ -28,8 +28,8 @@ enum layer_value {
 struct network {
     struct machine *machine; /* borrowed */
     const struct model *model;
-    tdm_group *group;     /* sums the parts of a split model; NULL: not split */
-    const float *weights; /* model->elements */
+    tdm_collective_group *group; /* sums the parts of a split model; NULL: not split */
+    const float *weights;        /* model->elements */
     size_t rows_max;
     size_t slots_max;
     int keeps_layers; /* 1: every layer's values are kept for the way back */
@@ -56,8 +56,8 @@ size_t network_cache_floats(const struct model *model, size_t slots_max);
 tdm_status network_init(struct network *network);
 void network_fini(struct network *network);
 /* Tells where the values and the cache lie, and on which machine. */
-void network_place(struct network *network, struct machine *machine, float *values,
-                   float *cache);
+void network_bind_memory(struct network *network, struct machine *machine, float *values,
+                         float *cache);
 
 /* Computes `hidden` of rows[0 … count), count <= rows_max; the rows are the host's.  Their
  * tokens and slots are in range; a row's context lies in the cache or among the same rows.
@@ -65,8 +65,7 @@ void network_place(struct network *network, struct machine *machine, float *valu
 tdm_status network_forward(struct network *network, const struct row *rows, size_t count);
 
 /* logits[count × vocab_size] of hidden[count × hidden_size]. */
-void network_head(const struct network *network, const float *hidden, size_t count,
-                  float *logits);
+void network_head(const struct network *network, const float *hidden, size_t count, float *logits);
 
 /* Adds to gradients[model->elements] the gradients of a loss whose gradient for the logits of
  * the `count` rows of the last forward pass is given.  That pass kept its layers and was not
@@ -88,8 +87,7 @@ static inline struct rms_norm network_hidden_norm(const struct network *network,
 {
     const struct model_shape *shape = &network->model->shape;
 
-    return (struct rms_norm){network->weights + weights, shape->hidden_size,
-                             shape->rms_norm_eps};
+    return (struct rms_norm){network->weights + weights, shape->hidden_size, shape->rms_norm_eps};
 }
 
 static inline struct rms_norm network_head_norm(const struct network *network, size_t weights)

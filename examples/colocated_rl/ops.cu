@@ -6,7 +6,7 @@
  * grid: so the same numbers give the same numbers, to the bit.
  *
  * This is C that a C++ compiler takes too, so that tests run it on the host
- * (tests/standin/kernel_shim.h). */
+ * (tests/fake/kernel_shim.h). */
 #ifndef KERNEL
 #define KERNEL extern "C" __global__
 #endif

@@ -5,7 +5,7 @@
 
 #include "examples/colocated_rl/ops_work.h"
 
-#include <tandem/group.h>
+#include <tandem/collective.h>
 
 /* What computes: the processor, or a GPU by CUDA.  The model's code gives it operations on
  * memory that only the machine itself touches; what the code wants to know it reads.
@@ -29,12 +29,12 @@ struct ops {
     tdm_status (*finish)(struct machine *machine);
 
     /* The group's calls on the machine's memory. */
-    tdm_status (*all_reduce)(struct machine *machine, tdm_group *group, float *data,
+    tdm_status (*all_reduce)(struct machine *machine, tdm_collective_group *group, float *data,
                              size_t count);
-    tdm_status (*all_gather)(struct machine *machine, tdm_group *group, const float *in,
+    tdm_status (*all_gather)(struct machine *machine, tdm_collective_group *group, const float *in,
                              size_t count, float *out);
-    tdm_status (*reduce_scatter)(struct machine *machine, tdm_group *group, const float *in,
-                                 size_t count, float *out);
+    tdm_status (*reduce_scatter)(struct machine *machine, tdm_collective_group *group,
+                                 const float *in, size_t count, float *out);
 
     void (*transfer)(struct machine *machine, const struct transfer *work);
     void (*zero)(struct machine *machine, const struct filling *work);

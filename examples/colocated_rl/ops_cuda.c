@@ -29,27 +29,27 @@ static const char *built_in_image(void)
 #endif
 
 /* The kernels of ops.cu, by what follows colocated_rl_. */
-#define KERNELS(X)                                                                             \
-    X(transfer)                                                                                \
-    X(zero)                                                                                    \
-    X(add)                                                                                     \
-    X(scale)                                                                                   \
-    X(embed)                                                                                   \
-    X(embed_back)                                                                              \
-    X(norm)                                                                                    \
-    X(norm_inverses)                                                                           \
-    X(norm_parts)                                                                              \
-    X(norm_weights)                                                                            \
-    X(norm_values)                                                                             \
-    X(rotate)                                                                                  \
-    X(attend)                                                                                  \
-    X(attend_back_queries)                                                                     \
-    X(attend_back_slots)                                                                       \
-    X(swiglu)                                                                                  \
-    X(swiglu_back)                                                                             \
-    X(log_softmax)                                                                             \
-    X(choose)                                                                                  \
-    X(spread)                                                                                  \
+#define KERNELS(X)                                                                                 \
+    X(transfer)                                                                                    \
+    X(zero)                                                                                        \
+    X(add)                                                                                         \
+    X(scale)                                                                                       \
+    X(embed)                                                                                       \
+    X(embed_back)                                                                                  \
+    X(norm)                                                                                        \
+    X(norm_inverses)                                                                               \
+    X(norm_parts)                                                                                  \
+    X(norm_weights)                                                                                \
+    X(norm_values)                                                                                 \
+    X(rotate)                                                                                      \
+    X(attend)                                                                                      \
+    X(attend_back_queries)                                                                         \
+    X(attend_back_slots)                                                                           \
+    X(swiglu)                                                                                      \
+    X(swiglu_back)                                                                                 \
+    X(log_softmax)                                                                                 \
+    X(choose)                                                                                      \
+    X(spread)                                                                                      \
     X(adam)
 
 enum kernel {
@@ -129,8 +129,7 @@ static tdm_status cuda_finish(struct machine *machine)
 }
 
 /* The driver knows from the addresses where they are. */
-static tdm_status cuda_move(struct machine *machine, void *to, const void *from,
-                            size_t size_bytes)
+static tdm_status cuda_move(struct machine *machine, void *to, const void *from, size_t size_bytes)
 {
     struct cuda_machine *cuda = self(machine);
 
@@ -161,40 +160,40 @@ static tdm_status stage(struct cuda_machine *cuda, size_t count)
     return TDM_OK;
 }
 
-static tdm_status cuda_all_reduce(struct machine *machine, tdm_group *group, float *data,
+static tdm_status cuda_all_reduce(struct machine *machine, tdm_collective_group *group, float *data,
                                   size_t count)
 {
     struct cuda_machine *cuda = self(machine);
 
     TDM_TRY(stage(cuda, count));
     TDM_TRY(cuda_move(machine, cuda->staging, data, count * sizeof(float)));
-    TDM_TRY(tdm_group_all_reduce(group, cuda->staging, count, TDM_SUM));
+    TDM_TRY(tdm_collective_all_reduce(group, cuda->staging, count, TDM_SUM));
     return cuda_move(machine, data, cuda->staging, count * sizeof(float));
 }
 
-static tdm_status cuda_all_gather(struct machine *machine, tdm_group *group, const float *in,
-                                  size_t count, float *out)
+static tdm_status cuda_all_gather(struct machine *machine, tdm_collective_group *group,
+                                  const float *in, size_t count, float *out)
 {
     struct cuda_machine *cuda = self(machine);
-    size_t all = count * tdm_group_ranks_count(group);
+    size_t all = count * tdm_collective_ranks_count(group);
     float *own;
 
     TDM_TRY(stage(cuda, all));
-    own = cuda->staging + count * tdm_group_rank(group);
+    own = cuda->staging + count * tdm_collective_rank(group);
     TDM_TRY(cuda_move(machine, own, in, count * sizeof(float)));
-    TDM_TRY(tdm_group_all_gather(group, own, count * sizeof(float), cuda->staging));
+    TDM_TRY(tdm_collective_all_gather(group, own, count * sizeof(float), cuda->staging));
     return cuda_move(machine, out, cuda->staging, all * sizeof(float));
 }
 
-static tdm_status cuda_reduce_scatter(struct machine *machine, tdm_group *group,
+static tdm_status cuda_reduce_scatter(struct machine *machine, tdm_collective_group *group,
                                       const float *in, size_t count, float *out)
 {
     struct cuda_machine *cuda = self(machine);
-    size_t all = count * tdm_group_ranks_count(group);
+    size_t all = count * tdm_collective_ranks_count(group);
 
     TDM_TRY(stage(cuda, all + count));
     TDM_TRY(cuda_move(machine, cuda->staging, in, all * sizeof(float)));
-    TDM_TRY(tdm_group_reduce_scatter(group, cuda->staging, count, cuda->staging + all));
+    TDM_TRY(tdm_collective_reduce_scatter(group, cuda->staging, count, cuda->staging + all));
     return cuda_move(machine, out, cuda->staging + all, count * sizeof(float));
 }
 
@@ -218,16 +217,16 @@ static void launch(struct machine *machine, enum kernel kernel, const void *work
     enter(cuda);
     check(cuda,
           cuda->library->cuLaunchKernel(cuda->functions[kernel],
-                                        (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX),
-                                        1, 1, THREADS, 1, 1, 0, cuda->stream, arguments, NULL),
+                                        (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), 1, 1,
+                                        THREADS, 1, 1, 0, cuda->stream, arguments, NULL),
           names[kernel]);
 }
 
 /* An operation that is one kernel. */
-#define OPERATION(name, work_type, items)                                                      \
-    static void cuda_##name(struct machine *machine, const struct work_type *work)             \
-    {                                                                                          \
-        launch(machine, KERNEL_##name, work, items);                                           \
+#define OPERATION(name, work_type, items)                                                          \
+    static void cuda_##name(struct machine *machine, const struct work_type *work)                 \
+    {                                                                                              \
+        launch(machine, KERNEL_##name, work, items);                                               \
     }
 
 OPERATION(transfer, transfer, work->count * work->width)
@@ -451,13 +450,11 @@ static tdm_status load_kernels(struct cuda_machine *cuda)
     if (path != NULL) {
         TDM_TRY(read_image(path, &image));
     }
-    check(cuda,
-          cuda->library->cuModuleLoadData(&cuda->module, image != NULL ? image : built_in),
+    check(cuda, cuda->library->cuModuleLoadData(&cuda->module, image != NULL ? image : built_in),
           "cuModuleLoadData");
     free(image);
     for (int i = 0; i < KERNELS_COUNT && cuda->failure[0] == '\0'; i++) {
-        check(cuda,
-              cuda->library->cuModuleGetFunction(&cuda->functions[i], cuda->module, names[i]),
+        check(cuda, cuda->library->cuModuleGetFunction(&cuda->functions[i], cuda->module, names[i]),
               names[i]);
     }
     return outcome(cuda);
@@ -474,8 +471,7 @@ static tdm_status start(struct cuda_machine *cuda)
           "cuDevicePrimaryCtxRetain");
     TDM_TRY(outcome(cuda));
     enter(cuda);
-    check(cuda, library->cuStreamCreate(&cuda->stream, CUDA_STREAM_NON_BLOCKING),
-          "cuStreamCreate");
+    check(cuda, library->cuStreamCreate(&cuda->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate");
     TDM_TRY(outcome(cuda));
     TDM_TRY(load_kernels(cuda));
     check_blas(cuda, library->cublasCreate_v2(&cuda->blas), "cublasCreate");

@@ -13,8 +13,7 @@ static void host_close(struct machine *machine)
     (void)machine;
 }
 
-static tdm_status host_move(struct machine *machine, void *to, const void *from,
-                            size_t size_bytes)
+static tdm_status host_move(struct machine *machine, void *to, const void *from, size_t size_bytes)
 {
     (void)machine;
     memcpy(to, from, size_bytes);
@@ -27,25 +26,25 @@ static tdm_status host_finish(struct machine *machine)
     return TDM_OK;
 }
 
-static tdm_status host_all_reduce(struct machine *machine, tdm_group *group, float *data,
+static tdm_status host_all_reduce(struct machine *machine, tdm_collective_group *group, float *data,
                                   size_t count)
 {
     (void)machine;
-    return tdm_group_all_reduce(group, data, count, TDM_SUM);
+    return tdm_collective_all_reduce(group, data, count, TDM_SUM);
 }
 
-static tdm_status host_all_gather(struct machine *machine, tdm_group *group, const float *in,
-                                  size_t count, float *out)
+static tdm_status host_all_gather(struct machine *machine, tdm_collective_group *group,
+                                  const float *in, size_t count, float *out)
 {
     (void)machine;
-    return tdm_group_all_gather(group, in, count * sizeof(float), out);
+    return tdm_collective_all_gather(group, in, count * sizeof(float), out);
 }
 
-static tdm_status host_reduce_scatter(struct machine *machine, tdm_group *group,
+static tdm_status host_reduce_scatter(struct machine *machine, tdm_collective_group *group,
                                       const float *in, size_t count, float *out)
 {
     (void)machine;
-    return tdm_group_reduce_scatter(group, in, count, out);
+    return tdm_collective_reduce_scatter(group, in, count, out);
 }
 
 static void host_transfer(struct machine *machine, const struct transfer *work)
@@ -294,8 +293,8 @@ static void host_rotate(struct machine *machine, const struct rotation *work)
 /* ---- attention -------------------------------------------------------------------------- */
 
 /* One head of one row looks at its context; returns the log of the sum of exponents. */
-static float attend_head(const struct attention *work, const struct row *row,
-                         const float *query, size_t key_head, float *out)
+static float attend_head(const struct attention *work, const struct row *row, const float *query,
+                         size_t key_head, float *out)
 {
     const float *keys = work->keys + key_head * work->width;
     const float *values = work->values + key_head * work->width;
@@ -329,16 +328,16 @@ static void host_attend(struct machine *machine, const struct attention *work)
         for (size_t head = 0; head < work->heads; head++) {
             size_t at = i * work->heads + head;
 
-            work->log_sums[at] = attend_head(
-                work, &work->rows[i], work->queries + at * work->width,
-                head * work->key_heads / work->heads, work->attended + at * work->width);
+            work->log_sums[at] = attend_head(work, &work->rows[i], work->queries + at * work->width,
+                                             head * work->key_heads / work->heads,
+                                             work->attended + at * work->width);
         }
     }
 }
 
 /* `at` is the head's number among all rows' heads, `key_head` that of its key and value. */
-static void attend_head_back(const struct attention_back *work, const struct row *row,
-                             size_t at, size_t key_head)
+static void attend_head_back(const struct attention_back *work, const struct row *row, size_t at,
+                             size_t key_head)
 {
     const struct attention *forward = &work->forward;
     size_t width = forward->width;
@@ -482,8 +481,7 @@ static void host_adam(struct machine *machine, const struct adam *work)
     for (size_t i = 0; i < work->count; i++) {
         float gradient = work->scale * work->gradients[i];
         float mean = work->beta1 * work->mean[i] + (1.0F - work->beta1) * gradient;
-        float square =
-            work->beta2 * work->square[i] + (1.0F - work->beta2) * gradient * gradient;
+        float square = work->beta2 * work->square[i] + (1.0F - work->beta2) * gradient * gradient;
 
         work->mean[i] = mean;
         work->square[i] = square;

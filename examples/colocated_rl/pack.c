@@ -44,12 +44,11 @@ void pack_fini(struct pack *pack)
 static tdm_status check_answer(const struct settings *settings, const struct tdm_sample *sample)
 {
     if (sample->tokens_count == 0 || sample->tokens_count > settings->answer_max) {
-        return tdm_fail(TDM_E_LIMIT, "an answer of %u tokens, wanted 1 to %u",
-                        sample->tokens_count, settings->answer_max);
+        return tdm_fail(TDM_E_LIMIT, "an answer of %u tokens, wanted 1 to %u", sample->tokens_count,
+                        settings->answer_max);
     }
     for (uint32_t i = 0; i < sample->tokens_count; i++) {
-        if (sample->tokens[i] < 0 ||
-            (uint32_t)sample->tokens[i] >= settings->shape.vocab_size) {
+        if (sample->tokens[i] < 0 || (uint32_t)sample->tokens[i] >= settings->shape.vocab_size) {
             return tdm_fail(TDM_E_INVAL, "token %d of an answer, vocabulary of %u",
                             sample->tokens[i], settings->shape.vocab_size);
         }
@@ -80,15 +79,15 @@ static void append_prompt(struct pack *pack, const struct sequence *sequence)
     uint32_t first = pack->rows_count;
 
     for (uint32_t i = 0; i < sequence->prompt_count; i++) {
-        pack->rows[pack->rows_count] = (struct row){
-            .token = sequence->prompt[i], .slot = pack->rows_count, .first = first};
+        pack->rows[pack->rows_count] =
+            (struct row){.token = sequence->prompt[i], .slot = pack->rows_count, .first = first};
         pack->rows_count++;
     }
 }
 
 /* The answer's rows, less its last token, from which nothing is predicted. */
-static void append_answer(struct pack *pack, const struct sequence *sequence,
-                          uint32_t prompt_first, uint32_t sample)
+static void append_answer(struct pack *pack, const struct sequence *sequence, uint32_t prompt_first,
+                          uint32_t sample)
 {
     uint32_t first = pack->rows_count;
 

@@ -115,10 +115,8 @@ static tdm_status read_shape(struct settings *settings, const tdm_config *config
     TDM_TRY(read_counts(config, prefix, counts, sizeof(counts) / sizeof(counts[0])));
     TDM_TRY(read_numbers(config, &(struct number_setting){nested_path, &theta, 1e4, 1.0, 1e9},
                          1)); /* where transformers 5 keeps it */
-    TDM_TRY(
-        read_numbers(config, &(struct number_setting){theta_path, &theta, theta, 1.0, 1e9}, 1));
-    TDM_TRY(
-        read_numbers(config, &(struct number_setting){eps_path, &eps, 1e-6, 1e-12, 1e-1}, 1));
+    TDM_TRY(read_numbers(config, &(struct number_setting){theta_path, &theta, theta, 1.0, 1e9}, 1));
+    TDM_TRY(read_numbers(config, &(struct number_setting){eps_path, &eps, 1e-6, 1e-12, 1e-1}, 1));
     TDM_TRY(tdm_config_bool(config, tie_path, 1, &shape->tie_word_embeddings));
     shape->rope_theta = (float)theta;
     shape->rms_norm_eps = (float)eps;
@@ -204,18 +202,17 @@ static tdm_status read_learning(struct settings *settings, const tdm_config *con
         grpo->eps_clip_high = grpo->eps_clip;
     }
     settings->warmup_schedule.min_lr = settings->warmup_schedule.lr;
-    TDM_TRY(tdm_config_int(config, "trainer.lr_warmup_iters", 5,
-                           &settings->schedule.lr_warmup_iters));
+    TDM_TRY(
+        tdm_config_int(config, "trainer.lr_warmup_iters", 5, &settings->schedule.lr_warmup_iters));
     return tdm_config_int(config, "trainer.warmup_lr_warmup_iters", 10,
                           &settings->warmup_schedule.lr_warmup_iters);
 }
 
 static tdm_status read_capacities(struct settings *settings, const tdm_config *config)
 {
-    const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu,
+    const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu, 512};
+    const struct count_setting running = {"max_running_requests", &settings->max_running_requests,
                                           512};
-    const struct count_setting running = {"max_running_requests",
-                                          &settings->max_running_requests, 512};
     struct count_setting total = {"max_total_tokens", &settings->max_total_tokens, 0};
     uint32_t longest = settings->prompt_max + settings->answer_max;
 
@@ -245,9 +242,8 @@ tdm_status settings_read(struct settings *settings, const tdm_config *config)
 
 double schedule_lr(const struct schedule *schedule, uint32_t step, uint32_t steps_count)
 {
-    double rise = schedule->lr_warmup_iters > 0
-                      ? fmin(1.0, step / (double)schedule->lr_warmup_iters)
-                      : 1.0;
+    double rise =
+        schedule->lr_warmup_iters > 0 ? fmin(1.0, step / (double)schedule->lr_warmup_iters) : 1.0;
     double gone = steps_count > 0 ? fmin(1.0, step / (double)steps_count) : 0.0;
 
     return rise * (schedule->lr - (schedule->lr - schedule->min_lr) * gone);

@@ -37,7 +37,7 @@ static void make_slices(struct shard *shard)
     }
 }
 
-tdm_status shard_init(struct shard *shard, const struct model *model, tdm_group *group,
+tdm_status shard_init(struct shard *shard, const struct model *model, tdm_collective_group *group,
                       uint32_t rank, uint32_t ranks_count)
 {
     *shard = (struct shard){
@@ -67,7 +67,7 @@ static size_t slice_start(const struct shard *shard, const struct tdm_slice *sli
     return shard->model->offsets[slice->tensor] + slice->offset[0] - shard->first;
 }
 
-void shard_place(struct shard *shard, struct machine *machine, float *parameters)
+void shard_bind_memory(struct shard *shard, struct machine *machine, float *parameters)
 {
     shard->machine = machine;
     shard->parameters = parameters;
@@ -100,7 +100,7 @@ static tdm_status write_share(const struct shard *shard, const float *share)
                                       shard->count * sizeof(float));
 }
 
-tdm_status shard_randomise(struct shard *shard, uint64_t seed, double deviation)
+tdm_status shard_init_random(struct shard *shard, uint64_t seed, double deviation)
 {
     tdm_status status;
     float *share;
@@ -175,7 +175,7 @@ tdm_status shard_read(struct shard *shard, const char *directory)
     return status;
 }
 
-void shard_forget_moments(struct shard *shard)
+void shard_reset_moments(struct shard *shard)
 {
     const struct ops *ops = shard->machine->ops;
 
@@ -196,8 +196,7 @@ tdm_status shard_gather(const struct shard *shard, const float *share, float *al
         shard_copy(shard, all, share);
         return TDM_OK;
     }
-    return shard->machine->ops->all_gather(shard->machine, shard->group, share, shard->count,
-                                           all);
+    return shard->machine->ops->all_gather(shard->machine, shard->group, share, shard->count, all);
 }
 
 static tdm_status reduce(struct shard *shard, const float *gradients)
@@ -214,10 +213,9 @@ static tdm_status measure(const struct shard *shard, double *norm_out)
 {
     double squares = 0.0;
 
-    TDM_TRY(
-        shard->machine->ops->squares(shard->machine, shard->gradients, shard->count, &squares));
+    TDM_TRY(shard->machine->ops->squares(shard->machine, shard->gradients, shard->count, &squares));
     if (shard->group != NULL) {
-        TDM_TRY(tdm_group_all_reduce_double(shard->group, &squares, 1, TDM_SUM));
+        TDM_TRY(tdm_collective_all_reduce_double(shard->group, &squares, 1, TDM_SUM));
     }
     *norm_out = sqrt(squares);
     return isfinite(*norm_out)
@@ -238,8 +236,8 @@ static void decay(struct shard *shard, float factor)
     }
 }
 
-static void move_along(struct shard *shard, const struct optimizer_settings *settings,
-                       float scale, const struct shard_step *step)
+static void move_along(struct shard *shard, const struct optimizer_settings *settings, float scale,
+                       const struct shard_step *step)
 {
     double number = (double)step->number;
     const struct adam work = {
@@ -259,8 +257,8 @@ static void move_along(struct shard *shard, const struct optimizer_settings *set
     shard->machine->ops->adam(shard->machine, &work);
 }
 
-tdm_status shard_learn(struct shard *shard, const struct optimizer_settings *settings,
-                       const float *gradients, struct shard_step *step)
+tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_settings *settings,
+                                const float *gradients, struct shard_step *step)
 {
     double scale = 1.0;
 

@@ -7,14 +7,14 @@
 #include "examples/colocated_rl/ops.h"
 #include "examples/colocated_rl/settings.h"
 
-#include <tandem/group.h>
+#include <tandem/collective.h>
 #include <tandem/tensor.h>
 
 /* All parameters are one list of floats, cut into equal shares, one a rank; the last is filled
  * up with zeros.  A rank keeps its share, and all of the list only while it computes. */
 struct shard {
     const struct model *model;
-    tdm_group *group; /* NULL: a single rank */
+    tdm_collective_group *group; /* NULL: a single rank */
     uint32_t ranks_count;
     size_t first;             /* of the share in the list */
     size_t count;             /* of every share, filling included */
@@ -28,17 +28,17 @@ struct shard {
     float *gradients;
 };
 
-tdm_status shard_init(struct shard *shard, const struct model *model, tdm_group *group,
+tdm_status shard_init(struct shard *shard, const struct model *model, tdm_collective_group *group,
                       uint32_t rank, uint32_t ranks_count);
 void shard_fini(struct shard *shard);
 /* Tells where the parameters lie, and the slices with them, and on which machine. */
-void shard_place(struct shard *shard, struct machine *machine, float *parameters);
+void shard_bind_memory(struct shard *shard, struct machine *machine, float *parameters);
 
 /* Makes this share of random first weights, the same for any number of ranks. */
-tdm_status shard_randomise(struct shard *shard, uint64_t seed, double deviation);
+tdm_status shard_init_random(struct shard *shard, uint64_t seed, double deviation);
 /* Takes this share from a Hugging Face checkpoint directory. */
 tdm_status shard_read(struct shard *shard, const char *directory);
-void shard_forget_moments(struct shard *shard);
+void shard_reset_moments(struct shard *shard);
 
 /* From a share's place to another's. */
 void shard_copy(const struct shard *shard, float *to, const float *from);
@@ -52,7 +52,7 @@ struct shard_step {
 };
 
 /* Sums gradients[ranks_count × count] over the ranks and moves this share along. */
-tdm_status shard_learn(struct shard *shard, const struct optimizer_settings *settings,
-                       const float *gradients, struct shard_step *step);
+tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_settings *settings,
+                                const float *gradients, struct shard_step *step);
 
 #endif

@@ -29,8 +29,8 @@ tdm_status text_file_open(struct text_file *file, const char *directory, const c
 
 tdm_status text_file_close(struct text_file *file)
 {
-    int failed = ferror(file->stream) != 0 || fflush(file->stream) != 0 ||
-                 fsync(fileno(file->stream)) != 0;
+    int failed =
+        ferror(file->stream) != 0 || fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0;
     int error_number = errno;
 
     if (fclose(file->stream) != 0 && !failed) {

@@ -15,16 +15,16 @@ tdm_status tokenizer_init(struct tokenizer *tokenizer, const char *characters)
     size_t count = strlen(characters);
 
     if (count == 0 || count > CHARACTERS_MAX) {
-        return tdm_fail(TDM_E_INVAL, "model.characters has %zu characters, wanted 1 to %d",
-                        count, CHARACTERS_MAX);
+        return tdm_fail(TDM_E_INVAL, "model.characters has %zu characters, wanted 1 to %d", count,
+                        CHARACTERS_MAX);
     }
     memset(tokenizer->ids, -1, sizeof(tokenizer->ids));
     tokenizer->characters_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         unsigned char character = (unsigned char)characters[i];
 
-        if (character < ' ' || character > '~' || character == '=' ||
-            character == UNPRINTABLE || tokenizer->ids[character] >= 0) {
+        if (character < ' ' || character > '~' || character == '=' || character == UNPRINTABLE ||
+            tokenizer->ids[character] >= 0) {
             return tdm_fail(TDM_E_INVAL,
                             "model.characters: byte 0x%02x at %zu is not printable ASCII, is "
                             "there twice, or is '=' or '_'",
@@ -56,8 +56,7 @@ tdm_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
 
         if (id < 0) {
             return tdm_fail(
-                TDM_E_INVAL,
-                "byte 0x%02x at %zu of \"%.64s\" is not in model.characters \"%.*s\"",
+                TDM_E_INVAL, "byte 0x%02x at %zu of \"%.64s\" is not in model.characters \"%.*s\"",
                 character, i, text, (int)tokenizer->characters_count, tokenizer->characters);
         }
         tokens[i] = id;
@@ -72,8 +71,7 @@ static char character_of(const struct tokenizer *tokenizer, int32_t token)
     if (token == TOKEN_ANSWER) {
         return '=';
     }
-    if (token < TOKENS_SPECIAL ||
-        token >= TOKENS_SPECIAL + (int32_t)tokenizer->characters_count) {
+    if (token < TOKENS_SPECIAL || token >= TOKENS_SPECIAL + (int32_t)tokenizer->characters_count) {
         return UNPRINTABLE;
     }
     return tokenizer->characters[token - TOKENS_SPECIAL];

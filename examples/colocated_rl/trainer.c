@@ -1,7 +1,7 @@
 /* trainer.c - one data-parallel rank of the trainer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/colocated_rl/batch_loss.h"
 #include "examples/colocated_rl/checkpoint.h"
-#include "examples/colocated_rl/lesson.h"
 #include "examples/colocated_rl/library.h"
 #include "examples/colocated_rl/ops.h"
 #include "examples/colocated_rl/shard.h"
@@ -19,7 +19,7 @@ struct trainer {
     struct settings settings;
     struct model model;
     struct shard shard;
-    struct lesson_memory memory;
+    struct batch_loss_memory memory;
 
     float *reference;     /* share of the weights at the start of reinforcement */
     float *all_weights;   /* everybody's shares, while a step lasts */
@@ -113,8 +113,7 @@ static size_t workspace_floats(const struct trainer *trainer)
            target_floats(trainer) + trainer->memory.pack.targets_max;
 }
 
-static tdm_status trainer_regions(void *state,
-                                  struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+static tdm_status trainer_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                   uint32_t *count_out)
 {
     const struct trainer *trainer = state;
@@ -123,8 +122,7 @@ static tdm_status trainer_regions(void *state,
         [PARAMETERS] = {"parameters", share, TDM_REGION_KEEP},
         [OPTIMIZER] = {"optimizer", 2 * share, TDM_REGION_KEEP},
         [REFERENCE] = {"reference", share, TDM_REGION_KEEP},
-        [GRADIENTS] = {"gradients", share + all_floats(trainer) * sizeof(float),
-                       TDM_REGION_DROP},
+        [GRADIENTS] = {"gradients", share + all_floats(trainer) * sizeof(float), TDM_REGION_DROP},
         [WORKSPACE] = {"workspace", workspace_floats(trainer) * sizeof(float), TDM_REGION_DROP},
     };
     uint32_t count = 0;
@@ -140,14 +138,14 @@ static tdm_status trainer_regions(void *state,
 
 static void place_workspace(struct trainer *trainer, float *workspace)
 {
-    struct lesson_memory *memory = &trainer->memory;
+    struct batch_loss_memory *memory = &trainer->memory;
     size_t rows = trainer->settings.max_tokens_per_gpu;
     float *values = workspace + all_floats(trainer);
     float *cache = values + network_values_floats(&trainer->model, rows, 1);
 
     trainer->all_weights = workspace;
     memory->network.weights = workspace;
-    network_place(&memory->network, trainer->machine, values, cache);
+    network_bind_memory(&memory->network, trainer->machine, values, cache);
     memory->scratch = cache + network_cache_floats(&trainer->model, rows);
     memory->logits = memory->scratch + network_backward_floats(&trainer->model, rows);
     memory->logit_gradients = memory->logits + logits_floats(trainer);
@@ -159,12 +157,12 @@ static tdm_status make_weights(struct trainer *trainer)
 {
     struct shard *shard = &trainer->shard;
 
-    shard_forget_moments(shard);
+    shard_reset_moments(shard);
     if (trainer->settings.path != NULL) {
         TDM_TRY(shard_read(shard, trainer->settings.path));
     } else {
-        TDM_TRY(shard_randomise(shard, trainer->context->seed,
-                                trainer->settings.initializer_range));
+        TDM_TRY(
+            shard_init_random(shard, trainer->context->seed, trainer->settings.initializer_range));
     }
     if (has_reference(trainer)) {
         shard_copy(shard, trainer->reference, shard->parameters);
@@ -179,7 +177,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     uint32_t next = REFERENCE;
 
     TDM_TRY(machine_open(trainer->settings.device, &trainer->machine));
-    shard_place(shard, trainer->machine, addresses[PARAMETERS]);
+    shard_bind_memory(shard, trainer->machine, addresses[PARAMETERS]);
     shard->mean = addresses[OPTIMIZER];
     shard->square = shard->mean + shard->count;
     if (has_reference(trainer)) {
@@ -192,8 +190,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
 }
 
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
-                                 uint32_t *tensors_count_out,
-                                 const struct tdm_slice **slices_out,
+                                 uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                                  uint32_t *slices_count_out)
 {
     const struct trainer *trainer = state;
@@ -213,7 +210,7 @@ static void turn_to(struct trainer *trainer, int supervised)
     }
     trainer->supervised = supervised;
     trainer->adam_steps = 0;
-    shard_forget_moments(&trainer->shard);
+    shard_reset_moments(&trainer->shard);
     if (!supervised && has_reference(trainer)) {
         shard_copy(&trainer->shard, trainer->reference, trainer->shard.parameters);
     }
@@ -227,10 +224,10 @@ static void append(struct tdm_metrics *metrics, const char *name, double value)
     entry->value = value;
 }
 
-static void report(const struct lesson *lesson, const struct shard_step *step,
+static void report(const struct batch_loss *batch_loss, const struct shard_step *step,
                    struct tdm_metrics *metrics)
 {
-    const double *sums = lesson->sums;
+    const double *sums = batch_loss->sums;
     double tokens = sums[SUM_TOKENS] > 0.0 ? sums[SUM_TOKENS] : 1.0;
     double samples = sums[SUM_SAMPLES] > 0.0 ? sums[SUM_SAMPLES] : 1.0;
 
@@ -239,23 +236,23 @@ static void report(const struct lesson *lesson, const struct shard_step *step,
     append(metrics, "grad_norm", step->grad_norm);
     append(metrics, "lr", step->lr);
     append(metrics, "tokens", sums[SUM_TOKENS]);
-    if (lesson->batch->supervised) {
+    if (batch_loss->batch->supervised) {
         return;
     }
     append(metrics, "reward", sums[SUM_REWARD] / samples);
-    append(metrics, "logprob_diff_max", lesson->difference_max);
-    append(metrics, "logprob_diff_mean", sums[SUM_DIFFERENCE] / tokens);
+    append(metrics, "logprob_diff_max", batch_loss->logprob_difference_max);
+    append(metrics, "logprob_diff_mean", sums[SUM_LOGPROB_DIFFERENCE] / tokens);
     append(metrics, "kl", sums[SUM_KL] / tokens);
     append(metrics, "clip_fraction", sums[SUM_CLIPPED] / tokens);
-    if (lesson->settings->grpo.kl_loss_coef != 0.0) {
+    if (batch_loss->settings->grpo.kl_loss_coef != 0.0) {
         append(metrics, "kl_start", sums[SUM_KL_START] / tokens);
     }
 }
 
-static tdm_status learn(struct trainer *trainer, struct lesson *lesson,
+static tdm_status learn(struct trainer *trainer, struct batch_loss *batch_loss,
                         struct tdm_metrics *metrics)
 {
-    const struct tdm_batch *batch = lesson->batch;
+    const struct tdm_batch *batch = batch_loss->batch;
     const struct schedule *schedule =
         batch->supervised ? &trainer->settings.warmup_schedule : &trainer->settings.schedule;
     struct shard *shard = &trainer->shard;
@@ -266,16 +263,17 @@ static tdm_status learn(struct trainer *trainer, struct lesson *lesson,
 
     if (!batch->supervised && has_reference(trainer)) {
         TDM_TRY(shard_gather(shard, trainer->reference, trainer->all_weights));
-        TDM_TRY(lesson_refer(lesson, &trainer->memory));
+        TDM_TRY(batch_loss_record_reference(batch_loss, &trainer->memory));
     }
     TDM_TRY(shard_gather(shard, shard->parameters, trainer->all_weights));
     trainer->machine->ops->zero(
         trainer->machine, &(const struct filling){trainer->all_gradients, all_floats(trainer)});
-    TDM_TRY(lesson_learn(lesson, &trainer->memory, trainer->all_gradients));
-    TDM_TRY(lesson_gather(lesson, shard->group));
-    TDM_TRY(shard_learn(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
+    TDM_TRY(batch_loss_backward(batch_loss, &trainer->memory, trainer->all_gradients));
+    TDM_TRY(batch_loss_reduce(batch_loss, shard->group));
+    TDM_TRY(
+        shard_optimizer_step(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
     trainer->adam_steps++;
-    report(lesson, &step, metrics);
+    report(batch_loss, &step, metrics);
     return trainer->machine->ops->finish(trainer->machine);
 }
 
@@ -283,15 +281,15 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
     struct trainer *trainer = state;
-    struct lesson lesson;
+    struct batch_loss batch_loss;
     tdm_status status;
 
     turn_to(trainer, batch->supervised);
-    status = lesson_begin(&lesson, &trainer->settings, batch, trainer->shard.group);
+    status = batch_loss_init(&batch_loss, &trainer->settings, batch, trainer->shard.group);
     if (status == TDM_OK) {
-        status = learn(trainer, &lesson, metrics);
+        status = learn(trainer, &batch_loss, metrics);
     }
-    lesson_end(&lesson);
+    batch_loss_fini(&batch_loss);
     return status;
 }
 
@@ -309,16 +307,14 @@ static uint32_t saved_arrays(const struct trainer *trainer,
 }
 
 /* Room for copies of them in the host's memory, which copies[] then names; free() it. */
-static tdm_status make_copies(const struct trainer *trainer,
-                              const struct checkpoint_array *arrays, uint32_t count,
-                              struct checkpoint_array copies[SAVED_ARRAYS_MAX],
+static tdm_status make_copies(const struct trainer *trainer, const struct checkpoint_array *arrays,
+                              uint32_t count, struct checkpoint_array copies[SAVED_ARRAYS_MAX],
                               float **room_out)
 {
     float *room = calloc(count * trainer->shard.count, sizeof(float));
 
     if (room == NULL) {
-        return tdm_fail(TDM_E_NOMEM, "%u arrays of %zu parameters", count,
-                        trainer->shard.count);
+        return tdm_fail(TDM_E_NOMEM, "%u arrays of %zu parameters", count, trainer->shard.count);
     }
     for (uint32_t i = 0; i < count; i++) {
         copies[i] = (struct checkpoint_array){arrays[i].name, room + i * trainer->shard.count};
@@ -372,8 +368,7 @@ static tdm_status save_model(const struct trainer *trainer, const char *director
     }
     status = machine->ops->read(machine, weights, trainer->all_weights, bytes);
     if (status == TDM_OK) {
-        status =
-            checkpoint_write_model(directory, &trainer->settings, &trainer->model, weights);
+        status = checkpoint_write_model(directory, &trainer->settings, &trainer->model, weights);
     }
     free(weights);
     return status;

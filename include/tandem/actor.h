@@ -68,13 +68,13 @@ struct tdm_actor_class {
  *     TDM_ACTOR_CLASS(counter, .state_bytes = sizeof(struct counter),
  *                     .methods = {{"add", counter_add}});
  * At file scope, and once for each name. */
-#define TDM_ACTOR_CLASS(identifier, ...)                                                       \
-    static const struct tdm_actor_class tdm_class_##identifier = {.name = #identifier,         \
-                                                                  __VA_ARGS__};                \
-    __attribute__((constructor)) static void tdm_class_register_##identifier(void)             \
-    {                                                                                          \
-        tdm_class_register(&tdm_class_##identifier);                                           \
-    }                                                                                          \
+#define TDM_ACTOR_CLASS(identifier, ...)                                                           \
+    static const struct tdm_actor_class tdm_class_##identifier = {.name = #identifier,             \
+                                                                  __VA_ARGS__};                    \
+    __attribute__((constructor)) static void tdm_class_register_##identifier(void)                 \
+    {                                                                                              \
+        tdm_class_register(&tdm_class_##identifier);                                               \
+    }                                                                                              \
     struct tdm_actor_class /* A declaration, so that a semicolon must follow. */
 
 /* Registers a class.  The table is borrowed until the process ends.  Call it before
@@ -107,8 +107,8 @@ TDM_API int tdm_call_is_canceled(tdm_call *call);
  * already. */
 TDM_API tdm_status tdm_call_keep(tdm_call *call);
 /* Replies to a kept call with a failure, and a detail like printf's. */
-__attribute__((format(printf, 3, 4))) TDM_API void
-tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) TDM_API void tdm_call_fail(tdm_call *call, tdm_status status,
+                                                                 const char *format, ...);
 
 /* Sends one item of a stream to a caller that used tdm_actor_stream().  The end of the method
  * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller.
@@ -132,10 +132,10 @@ enum { TDM_ACTOR_RESOURCES_MAX = 8, TDM_ACTOR_ENVIRONMENT_MAX = 32, TDM_LABELS_M
 
 /* Where an actor outside placement groups is placed. */
 enum tdm_scheduling {
-    TDM_SCHEDULE_DEFAULT, /* The creator's node if it has room, else the fullest node with room.
-                           */
-    TDM_SCHEDULE_SPREAD,  /* The node with the fewest actors. */
-    TDM_SCHEDULE_NODE,    /* `node_id`, or no node. */
+    TDM_SCHEDULE_DEFAULT,  /* The creator's node if it has room, else the fullest node with room.
+                            */
+    TDM_SCHEDULE_SPREAD,   /* The node with the fewest actors. */
+    TDM_SCHEDULE_NODE,     /* `node_id`, or no node. */
     TDM_SCHEDULE_NODE_SOFT /* `node_id` while it lives and has room, else as by default. */
 };
 
@@ -194,12 +194,13 @@ struct tdm_actor_options {
  * `*actor_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                                                    const struct tdm_actor_options *options,
-                                                   tdm_actor **actor_out, const char *format,
-                                                   ...);
+                                                   tdm_actor **actor_out, const char *format, ...);
 /* Does the same with arguments that are one packed array. */
-TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(
-    tdm_runtime *runtime, const char *class_name, const struct tdm_actor_options *options,
-    struct tdm_bytes arguments, tdm_actor **actor_out);
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(tdm_runtime *runtime,
+                                                          const char *class_name,
+                                                          const struct tdm_actor_options *options,
+                                                          struct tdm_bytes arguments,
+                                                          tdm_actor **actor_out);
 
 /* Blocks until the actor is constructed, at most `timeout_ms` milliseconds.  TDM_E_TIMEOUT says
  * what it waits for.  Another status says why it cannot be constructed. */
@@ -211,9 +212,9 @@ TDM_API tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms);
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name,
                                                  int64_t timeout_ms, tdm_actor **actor_out);
 /* Does the same in another name space. */
-TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find_in(tdm_runtime *runtime,
-                                                    const char *name_space, const char *name,
-                                                    int64_t timeout_ms, tdm_actor **actor_out);
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space,
+                                                    const char *name, int64_t timeout_ms,
+                                                    tdm_actor **actor_out);
 
 /* Kills the actor (SIGKILL).  Calls in flight fail with TDM_E_ACTOR_DIED, and it is not
  * restarted. Blocks until its process is gone, at most `timeout_ms` milliseconds. */
@@ -272,8 +273,7 @@ enum { TDM_RETRY_FAILURES_MAX = 4 };
 
 /* Zero in a field means the default named beside it. */
 struct tdm_call_options {
-    int64_t
-        timeout_ms; /* Milliseconds until the result is TDM_E_TIMEOUT.  Default: no deadline. */
+    int64_t timeout_ms; /* Milliseconds until the result is TDM_E_TIMEOUT.  Default: no deadline. */
     /* Like max_task_retries, for this call; -2: none.  Default: the actor's. */
     int32_t max_retries;
     /* Failures that the actor replies with and for which the call is made again, while retries
@@ -292,8 +292,8 @@ struct tdm_call_options {
 /* Do the same with options, which may be NULL.  `refs_out` has room for results_count
  * references, or is NULL. */
 TDM_API tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
-                                       const struct tdm_call_options *options,
-                                       tdm_ref **refs_out, const char *format, ...);
+                                       const struct tdm_call_options *options, tdm_ref **refs_out,
+                                       const char *format, ...);
 TDM_API tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
                                               const struct tdm_call_options *options,
                                               struct tdm_bytes arguments, tdm_ref **refs_out);
@@ -355,8 +355,7 @@ TDM_API tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64
                                 const tdm_value **values_out);
 /* Give the reference or handle that a value holds, as a new one that the caller frees.  Never
  * block. TDM_E_TYPE: the value is NULL or of another kind.  On failure the output is NULL. */
-TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value,
-                                 tdm_ref **ref_out);
+TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out);
 TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
                                    tdm_actor **actor_out);
 

@@ -12,41 +12,41 @@ extern "C" {
 /* One line for each code: the enum, the names and the texts come from here.  The values travel
  * between processes and never change; a retired one stays reserved.  They are grouped by what
  * has failed. */
-#define TDM_STATUS_MAP(X)                                                                      \
-    X(TDM_OK, 0, "success")                                                                    \
-    /* -1 … -39: the call */                                                                 \
-    X(TDM_E_NOMEM, -1, "out of memory")                                                        \
-    X(TDM_E_INVAL, -2, "invalid argument")                                                     \
-    X(TDM_E_STATE, -3, "not allowed in this state")                                            \
-    X(TDM_E_AGAIN, -4, "full for now, retry later")                                            \
-    X(TDM_E_TIMEOUT, -5, "deadline passed")                                                    \
-    X(TDM_E_CANCELED, -6, "canceled")                                                          \
-    X(TDM_E_NOT_FOUND, -7, "not found")                                                        \
-    X(TDM_E_EXISTS, -8, "exists already")                                                      \
-    X(TDM_E_IO, -9, "system call failed")                                                      \
-    X(TDM_E_PROTOCOL, -10, "malformed bytes from a peer or a file")                            \
-    X(TDM_E_TYPE, -11, "a value has another type or shape")                                    \
-    X(TDM_E_LIMIT, -12, "over a limit")                                                        \
-    X(TDM_E_UNSUPPORTED, -13, "not supported")                                                 \
-    X(TDM_E_METHOD, -14, "the method failed")                                                  \
-    X(TDM_E_CONFLICT, -15, "somebody else changed it first")                                   \
-    X(TDM_E_AUTH, -16, "the peer does not know the cluster's token")                           \
-    X(TDM_E_CLOSED, -17, "the connection is closed")                                           \
-    X(TDM_E_END, -18, "nothing more comes")                                                    \
-    /* -40 … -59: the actor */                                                               \
-    X(TDM_E_ACTOR_DIED, -40, "the actor died")                                                 \
-    X(TDM_E_OWNER_DIED, -41, "the owner of the value died")                                    \
-    X(TDM_E_ACTOR_RESTARTING, -42, "the actor died and is being restarted")                    \
-    X(TDM_E_VALUE_LOST, -43, "no process holds the value any more")                            \
-    /* -60 … -79: the node or the cluster */                                                 \
-    X(TDM_E_NODE_LOST, -60, "the node is lost")                                                \
-    X(TDM_E_STORE, -61, "the cluster's store cannot be reached")                               \
-    X(TDM_E_NO_RESOURCES, -62, "no node can ever hold this")                                   \
-    /* -80 … -99: the device or the job */                                                   \
-    X(TDM_E_DEVICE, -80, "the device failed")                                                  \
-    X(TDM_E_DEVICE_FULL, -81, "the device's memory is full")                                   \
-    X(TDM_E_CHECKSUM, -82, "checksums differ")                                                 \
-    X(TDM_E_ABORTED, -83, "aborted by a peer or by decision")                                  \
+#define TDM_STATUS_MAP(X)                                                                          \
+    X(TDM_OK, 0, "success")                                                                        \
+    /* -1 … -39: the call */                                                                     \
+    X(TDM_E_NOMEM, -1, "out of memory")                                                            \
+    X(TDM_E_INVAL, -2, "invalid argument")                                                         \
+    X(TDM_E_STATE, -3, "not allowed in this state")                                                \
+    X(TDM_E_AGAIN, -4, "full for now, retry later")                                                \
+    X(TDM_E_TIMEOUT, -5, "deadline passed")                                                        \
+    X(TDM_E_CANCELED, -6, "canceled")                                                              \
+    X(TDM_E_NOT_FOUND, -7, "not found")                                                            \
+    X(TDM_E_EXISTS, -8, "exists already")                                                          \
+    X(TDM_E_IO, -9, "system call failed")                                                          \
+    X(TDM_E_PROTOCOL, -10, "malformed bytes from a peer or a file")                                \
+    X(TDM_E_TYPE, -11, "a value has another type or shape")                                        \
+    X(TDM_E_LIMIT, -12, "over a limit")                                                            \
+    X(TDM_E_UNSUPPORTED, -13, "not supported")                                                     \
+    X(TDM_E_METHOD, -14, "the method failed")                                                      \
+    X(TDM_E_CONFLICT, -15, "somebody else changed it first")                                       \
+    X(TDM_E_AUTH, -16, "the peer does not know the cluster's token")                               \
+    X(TDM_E_CLOSED, -17, "the connection is closed")                                               \
+    X(TDM_E_END, -18, "nothing more comes")                                                        \
+    /* -40 … -59: the actor */                                                                   \
+    X(TDM_E_ACTOR_DIED, -40, "the actor died")                                                     \
+    X(TDM_E_OWNER_DIED, -41, "the owner of the value died")                                        \
+    X(TDM_E_ACTOR_RESTARTING, -42, "the actor died and is being restarted")                        \
+    X(TDM_E_VALUE_LOST, -43, "no process holds the value any more")                                \
+    /* -60 … -79: the node or the cluster */                                                     \
+    X(TDM_E_NODE_LOST, -60, "the node is lost")                                                    \
+    X(TDM_E_STORE, -61, "the cluster's store cannot be reached")                                   \
+    X(TDM_E_NO_RESOURCES, -62, "no node can ever hold this")                                       \
+    /* -80 … -99: the device or the job */                                                       \
+    X(TDM_E_DEVICE, -80, "the device failed")                                                      \
+    X(TDM_E_DEVICE_FULL, -81, "the device's memory is full")                                       \
+    X(TDM_E_CHECKSUM, -82, "checksums differ")                                                     \
+    X(TDM_E_ABORTED, -83, "aborted by a peer or by decision")                                      \
     X(TDM_E_BUDGET, -84, "the job does not fit")
 
 typedef enum tdm_status {
@@ -77,12 +77,12 @@ __attribute__((format(printf, 2, 3))) TDM_API tdm_status tdm_fail(tdm_status sta
 TDM_API void tdm_check(tdm_status status, const char *what);
 
 /* Returns from the calling function with the status if `expression` fails. */
-#define TDM_TRY(expression)                                                                    \
-    do {                                                                                       \
-        tdm_status tdm_try_status_ = (expression);                                             \
-        if (tdm_try_status_ != TDM_OK) {                                                       \
-            return tdm_try_status_;                                                            \
-        }                                                                                      \
+#define TDM_TRY(expression)                                                                        \
+    do {                                                                                           \
+        tdm_status tdm_try_status_ = (expression);                                                 \
+        if (tdm_try_status_ != TDM_OK) {                                                           \
+            return tdm_try_status_;                                                                \
+        }                                                                                          \
     } while (0)
 
 /* Ends the program and prints the reason if `expression` fails. */

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <tandem/collective.h>
 #include <tandem/config.h>
-#include <tandem/group.h>
 #include <tandem/region.h>
 #include <tandem/tensor.h>
 
@@ -44,7 +44,7 @@ struct tdm_rank_context {
     uint64_t seed;            /* The job's seed, the same on every rank. */
     /* All trainer ranks, or the tensor-parallel ranks of the engine.  NULL while `tandem plan`
      * asks. */
-    tdm_group *group;
+    tdm_collective_group *group;
     /* The rank's tensors if the job file names the layout, else NULL.  The library's layout()
      * is then not called: its region "weights", which is a KEEP region on a trainer, begins
      * with these tensors, and updates move them. */
@@ -91,10 +91,9 @@ struct tdm_completion {
 struct tdm_sample {
     uint32_t group; /* Number of the prompt; all samples of a prompt are on one rank. */
     const char *prompt;
-    const char *answer; /* The right answer, from the data set. */
-    const int32_t
-        *tokens; /* NULL in supervised batches: the trainer encodes `answer` itself. */
-    const float *logprobs;      /* The engine's; NULL in supervised batches. */
+    const char *answer;    /* The right answer, from the data set. */
+    const int32_t *tokens; /* NULL in supervised batches: the trainer encodes `answer` itself. */
+    const float *logprobs; /* The engine's; NULL in supervised batches. */
     const float *token_rewards; /* Rewards of the tokens; NULL in supervised batches. */
     float reward;               /* Reward of the whole answer. */
     uint32_t tokens_count;
@@ -181,9 +180,8 @@ struct tdm_engine_ops {
     tdm_status (*flush_cache)(void *state);
     /* Answers the prompts.  Every rank of the engine is called with the same arguments; only
      * the completions of rank 0 are read.  All regions are resident. */
-    tdm_status (*generate)(void *state, const struct tdm_prompt *prompts,
-                           uint32_t prompts_count, const struct tdm_sampling *sampling,
-                           struct tdm_completion *completions);
+    tdm_status (*generate)(void *state, const struct tdm_prompt *prompts, uint32_t prompts_count,
+                           const struct tdm_sampling *sampling, struct tdm_completion *completions);
     void (*close)(void *state);
     /* May be NULL: updates then go through load().  Gives the parts of the trainers' tensors
      * that this rank keeps.  Each part is contiguous at its address in the region "weights", in
@@ -192,9 +190,8 @@ struct tdm_engine_ops {
      * write buckets of the same layout.  load() is called for files only, and bytes that no
      * part covers are zero.  TDM_E_INVAL names a tensor that is unknown.  The slices are
      * borrowed while the rank lives. */
-    tdm_status (*layout)(void *state, const struct tdm_tensor_info *tensors,
-                         uint32_t tensors_count, const struct tdm_slice **slices_out,
-                         uint32_t *slices_count_out);
+    tdm_status (*layout)(void *state, const struct tdm_tensor_info *tensors, uint32_t tensors_count,
+                         const struct tdm_slice **slices_out, uint32_t *slices_count_out);
 };
 
 /* Rewards one answer: writes token_rewards[0 ... tokens_count-1] and returns the reward of the
@@ -214,8 +211,8 @@ struct tdm_job_library {
 
 /* Defines the job library; exactly once in a shared library:
  *     TDM_JOB_LIBRARY(.name = "arith", .trainer = &t, .engine = &e, .reward = r); */
-#define TDM_JOB_LIBRARY(...)                                                                   \
-    TDM_API const struct tdm_job_library tdm_job_library = {                                   \
+#define TDM_JOB_LIBRARY(...)                                                                       \
+    TDM_API const struct tdm_job_library tdm_job_library = {                                       \
         .size_bytes = sizeof(struct tdm_job_library), __VA_ARGS__}
 
 extern TDM_API const struct tdm_job_library tdm_job_library;

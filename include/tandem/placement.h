@@ -64,8 +64,8 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_create_with(
  * means the runtime's.  Blocks for the reply, at most `timeout_ms` milliseconds.
  * TDM_E_NOT_FOUND: there is no such group.  On failure `*group_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_find(tdm_runtime *runtime,
-                                                           const char *name_space,
-                                                           const char *name, int64_t timeout_ms,
+                                                           const char *name_space, const char *name,
+                                                           int64_t timeout_ms,
                                                            tdm_placement_group **group_out);
 /* Does the same for the group of the actor that calls it.  TDM_E_NOT_FOUND: this process is not
  * an actor in a group. */
@@ -74,15 +74,16 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_current(tdm_runtime *runti
                                                               tdm_placement_group **group_out);
 
 /* Where a bundle was reserved. */
-struct tdm_bundle_place {
+struct tdm_bundle_placement {
     char node_id[33]; /* 32 hexadecimal digits. */
     uint32_t gpus_count;
     uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX]; /* Indices on that node, ascending. */
 };
 /* Writes where bundle number `bundle` was reserved.  Never blocks.  TDM_E_INVAL: the group has
- * no such bundle; `*place_out` is unchanged then. */
-TDM_API tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t bundle,
-                                             struct tdm_bundle_place *place_out);
+ * no such bundle; `*placement_out` is unchanged then. */
+TDM_API tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group,
+                                                     uint32_t bundle,
+                                                     struct tdm_bundle_placement *placement_out);
 /* Returns the number of bundles.  Never blocks. */
 TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group);
 

@@ -39,23 +39,22 @@ struct tdm_runtime_options {
     /* Bytes of each GPU of a private node.  0: TANDEM_GPU_BYTES, or else 256 MiB of a virtual
      * GPU and all of a real one. */
     uint64_t gpu_bytes;
-    const char
-        *directory; /* Sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
+    const char *directory;    /* Sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
     int64_t start_timeout_ms; /* Milliseconds until the node must be ready.  0: 10,000. */
     /* For a private node: 1 prints what its actors print, each line as "(name pid=4182) text";
      * -1 does not.  0: TANDEM_LOG_TO_DRIVER, or else 1.  The output is kept in files in any
-     * case (docs/looking.md). */
+     * case (docs/observability.md). */
     int log_to_driver;
-    const char *
-        device; /* "host" or "cuda" for a private node.  NULL: TANDEM_DEVICE, or else "host". */
+    const char
+        *device; /* "host" or "cuda" for a private node.  NULL: TANDEM_DEVICE, or else "host". */
     /* Bytes of large values that a private node keeps in memory before it moves them to disk.
      * 0: TANDEM_OBJECT_STORE_BYTES, or else 0.3 of the machine's memory. */
     uint64_t object_store_bytes;
 };
 
-#define TDM_RUNTIME_OPTIONS_INIT                                                               \
-    {                                                                                          \
-        .size_bytes = sizeof(struct tdm_runtime_options)                                       \
+#define TDM_RUNTIME_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        .size_bytes = sizeof(struct tdm_runtime_options)                                           \
     }
 
 /* Joins the node at options->address or TANDEM_ADDRESS.  If neither is set, it starts a private

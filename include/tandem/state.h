@@ -61,7 +61,7 @@ struct tdm_bundle_state {
     const uint32_t *gpu_indices;
 };
 
-struct tdm_group_state {
+struct tdm_placement_group_state {
     const char *id;
     const char *name; /* "" if it has no name. */
     const char *name_space;
@@ -157,8 +157,7 @@ TDM_API tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
  * NULL. */
 TDM_API tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
                                   const struct tdm_calls_state **calls_out,
-                                  uint32_t *calls_count_out,
-                                  struct tdm_list_missing *missing_out);
+                                  uint32_t *calls_count_out, struct tdm_list_missing *missing_out);
 /* Lists the calls without a result.  Each process lists its own, within 1 second.  A call that
  * travels meanwhile may be listed twice or not at all.  `missing_out` may be NULL. */
 TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
@@ -166,9 +165,9 @@ TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
                                       uint32_t *calls_count_out,
                                       struct tdm_list_missing *missing_out);
 /* Lists the placement groups whose bundles are reserved. */
-TDM_API tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
-                                   const struct tdm_group_state **groups_out,
-                                   uint32_t *groups_count_out);
+TDM_API tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
+                                             const struct tdm_placement_group_state **groups_out,
+                                             uint32_t *groups_count_out);
 /* Frees a list with all of its texts.  NULL is allowed. */
 TDM_API void tdm_list_free(const void *list);
 

@@ -4,10 +4,10 @@
 #define TANDEM_TANDEM_H
 
 #include <tandem/actor.h>
+#include <tandem/collective.h>
 #include <tandem/config.h>
 #include <tandem/dtype.h>
 #include <tandem/error.h>
-#include <tandem/group.h>
 #include <tandem/job.h>
 #include <tandem/placement.h>
 #include <tandem/region.h>

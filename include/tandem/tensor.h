@@ -78,8 +78,7 @@ TDM_API const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors
 /* Writes contiguous tensors to `path`, with the metadata {"format": "pt"} that transformers
  * wants: to a temporary file beside it, with fsync and rename.  Blocks for the disk.  `tensors`
  * may be NULL if `tensors_count` is 0. */
-TDM_API tdm_status tdm_safetensors_write(const char *path,
-                                         const struct tdm_tensor_view *tensors,
+TDM_API tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view *tensors,
                                          uint32_t tensors_count);
 
 #ifdef __cplusplus

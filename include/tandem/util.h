@@ -62,8 +62,7 @@ TDM_API tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *
                                       uint32_t items_count);
 /* Takes `items_count` items, or none (TDM_E_AGAIN).  The result is an array of items, which the
  * caller releases; `*items_out` is NULL on failure. */
-TDM_API tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count,
-                                      tdm_ref **items_out);
+TDM_API tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count, tdm_ref **items_out);
 
 /* These write what was true when the queue replied; other processes may have changed it since.
  * On failure the output is unchanged. */
@@ -138,8 +137,7 @@ struct tdm_pool_map {
 TDM_API tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                                       int64_t timeout_ms);
 TDM_API tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool,
-                                                const struct tdm_pool_map *map,
-                                                int64_t timeout_ms);
+                                                const struct tdm_pool_map *map, int64_t timeout_ms);
 
 #ifdef __cplusplus
 }

@@ -152,8 +152,7 @@ TDM_API uint32_t tdm_value_count(const tdm_value *value);
  * writes the key of pair number `index` to `*key_out`, which may be NULL. */
 TDM_API const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index);
 TDM_API const tdm_value *tdm_value_find(const tdm_value *map, const char *key);
-TDM_API const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index,
-                                        const char **key_out);
+TDM_API const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char **key_out);
 
 /* These return the value, or `otherwise` if it is NULL, of another kind, or does not fit. */
 TDM_API int64_t tdm_value_int(const tdm_value *value, int64_t otherwise);

@@ -37,7 +37,7 @@ enum tdm_weights_scheme {
        once. */
     TDM_WEIGHTS_SHARED = 1,
     TDM_WEIGHTS_PROCESSES, /* A bucket travels inside calls. */
-    /* By the broadcast of a group (group.h).  The receivers are on one node.  A receiver that
+    /* By the broadcast of a group (collective.h).  The receivers are on one node.  A receiver that
      * is silent is noticed timeout_ms after it should have come. */
     TDM_WEIGHTS_DISTRIBUTED,
     /* These two are other names of TDM_WEIGHTS_SHARED: each bucket is a call with a reference
@@ -78,8 +78,8 @@ struct tdm_weights_sender_options {
     uint32_t tensors_count;
     uint32_t receivers_count; /* Receivers that connect waits for.  Default: 1. */
     int64_t timeout_ms;       /* Milliseconds for each send and connect.  Default: 60,000. */
-    size_t bucket_bytes; /* Bytes staged at once; a larger tensor is one bucket.  Default: 16
-                            MiB. */
+    size_t bucket_bytes;      /* Bytes staged at once; a larger tensor is one bucket.  Default: 16
+                                 MiB. */
     /* For TDM_WEIGHTS_MODULE: the actors.  The handles stay the caller's and must outlive the
      * sender. */
     tdm_actor *const *modules;
@@ -92,9 +92,9 @@ struct tdm_weights_sender_options {
 /* Checks and copies the options.  No traffic; never blocks.  The caller shuts the sender down.
  * TDM_E_INVAL names the option or tensor.  On failure `*sender_out` is NULL.  One thread at a
  * time may use a sender. */
-TDM_API TDM_MUST_CHECK tdm_status tdm_weights_sender_create(
-    tdm_runtime *runtime, const struct tdm_weights_sender_options *options,
-    tdm_weights_sender **sender_out);
+TDM_API TDM_MUST_CHECK tdm_status
+tdm_weights_sender_create(tdm_runtime *runtime, const struct tdm_weights_sender_options *options,
+                          tdm_weights_sender **sender_out);
 
 /* Creates the actor "weights/<model>" at which receivers register, waits for `receivers_count`
  * of them, and sends the first weights.  Blocks at most timeout_ms.  TDM_E_EXISTS: the model
@@ -173,8 +173,7 @@ TDM_API tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t t
  * them; a version that goes live waits for them, and they for it.  tdm_weights_receive() must
  * not be called in between.  `*version_out` may be NULL.  TDM_E_STATE: there is no version yet,
  * or this receiver has voted and does not know the outcome; receive again then. */
-TDM_API tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver,
-                                          uint64_t *version_out);
+TDM_API tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out);
 TDM_API void tdm_weights_read_end(tdm_weights_receiver *receiver);
 
 /* Returns tensor number `index` of the receiver's list, or its part, between the two calls

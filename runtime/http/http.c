@@ -25,9 +25,9 @@
 
 enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACKLOG = 16 };
 
-struct tdm__http {
+struct tdm__http_server {
     struct evhttp *server; /* owned */
-    tdm__http_fn *fn;
+    tdm__http_handler_fn *fn;
     void *arg;
     char address[160];
     char host[128]; /* as it was told; "" over a Unix socket */
@@ -38,8 +38,8 @@ struct tdm__http {
 
 struct tdm__http_request {
     struct tdm__http_request *next;
-    struct tdm__http *http;       /* borrowed */
-    struct evhttp_request *event; /* NULL once its connection has closed */
+    struct tdm__http_server *http; /* borrowed */
+    struct evhttp_request *event;  /* NULL once its connection has closed */
     struct evhttp_connection *connection;
     bool handed_over;
 };
@@ -59,7 +59,7 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, &ignored) == 1;
 }
 
-static bool host_is_allowed(const struct tdm__http *http, const char *header)
+static bool host_is_allowed(const struct tdm__http_server *http, const char *header)
 {
     const char *colon = header == NULL ? NULL : strrchr(header, ':');
     char host[128];
@@ -93,10 +93,9 @@ static void request_free(struct tdm__http_request *request)
 
 static void on_connection_closed(struct evhttp_connection *connection, void *arg)
 {
-    struct tdm__http *http = arg;
+    struct tdm__http_server *http = arg;
 
-    for (struct tdm__http_request *request = http->all; request != NULL;
-         request = request->next) {
+    for (struct tdm__http_request *request = http->all; request != NULL; request = request->next) {
         if (request->connection == connection) {
             request->event = NULL;
         }
@@ -105,7 +104,7 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
 
 static void hand_over(void *arg)
 {
-    struct tdm__http *http = arg;
+    struct tdm__http_server *http = arg;
     struct tdm__http_request *next;
 
     for (struct tdm__http_request *request = http->all; request != NULL; request = next) {
@@ -125,7 +124,7 @@ static void hand_over(void *arg)
 
 static void on_request(struct evhttp_request *event, void *arg)
 {
-    struct tdm__http *http = arg;
+    struct tdm__http_server *http = arg;
     struct tdm__http_request *request;
     const char *header = evhttp_find_header(evhttp_request_get_input_headers(event), "Host");
 
@@ -151,8 +150,8 @@ static void on_request(struct evhttp_request *event, void *arg)
     }
 }
 
-void tdm__http_answer(struct tdm__http_request *request, int code, const char *content_type,
-                      const void *body, size_t body_bytes)
+void tdm__http_reply(struct tdm__http_request *request, int code, const char *content_type,
+                     const void *body, size_t body_bytes)
 {
     struct evhttp_request *event = request->event;
     struct evbuffer *buffer;
@@ -163,10 +162,8 @@ void tdm__http_answer(struct tdm__http_request *request, int code, const char *c
     }
     buffer = evbuffer_new();
     TDM_ASSERT(buffer != NULL);
-    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Content-Type",
-                            content_type);
-    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Cache-Control",
-                            "no-store");
+    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Content-Type", content_type);
+    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Cache-Control", "no-store");
     if (body_bytes > 0) {
         (void)evbuffer_add(buffer, body, body_bytes);
     }
@@ -176,7 +173,7 @@ void tdm__http_answer(struct tdm__http_request *request, int code, const char *c
 
 /* ---- listening -------------------------------------------------------------------------- */
 
-static tdm_status listen_unix(struct tdm__http *http, const char *path)
+static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     mode_t before;
@@ -187,7 +184,7 @@ static tdm_status listen_unix(struct tdm__http *http, const char *path)
         return tdm__fail(TDM_E_LIMIT, "the path %s is too long for a socket", path);
     }
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-    TDM_TRY(tdm__socket_make_room(path));
+    TDM_TRY(tdm__socket_remove_stale(path));
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
@@ -246,7 +243,7 @@ static tdm_status bind_tcp(const struct addrinfo *found, const char *address, in
     return TDM_OK;
 }
 
-static tdm_status listen_tcp(struct tdm__http *http, const char *address)
+static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
@@ -277,14 +274,14 @@ static tdm_status listen_tcp(struct tdm__http *http, const char *address)
     return TDM_OK;
 }
 
-tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http_fn *fn,
-                          void *arg, struct tdm__http **http_out)
+tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http_handler_fn *fn,
+                          void *arg, struct tdm__http_server **http_out)
 {
-    struct tdm__http *http = calloc(1, sizeof(*http));
+    struct tdm__http_server *http = calloc(1, sizeof(*http));
     tdm_status status;
 
-    tdm__survive_broken_pipes(); /* libevent writes with writev(2) */
-    if (http == NULL || (http->server = evhttp_new(tdm__loop_base(loop))) == NULL) {
+    tdm__ignore_sigpipe(); /* libevent writes with writev(2) */
+    if (http == NULL || (http->server = evhttp_new(tdm__loop_event_base(loop))) == NULL) {
         free(http);
         return tdm__fail(TDM_E_NOMEM, "an HTTP server");
     }
@@ -308,12 +305,12 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     return TDM_OK;
 }
 
-const char *tdm__http_address(const struct tdm__http *http)
+const char *tdm__http_address(const struct tdm__http_server *http)
 {
     return http->address;
 }
 
-void tdm__http_close(struct tdm__http *http)
+void tdm__http_close(struct tdm__http_server *http)
 {
     if (http == NULL) {
         return;

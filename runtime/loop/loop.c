@@ -3,12 +3,12 @@
 /* libevent's callbacks only put what is ready on a list; tdm__loop_run() runs the users'
  * functions from that list after libevent has returned.  So a user's function may run the loop
  * again (libevent itself does not allow that), and what an outer run has left on the list is
- * done by the inner one.  An item leaves the list before its function is called, so it may be
- * destroyed at any time.
+ * done by the inner one.  An event_source leaves the list before its function is called, so it may
+ * be destroyed at any time.
  *
  * While libevent polls the lock is free, and other threads may change and destroy items.  So
- * its callbacks touch only what belongs to the polling thread (`fired`), and an item destroyed
- * meanwhile is buried only when the poll is over. */
+ * its callbacks touch only what belongs to the polling thread (`fired`), and an event_source
+ * destroyed meanwhile is buried only when the poll is over. */
 #include "runtime/loop/internal.h"
 
 #include "runtime/assert.h"
@@ -49,7 +49,7 @@ static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
     if (deadline_ms == TDM__NEVER) {
         return TDM_OK;
     }
-    time = tdm__time_until(deadline_ms);
+    time = tdm__timeval_until(deadline_ms);
     if (event_add(loop->alarm, &time) != 0) {
         return tdm__fail(TDM_E_NOMEM, "event_add: no memory for the loop's alarm");
     }
@@ -57,22 +57,22 @@ static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
     return TDM_OK;
 }
 
-static void list_fired(struct tdm__loop *loop)
+static void loop_mark_fired_ready(struct tdm__loop *loop)
 {
-    struct item *item;
+    struct event_source *event_source;
 
-    while ((item = STAILQ_FIRST(&loop->fired)) != NULL) {
+    while ((event_source = STAILQ_FIRST(&loop->fired)) != NULL) {
         STAILQ_REMOVE_HEAD(&loop->fired, fired_link);
-        item->fired = false;
-        item->ready |= item->fired_events;
-        item->fired_events = 0;
-        if (!item->dead) {
-            tdm__item_list(item);
+        event_source->fired = false;
+        event_source->ready |= event_source->fired_events;
+        event_source->fired_events = 0;
+        if (!event_source->dead) {
+            tdm__event_source_mark_ready(event_source);
         }
     }
-    while ((item = TAILQ_FIRST(&loop->dead)) != NULL) {
-        TAILQ_REMOVE(&loop->dead, item, link);
-        item->bury(item);
+    while ((event_source = TAILQ_FIRST(&loop->dead)) != NULL) {
+        TAILQ_REMOVE(&loop->dead, event_source, link);
+        event_source->free_source(event_source);
     }
     if (loop->alarm_fired) {
         loop->alarm_fired = false;
@@ -80,7 +80,7 @@ static void list_fired(struct tdm__loop *loop)
     }
 }
 
-static int spin(struct tdm__loop *loop, int64_t until_ns)
+static int poll_adaptively(struct tdm__loop *loop, int64_t until_ns)
 {
     int rc;
 
@@ -94,7 +94,7 @@ static int spin(struct tdm__loop *loop, int64_t until_ns)
 static int poll_events(struct tdm__loop *loop, bool wait, int64_t began_ns, int64_t for_ns)
 {
     if (for_ns > 0) {
-        int rc = spin(loop, began_ns + for_ns);
+        int rc = poll_adaptively(loop, began_ns + for_ns);
 
         if (rc < 0 || !STAILQ_EMPTY(&loop->fired)) {
             return rc;
@@ -106,28 +106,28 @@ static int poll_events(struct tdm__loop *loop, bool wait, int64_t began_ns, int6
 /* With the lock free while it polls, and not before or after. */
 static int poll_unlocked(struct tdm__loop *loop, bool wait)
 {
-    bool expected = wait && loop->spin.expected;
-    int64_t for_ns = expected ? tdm__spin_time(&loop->spin) : 0;
+    bool expected = wait && loop->adaptive_polling.expected;
+    int64_t for_ns = expected ? tdm__adaptive_polling_duration(&loop->adaptive_polling) : 0;
     int64_t began_ns = expected ? tdm__clock_ns() : 0;
     uint32_t depth;
     int rc;
 
     loop->polling = true;
-    depth = tdm__turns_unlock_all(&loop->turns);
+    depth = tdm__loop_lock_release_all(&loop->loop_lock);
     rc = poll_events(loop, wait, began_ns, for_ns);
-    tdm__turns_relock(&loop->turns, depth);
+    tdm__loop_lock_reacquire(&loop->loop_lock, depth);
     loop->polling = false;
     if (expected) {
-        loop->spin.expected = false;
-        tdm__spin_learn(&loop->spin, for_ns, tdm__clock_ns() - began_ns);
+        loop->adaptive_polling.expected = false;
+        tdm__adaptive_polling_learn(&loop->adaptive_polling, for_ns, tdm__clock_ns() - began_ns);
     }
     return rc;
 }
 
 /* Lists what is ready; waits for the first, if there is none and the deadline allows. */
-static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
+static tdm_status loop_collect_events(struct tdm__loop *loop, int64_t deadline_ms)
 {
-    struct tdm__hook *hook;
+    struct tdm__poll_hook *hook;
     bool wait = false;
     int rc;
 
@@ -136,12 +136,12 @@ static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
     {
         hook->fn(hook->arg);
     }
-    wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
+    wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_remaining_ms(deadline_ms) != 0;
     if (wait) {
         TDM_TRY(alarm_set(loop, deadline_ms));
     }
     rc = poll_unlocked(loop, wait);
-    list_fired(loop);
+    loop_mark_fired_ready(loop);
     if (rc < 0) {
         return tdm__fail_errno(errno, "event_base_loop");
     }
@@ -153,32 +153,32 @@ static bool is_done(bool (*done)(void *arg), void *arg)
     return done != NULL && done(arg);
 }
 
-/* Somebody else wants to drive, and this thread only stands by. */
+/* Somebody else wants to loop_drive, and this thread only stands by. */
 static bool must_yield(const struct tdm__loop *loop)
 {
-    return loop->turns.driver_yields && !TAILQ_EMPTY(&loop->turns.waiters);
+    return loop->loop_lock.driver_yields && !TAILQ_EMPTY(&loop->loop_lock.waiters);
 }
 
-static tdm_status drive(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
-                        int64_t deadline_ms)
+static tdm_status loop_drive(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                             int64_t deadline_ms)
 {
     for (;;) {
-        TDM_TRY(collect(loop, deadline_ms));
+        TDM_TRY(loop_collect_events(loop, deadline_ms));
         while (!TAILQ_EMPTY(&loop->ready)) {
-            struct item *item = TAILQ_FIRST(&loop->ready);
+            struct event_source *event_source = TAILQ_FIRST(&loop->ready);
 
-            tdm__item_unlist(item);
-            item->dispatch(item);
-            tdm__turns_notify(&loop->turns);
+            tdm__event_source_unmark_ready(event_source);
+            event_source->dispatch(event_source);
+            tdm__loop_lock_notify_waiters(&loop->loop_lock);
             if (is_done(done, arg)) {
                 return TDM_OK;
             }
             if (must_yield(loop)) {
                 return TDM_E_AGAIN;
             }
-            tdm__turns_give_way(&loop->turns);
+            tdm__loop_lock_yield(&loop->loop_lock);
         }
-        tdm__turns_notify(&loop->turns); /* other threads change things, too */
+        tdm__loop_lock_notify_waiters(&loop->loop_lock); /* other threads change things, too */
         if (is_done(done, arg)) {
             return TDM_OK;
         }
@@ -210,27 +210,27 @@ static void wake_driver(void *arg)
 }
 
 /* Inside a callback of the driver's.  It does not yield then: the callback needs its events. */
-static tdm_status drive_nested(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
-                               int64_t deadline_ms)
+static tdm_status loop_drive_nested(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                                    int64_t deadline_ms)
 {
-    bool yields = loop->turns.driver_yields;
+    bool yields = loop->loop_lock.driver_yields;
     tdm_status status;
 
-    loop->turns.driver_yields = false;
-    status = drive(loop, done, arg, deadline_ms);
-    loop->turns.driver_yields = yields;
+    loop->loop_lock.driver_yields = false;
+    status = loop_drive(loop, done, arg, deadline_ms);
+    loop->loop_lock.driver_yields = yields;
     return status;
 }
 
-static tdm_status drive_in_turn(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
-                                int64_t deadline_ms)
+static tdm_status loop_drive_when_free(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                                       int64_t deadline_ms)
 {
     tdm_status status =
-        tdm__turns_take(&loop->turns, done, arg, deadline_ms, wake_driver, loop);
+        tdm__loop_lock_start_driving(&loop->loop_lock, done, arg, deadline_ms, wake_driver, loop);
 
     if (status == TDM_OK) {
-        status = drive(loop, done, arg, deadline_ms);
-        tdm__turns_leave(&loop->turns);
+        status = loop_drive(loop, done, arg, deadline_ms);
+        tdm__loop_lock_stop_driving(&loop->loop_lock);
     } else if (status == TDM_E_CANCELED) {
         status = TDM_OK; /* done, while another one drove */
     }
@@ -241,31 +241,33 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
                          int64_t deadline_ms)
 {
     tdm_status status;
-    TDM__ENTER(loop);
+    TDM__LOOP_ENTER(loop);
 
     if (is_done(done, arg)) {
         return TDM_OK;
     }
-    status = tdm__turns_drives(&loop->turns) ? drive_nested(loop, done, arg, deadline_ms)
-                                             : drive_in_turn(loop, done, arg, deadline_ms);
+    status = tdm__loop_lock_is_driver(&loop->loop_lock)
+                 ? loop_drive_nested(loop, done, arg, deadline_ms)
+                 : loop_drive_when_free(loop, done, arg, deadline_ms);
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "the loop's deadline passed");
     }
     return status;
 }
 
-tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
+tdm_status tdm__loop_run_background(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
 {
     tdm_status status;
-    TDM__ENTER(loop);
+    TDM__LOOP_ENTER(loop);
 
-    if (loop->turns.driver != NULL) {
+    if (loop->loop_lock.driver != NULL) {
         return TDM_E_AGAIN;
     }
-    TDM_TRY(tdm__turns_take(&loop->turns, NULL, NULL, TDM__NEVER, wake_driver, loop));
-    loop->turns.driver_yields = true;
-    status = drive(loop, done, arg, TDM__NEVER);
-    tdm__turns_leave(&loop->turns);
+    TDM_TRY(
+        tdm__loop_lock_start_driving(&loop->loop_lock, NULL, NULL, TDM__NEVER, wake_driver, loop));
+    loop->loop_lock.driver_yields = true;
+    status = loop_drive(loop, done, arg, TDM__NEVER);
+    tdm__loop_lock_stop_driving(&loop->loop_lock);
     return status;
 }
 
@@ -274,43 +276,44 @@ tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), v
 struct tdm__loop *tdm__loop_enter(struct tdm__loop *loop)
 {
     if (loop != NULL) {
-        tdm__turns_lock(&loop->turns);
+        tdm__loop_lock_acquire(&loop->loop_lock);
     }
     return loop;
 }
 
 void tdm__loop_leave(struct tdm__loop *loop)
 {
-    tdm__turns_unlock(&loop->turns);
+    tdm__loop_lock_release(&loop->loop_lock);
 }
 
-void tdm__loop_leave_at(struct tdm__loop **loop)
+void tdm__loop_leave_cleanup(struct tdm__loop **loop)
 {
     if (*loop != NULL) {
         tdm__loop_leave(*loop);
     }
 }
 
-uint32_t tdm__loop_let_go(struct tdm__loop *loop)
+uint32_t tdm__loop_leave_all(struct tdm__loop *loop)
 {
-    return tdm__turns_is_held(&loop->turns) ? tdm__turns_unlock_all(&loop->turns) : 0;
+    return tdm__loop_lock_is_held(&loop->loop_lock) ? tdm__loop_lock_release_all(&loop->loop_lock)
+                                                    : 0;
 }
 
-void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
+void tdm__loop_reenter(struct tdm__loop *loop, uint32_t depth)
 {
     if (depth > 0) {
-        tdm__turns_relock(&loop->turns, depth);
+        tdm__loop_lock_reacquire(&loop->loop_lock, depth);
     }
 }
 
-void tdm__loop_expect_soon(struct tdm__loop *loop)
+void tdm__loop_expect_event_soon(struct tdm__loop *loop)
 {
-    loop->spin.expected = true;
+    loop->adaptive_polling.expected = true;
 }
 
-struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop)
+struct tdm__loop_lock *tdm__loop_lock_of(struct tdm__loop *loop)
 {
-    return &loop->turns;
+    return &loop->loop_lock;
 }
 
 void tdm__loop_wake(struct tdm__loop *loop)
@@ -318,12 +321,12 @@ void tdm__loop_wake(struct tdm__loop *loop)
     wake_driver(loop);
 }
 
-void tdm__loop_before_poll(struct tdm__loop *loop, struct tdm__hook *hook)
+void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
     TAILQ_INSERT_TAIL(&loop->hooks, hook, link);
 }
 
-void tdm__loop_forget_hook(struct tdm__loop *loop, struct tdm__hook *hook)
+void tdm__loop_remove_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
     TAILQ_REMOVE(&loop->hooks, hook, link);
 }
@@ -335,7 +338,7 @@ bool tdm__loop_is_polling(const struct tdm__loop *loop)
 
 void tdm__loop_after_fork(struct tdm__loop *loop)
 {
-    tdm__turns_after_fork(&loop->turns);
+    tdm__loop_lock_after_fork(&loop->loop_lock);
 }
 
 /* ---- posts ------------------------------------------------------------------------------ */
@@ -360,7 +363,7 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     return TDM_OK;
 }
 
-static void run_and_free(struct post *post)
+static void post_run_and_free(struct post *post)
 {
     void (*fn)(void *) = post->fn;
     void *arg = post->arg;
@@ -383,12 +386,12 @@ static bool run_post(struct tdm__loop *loop)
     more = !STAILQ_EMPTY(&loop->posts);
     (void)pthread_mutex_unlock(&loop->post_mutex);
     if (more) {
-        tdm__watch_again(loop->post_watch);
+        tdm__fd_watch_call_again(loop->post_watch);
     }
     if (post == NULL) {
         return false;
     }
-    run_and_free(post);
+    post_run_and_free(post);
     return true;
 }
 
@@ -450,8 +453,8 @@ static tdm_status loop_init(struct tdm__loop *loop)
     if (loop->post_fd < 0) {
         return tdm__fail_errno(errno, "eventfd");
     }
-    return tdm__watch_create(loop, loop->post_fd, TDM__READABLE, on_posts, loop,
-                             &loop->post_watch);
+    return tdm__fd_watch_create(loop, loop->post_fd, TDM__READABLE, on_posts, loop,
+                                &loop->post_watch);
 }
 
 tdm_status tdm__loop_create(struct tdm__loop **loop_out)
@@ -467,7 +470,7 @@ tdm_status tdm__loop_create(struct tdm__loop **loop_out)
     TAILQ_INIT(&loop->dead);
     TAILQ_INIT(&loop->hooks);
     STAILQ_INIT(&loop->posts);
-    tdm__turns_init(&loop->turns);
+    tdm__loop_lock_init(&loop->loop_lock);
     loop->alarm_ms = TDM__NEVER;
     loop->post_fd = -1;
     (void)pthread_mutex_init(&loop->post_mutex, NULL);
@@ -487,7 +490,7 @@ void tdm__loop_destroy(struct tdm__loop *loop)
     if (loop == NULL) {
         return;
     }
-    tdm__watch_destroy(loop->post_watch);
+    tdm__fd_watch_destroy(loop->post_watch);
     TDM_ASSERT(TAILQ_EMPTY(&loop->ready));
     while ((post = STAILQ_FIRST(&loop->posts)) != NULL) {
         STAILQ_REMOVE_HEAD(&loop->posts, link);
@@ -503,11 +506,11 @@ void tdm__loop_destroy(struct tdm__loop *loop)
         event_base_free(loop->base);
     }
     (void)pthread_mutex_destroy(&loop->post_mutex);
-    tdm__turns_fini(&loop->turns);
+    tdm__loop_lock_fini(&loop->loop_lock);
     free(loop);
 }
 
-void *tdm__loop_base(struct tdm__loop *loop)
+void *tdm__loop_event_base(struct tdm__loop *loop)
 {
     return loop->base;
 }

@@ -96,7 +96,7 @@ void tdm__oom_init(struct tdm__oom *oom, const char *root)
     oom->machine_kills = read_count(oom->machine_file);
 }
 
-enum tdm__oom_verdict tdm__oom_look(struct tdm__oom *oom)
+enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom)
 {
     int64_t cgroup_before = oom->cgroup_kills;
     int64_t machine_before = oom->machine_kills;

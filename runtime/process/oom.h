@@ -26,6 +26,6 @@ enum tdm__oom_verdict {
 /* `root` is "" but in tests. */
 void tdm__oom_init(struct tdm__oom *oom, const char *root);
 /* Since the last look. */
-enum tdm__oom_verdict tdm__oom_look(struct tdm__oom *oom);
+enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom);
 
 #endif

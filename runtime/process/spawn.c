@@ -66,8 +66,7 @@ static void child_places_fds(const struct tdm__spawn_options *options, int repor
             child_fails(report_fd, "dup2");
         }
     }
-    if (syscall(SYS_close_range, FIRST_CHILD_FD + options->fds_count, ~0U, 4 /* CLOEXEC */) <
-        0) {
+    if (syscall(SYS_close_range, FIRST_CHILD_FD + options->fds_count, ~0U, 4 /* CLOEXEC */) < 0) {
         child_fails(report_fd, "close_range");
     }
 }
@@ -141,8 +140,7 @@ static void reap_now(pid_t pid)
     }
 }
 
-tdm_status tdm__spawn(const struct tdm__spawn_options *options,
-                      struct tdm__process *process_out)
+tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__process *process_out)
 {
     int report[2];
     pid_t parent = getpid();

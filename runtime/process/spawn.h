@@ -31,8 +31,7 @@ struct tdm__spawn_options {
 /* vfork-like: the calling thread waits until the program runs.  A program that cannot be
  * executed is an error here (TDM_E_NOT_FOUND or TDM_E_IO, naming it), not a child that ends at
  * once. stdin is /dev/null; signal handlers and mask are the default. */
-tdm_status tdm__spawn(const struct tdm__spawn_options *options,
-                      struct tdm__process *process_out);
+tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__process *process_out);
 
 /* Reaps if it has ended: true and the wait status.  Never blocks. */
 bool tdm__process_reap(struct tdm__process *process, int *wait_status_out);

@@ -47,8 +47,7 @@ static tdm_status decode_part(const char *what, char *text)
         (void)strncat(digits, from + 1, 2);
         *to = (char)strtoul(digits, &end, 16);
         if (end != digits + 2 || *to == '\0' || digits[0] == '+' || digits[0] == '-') {
-            return tdm__fail(TDM_E_INVAL, "store url: %s: '%%' wants two hexadecimal digits",
-                             what);
+            return tdm__fail(TDM_E_INVAL, "store url: %s: '%%' wants two hexadecimal digits", what);
         }
         to++;
         from += 2;
@@ -64,8 +63,8 @@ static tdm_status parse_number(const char *what, const char *text, unsigned long
     unsigned long number = strtoul(text, &end, 10);
 
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || number > max) {
-        return tdm__fail(TDM_E_INVAL, "store url: %s \"%.20s\" is no number up to %lu", what,
-                         text, max);
+        return tdm__fail(TDM_E_INVAL, "store url: %s \"%.20s\" is no number up to %lu", what, text,
+                         max);
     }
     *number_out = number;
     return TDM_OK;
@@ -155,10 +154,9 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     const char *rest;
 
     if (after(url, "rediss://") != NULL) {
-        return tdm__fail(
-            TDM_E_UNSUPPORTED,
-            "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
-            "and give its unix:// socket");
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
+                         "and give its unix:// socket");
     }
     if (after(url, "redis+sentinel://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
@@ -170,10 +168,9 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     } else if ((rest = after(url, "redis://")) != NULL) {
         TDM_TRY(parse_redis(rest, &address));
     } else {
-        return tdm__fail(
-            TDM_E_INVAL,
-            "store url: wanted unix:///path or redis://[user[:password]@]host[:port]"
-            "[/database]");
+        return tdm__fail(TDM_E_INVAL,
+                         "store url: wanted unix:///path or redis://[user[:password]@]host[:port]"
+                         "[/database]");
     }
     *address_out = address;
     return TDM_OK;

@@ -54,8 +54,7 @@ static void add_text(struct arguments *arguments, const char *text)
 static tdm_status format(struct arguments *arguments, struct tdm__redis_command *command_out)
 {
     char *text = NULL;
-    int bytes =
-        redisFormatCommandArgv(&text, arguments->count, arguments->texts, arguments->bytes);
+    int bytes = redisFormatCommandArgv(&text, arguments->count, arguments->texts, arguments->bytes);
 
     free(arguments->texts);
     free(arguments->bytes);
@@ -77,29 +76,28 @@ static void add_call(struct arguments *arguments, const char *command, const cha
 }
 
 tdm_status tdm__redis_command_read(const char *base, const char *const *patterns,
-                                   uint32_t patterns_count,
-                                   struct tdm__redis_command *command_out)
+                                   uint32_t patterns_count, struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
 
     TDM_TRY(init_arguments(&arguments, 4 + patterns_count));
-    add_call(&arguments, "FCALL_RO", TDM__REDIS_READ, base);
+    add_call(&arguments, "FCALL_RO", TDM__REDIS_READ_FUNCTION, base);
     for (uint32_t i = 0; i < patterns_count; i++) {
         add_text(&arguments, patterns[i]);
     }
     return format(&arguments, command_out);
 }
 
-static const char *kind_text(enum tdm__write_kind kind)
+static const char *kind_text(enum tdm__store_write_kind kind)
 {
     switch (kind) {
-    case TDM__WRITE_PUT:
+    case TDM__STORE_PUT:
         return "put";
-    case TDM__WRITE_DELETE:
+    case TDM__STORE_DELETE:
         return "delete";
-    case TDM__WRITE_CHECK:
+    case TDM__STORE_CHECK_VERSION:
         return "check";
-    case TDM__WRITE_TOUCH:
+    case TDM__STORE_RENEW_LEASE:
         return "touch";
     }
     return "";
@@ -111,10 +109,10 @@ struct numbers {
     char lease[NUMBER_BYTES];
 };
 
-static void add_write(struct arguments *arguments, const struct tdm__write *write,
+static void add_write(struct arguments *arguments, const struct tdm__store_write *write,
                       struct numbers *numbers)
 {
-    bool has_bytes = write->kind == TDM__WRITE_PUT;
+    bool has_bytes = write->kind == TDM__STORE_PUT;
 
     (void)snprintf(numbers->version, sizeof(numbers->version), "%" PRIu64, write->version);
     (void)snprintf(numbers->lease, sizeof(numbers->lease), "%" PRId64, write->lease_ms);
@@ -125,9 +123,8 @@ static void add_write(struct arguments *arguments, const struct tdm__write *writ
     add_bytes(arguments, write->bytes.data, has_bytes ? write->bytes.size_bytes : 0);
 }
 
-tdm_status tdm__redis_command_commit(const char *base, const struct tdm__write *writes,
-                                     uint32_t writes_count,
-                                     struct tdm__redis_command *command_out)
+tdm_status tdm__redis_command_commit(const char *base, const struct tdm__store_write *writes,
+                                     uint32_t writes_count, struct tdm__redis_command *command_out)
 {
     struct numbers *numbers = calloc(writes_count + 1u, sizeof(*numbers));
     struct arguments arguments;
@@ -138,12 +135,12 @@ tdm_status tdm__redis_command_commit(const char *base, const struct tdm__write *
     if (numbers == NULL) {
         return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
     }
-    status = tdm__id_make(&request);
+    status = tdm__id_generate(&request);
     if (status == TDM_OK) {
         status = init_arguments(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
     }
     if (status == TDM_OK) {
-        add_call(&arguments, "FCALL", TDM__REDIS_COMMIT, base);
+        add_call(&arguments, "FCALL", TDM__REDIS_COMMIT_FUNCTION, base);
         add_text(&arguments, tdm__id_text(&request, request_text));
         for (uint32_t i = 0; i < writes_count; i++) {
             add_write(&arguments, &writes[i], &numbers[i]);
@@ -161,12 +158,12 @@ static char *join_functions(void)
     char *text;
     char *end;
 
-    for (uint32_t i = 0; i < TDM__REDIS_PARTS; i++) {
+    for (uint32_t i = 0; i < TDM__REDIS_LIBRARY_STRINGS; i++) {
         bytes += strlen(tdm__redis_functions[i]);
     }
     text = malloc(bytes);
     end = text;
-    for (uint32_t i = 0; i < TDM__REDIS_PARTS && text != NULL; i++) {
+    for (uint32_t i = 0; i < TDM__REDIS_LIBRARY_STRINGS && text != NULL; i++) {
         end = stpcpy(end, tdm__redis_functions[i]);
     }
     return text;
@@ -189,8 +186,7 @@ tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out)
     return status;
 }
 
-tdm_status tdm__redis_command_subscribe(const char *base,
-                                        struct tdm__redis_command *command_out)
+tdm_status tdm__redis_command_subscribe(const char *base, struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
     char channel[256];

@@ -7,7 +7,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/process/spawn.h"
-#include "runtime/redis/link.h"
+#include "runtime/redis/connection.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +49,8 @@ struct tdm__redis_embedded {
     struct tdm__process process; /* while `alive` */
     bool alive;
     bool stopping;
-    struct tdm__watch *watch; /* owned: the pidfd of the living one */
-    struct tdm__timer *timer; /* owned: the next start */
+    struct tdm__fd_watch *watch; /* owned: the pidfd of the living one */
+    struct tdm__timer *timer;    /* owned: the next start */
     int64_t started_ms;
     int64_t back_off_ms;
     uint32_t deaths;
@@ -104,8 +104,8 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
     TDM_TRY(status);
     server->alive = true;
     server->started_ms = tdm__clock_ms();
-    return tdm__watch_create(server->loop, server->process.pidfd, TDM__READABLE, on_end, server,
-                             &server->watch);
+    return tdm__fd_watch_create(server->loop, server->process.pidfd, TDM__READABLE, on_end, server,
+                                &server->watch);
 }
 
 static void start_later(struct tdm__redis_embedded *server)
@@ -176,7 +176,7 @@ static void on_end(void *arg, int fd, unsigned ready)
     if (!tdm__process_reap(&server->process, &wait_status)) {
         return;
     }
-    tdm__watch_destroy(server->watch);
+    tdm__fd_watch_destroy(server->watch);
     server->watch = NULL;
     tdm__process_forget(&server->process);
     server->alive = false;
@@ -215,11 +215,10 @@ static tdm_status make_directory(const char *path)
     }
     if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
         (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return tdm__fail(
-            TDM_E_STATE,
-            "%s: wanted a directory of uid %u with mode 0700, found mode %o of uid "
-            "%u; remove it",
-            path, geteuid(), status.st_mode, status.st_uid);
+        return tdm__fail(TDM_E_STATE,
+                         "%s: wanted a directory of uid %u with mode 0700, found mode %o of uid "
+                         "%u; remove it",
+                         path, geteuid(), status.st_mode, status.st_uid);
     }
     return TDM_OK;
 }
@@ -237,8 +236,7 @@ static tdm_status find_program(char program[PATH_MAX])
         }
         path += bytes + (path[bytes] == ':');
     }
-    return tdm__fail(TDM_E_NOT_FOUND,
-                     "redis-server is not installed: apt install redis-server");
+    return tdm__fail(TDM_E_NOT_FOUND, "redis-server is not installed: apt install redis-server");
 }
 
 static tdm_status make_link(struct tdm__redis_embedded *server)
@@ -246,8 +244,7 @@ static tdm_status make_link(struct tdm__redis_embedded *server)
     char program[PATH_MAX];
 
     TDM_TRY(find_program(program));
-    (void)snprintf(server->program, sizeof(server->program), "%s/" LINK_NAME,
-                   server->directory);
+    (void)snprintf(server->program, sizeof(server->program), "%s/" LINK_NAME, server->directory);
     if (unlink(server->program) != 0 && errno != ENOENT) {
         return tdm__fail_errno(errno, "unlink %s", server->program);
     }
@@ -286,14 +283,14 @@ static tdm_status set_up_directory(struct tdm__redis_embedded *server, const cha
 /* Asked by the loop while it starts. */
 struct readiness {
     const struct tdm__redis_embedded *server;
-    struct tdm__redis_link *link;
+    struct tdm__redis_connection *link;
 };
 
 static bool is_decided(void *arg)
 {
     const struct readiness *readiness = arg;
 
-    return tdm__redis_link_is_ready(readiness->link) ||
+    return tdm__redis_connection_is_ready(readiness->link) ||
            readiness->server->deaths >= DEATHS_MAX_AT_START;
 }
 
@@ -302,25 +299,25 @@ static void ignore(void *arg)
     (void)arg;
 }
 
-static const struct tdm__redis_link_ops readiness_ops = {.ready = ignore, .lost = ignore};
+static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore, .lost = ignore};
 
 static tdm_status wait_until_ready(struct tdm__redis_embedded *server)
 {
     struct readiness readiness = {.server = server};
-    tdm_status status = tdm__redis_link_create(server->loop, &server->address, &readiness_ops,
-                                               NULL, &readiness.link);
+    tdm_status status = tdm__redis_connection_create(server->loop, &server->address, &readiness_ops,
+                                                     NULL, &readiness.link);
 
     TDM_TRY(status);
-    status = tdm__loop_run(server->loop, is_decided, &readiness, tdm__deadline_in(START_MS));
+    status = tdm__loop_run(server->loop, is_decided, &readiness, tdm__deadline_after(START_MS));
     if (status != TDM_OK) {
         status = tdm__fail(TDM_E_STORE, "%s does not answer within %d ms: %s; see %s/redis.log",
-                           LINK_NAME, START_MS, tdm__redis_link_trouble(readiness.link),
+                           LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.link),
                            server->directory);
-    } else if (!tdm__redis_link_is_ready(readiness.link)) {
+    } else if (!tdm__redis_connection_is_ready(readiness.link)) {
         status = tdm__fail(TDM_E_STORE, "%s ended %u times: %s; see %s/redis.log", LINK_NAME,
                            server->deaths, server->last_words, server->directory);
     }
-    tdm__redis_link_destroy(readiness.link);
+    tdm__redis_connection_destroy(readiness.link);
     return status;
 }
 
@@ -369,17 +366,15 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
     server->stopping = true;
     if (server->alive) {
         tdm__process_signal(&server->process, SIGTERM);
-        if (tdm__loop_run(server->loop, has_ended, server, tdm__deadline_in(STOP_MS)) !=
+        if (tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(STOP_MS)) !=
             TDM_OK) {
             tdm__process_signal(&server->process, SIGKILL);
-            (void)tdm__loop_run(server->loop, has_ended, server, tdm__deadline_in(KILL_MS));
+            (void)tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(KILL_MS));
         }
     }
-    if (server
-            ->alive) { /* not even SIGKILL: it hangs in the kernel; its end is init's matter */
-        tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME,
-                 server->process.pid);
-        tdm__watch_destroy(server->watch);
+    if (server->alive) { /* not even SIGKILL: it hangs in the kernel; its end is init's matter */
+        tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
+        tdm__fd_watch_destroy(server->watch);
         tdm__process_forget(&server->process);
     }
     tdm__timer_destroy(server->timer);

@@ -61,7 +61,7 @@ static const char reading[] =
     "  return out\n"
     "end\n"
     "\n"
-    "redis.register_function{function_name = '" TDM__REDIS_READ "', callback = read,\n"
+    "redis.register_function{function_name = '" TDM__REDIS_READ_FUNCTION "', callback = read,\n"
     "                        flags = {'no-writes'}}\n";
 
 static const char committing[] =
@@ -190,8 +190,8 @@ static const char committing[] =
     "  return outcome\n"
     "end\n"
     "\n"
-    "redis.register_function('" TDM__REDIS_COMMIT "', commit)\n";
+    "redis.register_function('" TDM__REDIS_COMMIT_FUNCTION "', commit)\n";
 
-const char *const tdm__redis_functions[TDM__REDIS_PARTS] = {reading, committing};
+const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, committing};
 
 _Static_assert(TDM__REDIS_OUTCOME_KEPT_MS == 60000, "the PX of the outcome in the Lua above");

@@ -121,9 +121,10 @@ static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
     return true;
 }
 
-tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records **records_out)
+tdm_status tdm__redis_reply_records(const redisReply *reply,
+                                    struct tdm__store_records **records_out)
 {
-    struct tdm__records *records = NULL;
+    struct tdm__store_records *records = NULL;
     size_t payload_bytes = 0;
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements % RECORD_ELEMENTS != 0 ||
@@ -136,8 +137,8 @@ tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records
         }
         payload_bytes += reply->element[i]->len;
     }
-    TDM_TRY(tdm__records_create((uint32_t)(reply->elements / RECORD_ELEMENTS), payload_bytes,
-                                &records));
+    TDM_TRY(tdm__store_records_create((uint32_t)(reply->elements / RECORD_ELEMENTS), payload_bytes,
+                                      &records));
     for (size_t i = 0; i < reply->elements; i += RECORD_ELEMENTS) {
         const redisReply *key = reply->element[i];
         const redisReply *number = reply->element[i + 1];
@@ -149,10 +150,10 @@ tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records
             free(records);
             return unexpected("a read", key);
         }
-        tdm__records_append(records, key->str, key->len, version,
-                            (struct tdm_bytes){data->str, data->len});
+        tdm__store_records_append(records, key->str, key->len, version,
+                                  (struct tdm_bytes){data->str, data->len});
     }
-    tdm__records_sort(records);
+    tdm__store_records_sort(records);
     *records_out = records;
     return TDM_OK;
 }
@@ -190,9 +191,8 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
 
 const char *tdm__redis_reply_message(const redisReply *reply)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
-        !is_string(reply->element[0]) || !starts_with(reply->element[0], "message") ||
-        !is_string(reply->element[2])) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || !is_string(reply->element[0]) ||
+        !starts_with(reply->element[0], "message") || !is_string(reply->element[2])) {
         return NULL;
     }
     return reply->element[2]->str;

@@ -17,7 +17,8 @@ void tdm__redis_reader_limit(redisReader *reader);
 /* The rest is pure; anything unexpected is TDM_E_STORE with what came. */
 
 /* key, version, bytes, key, …: the records, sorted; freed with free(). */
-tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records **records_out);
+tdm_status tdm__redis_reply_records(const redisReply *reply,
+                                    struct tdm__store_records **records_out);
 /* "OK version", 0 where nothing was put; or "CONFLICT key": TDM_E_CONFLICT with the key as
  * detail. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);

@@ -6,14 +6,14 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/redis/changes.h"
 #include "runtime/redis/command.h"
+#include "runtime/redis/connection.h"
 #include "runtime/redis/functions.h"
-#include "runtime/redis/link.h"
 #include "runtime/redis/reply.h"
+#include "runtime/redis/subscription.h"
 #include "runtime/signals.h"
 #include "runtime/store/check.h"
-#include "runtime/store/outcome.h"
+#include "runtime/store/completion.h"
 #include "runtime/store/watchers.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ struct operation {
     struct redis_store *redis;
     enum operation_kind kind;
     uint64_t sequence;
-    struct tdm__outcome *outcome; /* owned; NULL: nobody waits for it */
+    struct tdm__store_completion *outcome; /* owned; NULL: nobody waits for it */
     struct tdm__redis_command command;
     int64_t deadline_ms;
     int64_t sent_ms; /* of this attempt */
@@ -65,9 +65,9 @@ struct redis_store {
     struct tdm__loop *loop;
     struct tdm__redis_address address;
     char base[BASE_BYTES]; /* prefix of all keys */
-    struct tdm__redis_link *link;
-    struct tdm__redis_changes *changes; /* NULL until somebody watches */
-    struct tdm__outcomes *outcomes;
+    struct tdm__redis_connection *link;
+    struct tdm__redis_subscription *changes; /* NULL until somebody watches */
+    struct tdm__store_completions *outcomes;
     struct tdm__watchers watchers;
     struct operation_list waiting; /* by sequence */
     struct operation_list sent;    /* by time */
@@ -98,21 +98,22 @@ static void free_operation(struct operation *operation)
 }
 
 /* Gives the outcome; the operation itself stays. */
-static void answer(struct operation *operation, tdm_status status, struct tdm__records *records)
+static void operation_complete(struct operation *operation, tdm_status status,
+                               struct tdm__store_records *records)
 {
-    tdm__outcomes_add(operation->redis->outcomes, operation->outcome, status, records);
+    tdm__store_completions_add(operation->redis->outcomes, operation->outcome, status, records);
     operation->outcome = NULL;
 }
 
-static void answer_deadline(struct operation *operation)
+static void operation_fail_deadline(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
-    const char *trouble = tdm__redis_link_trouble(redis->link);
+    const char *trouble = tdm__redis_connection_trouble(redis->link);
 
-    answer(operation,
-           tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s", redis->address.text,
-                     trouble[0] != '\0' ? ": " : "", trouble),
-           NULL);
+    operation_complete(operation,
+                       tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s",
+                                 redis->address.text, trouble[0] != '\0' ? ": " : "", trouble),
+                       NULL);
 }
 
 /* Back among those that wait, in the order in which they were asked. */
@@ -133,13 +134,14 @@ static void put_waiting(struct operation *operation)
 
 /* `status` is the result of forming the command.  Who is told of the store's end may ask once
  * more: there is nobody to send it to. */
-static void submit(struct redis_store *redis, struct operation *operation, tdm_status status)
+static void operation_submit(struct redis_store *redis, struct operation *operation,
+                             tdm_status status)
 {
     if (status == TDM_OK && redis->store.closing) {
         status = tdm__fail(TDM_E_STORE, "the store was closed");
     }
     if (status != TDM_OK) {
-        answer(operation, status, NULL);
+        operation_complete(operation, status, NULL);
         free_operation(operation);
         return;
     }
@@ -150,7 +152,8 @@ static void submit(struct redis_store *redis, struct operation *operation, tdm_s
 }
 
 static struct operation *create_operation(struct redis_store *redis, enum operation_kind kind,
-                                          struct tdm__outcome *outcome, int64_t deadline_ms)
+                                          struct tdm__store_completion *outcome,
+                                          int64_t deadline_ms)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
 
@@ -170,7 +173,7 @@ static void fail_waiting(struct redis_store *redis, tdm_status status)
         struct operation *operation = TAILQ_FIRST(&redis->waiting);
 
         TAILQ_REMOVE(&redis->waiting, operation, entry);
-        answer(operation, status, NULL);
+        operation_complete(operation, status, NULL);
         free_operation(operation);
     }
 }
@@ -197,8 +200,8 @@ static bool send_operation(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
 
-    if (!tdm__redis_link_send(redis->link, on_reply, operation, operation->command.text,
-                              operation->command.bytes)) {
+    if (!tdm__redis_connection_send(redis->link, on_reply, operation, operation->command.text,
+                                    operation->command.bytes)) {
         return false;
     }
     operation->sent_ms = tdm__clock_ms();
@@ -224,9 +227,9 @@ static void load_library(struct redis_store *redis)
              redis->address.text);
 }
 
-static void answer_with_reply(struct operation *operation, const redisReply *reply)
+static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
-    struct tdm__records *records = NULL;
+    struct tdm__store_records *records = NULL;
     uint64_t version = TDM__VERSION_NONE;
     tdm_status status;
 
@@ -234,22 +237,22 @@ static void answer_with_reply(struct operation *operation, const redisReply *rep
         status = tdm__redis_reply_records(reply, &records);
     } else {
         status = tdm__redis_reply_commit(reply, &version);
-        tdm__outcome_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->outcome, version);
     }
-    answer(operation, status, records);
+    operation_complete(operation, status, records);
 }
 
-static void answer_refused(struct operation *operation)
+static void operation_fail_refused(struct operation *operation)
 {
     TAILQ_REMOVE(&operation->redis->refused, operation, entry);
-    answer(operation, tdm__fail(TDM_E_STORE, "redis answered with %s", operation->refusal),
-           NULL);
+    operation_complete(operation,
+                       tdm__fail(TDM_E_STORE, "redis answered with %s", operation->refusal), NULL);
     free_operation(operation);
 }
 
 /* A server that takes no writes, or loads its data, says so in no time: that is told a moment
  * later, be it behind the deadline. */
-static void hold_refused(struct operation *operation, const redisReply *reply)
+static void operation_hold_refused(struct operation *operation, const redisReply *reply)
 {
     struct redis_store *redis = operation->redis;
     char text[TDM__ERROR_DETAIL_BYTES];
@@ -281,10 +284,10 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
         return;
     } else if (operation->outcome != NULL &&
                ((const redisReply *)reply)->type == REDIS_REPLY_ERROR) {
-        hold_refused(operation, reply);
+        operation_hold_refused(operation, reply);
         return;
     } else if (operation->outcome != NULL) {
-        answer_with_reply(operation, reply);
+        operation_complete_reply(operation, reply);
     }
     free_operation(operation);
 }
@@ -294,7 +297,7 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 /* Who watches is told what is read and written from then on: so that waits. */
 static bool is_subscribing(const struct redis_store *redis)
 {
-    return redis->changes != NULL && !tdm__redis_changes_was_subscribed(redis->changes);
+    return redis->changes != NULL && !tdm__redis_subscription_was_subscribed(redis->changes);
 }
 
 static void send_waiting(struct redis_store *redis)
@@ -321,7 +324,7 @@ static void send_waiting(struct redis_store *redis)
 }
 
 /* Answers what is overdue, and sets the timer for the rest. */
-static void end_overdue(struct redis_store *redis, int64_t now_ms)
+static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
 {
     struct operation *operation = TAILQ_FIRST(&redis->waiting);
     struct operation *next;
@@ -330,15 +333,14 @@ static void end_overdue(struct redis_store *redis, int64_t now_ms)
         next = TAILQ_NEXT(operation, entry);
         if (operation->deadline_ms <= now_ms) {
             TAILQ_REMOVE(&redis->waiting, operation, entry);
-            answer_deadline(operation);
+            operation_fail_deadline(operation);
             free_operation(operation);
         } else {
             arm_timer(redis, operation->deadline_ms);
         }
     }
-    while ((operation = TAILQ_FIRST(&redis->refused)) != NULL &&
-           operation->deadline_ms <= now_ms) {
-        answer_refused(operation);
+    while ((operation = TAILQ_FIRST(&redis->refused)) != NULL && operation->deadline_ms <= now_ms) {
+        operation_fail_refused(operation);
     }
     if (operation != NULL) {
         arm_timer(redis, operation->deadline_ms);
@@ -346,7 +348,7 @@ static void end_overdue(struct redis_store *redis, int64_t now_ms)
     TAILQ_FOREACH(operation, &redis->sent, entry)
     {
         if (operation->outcome != NULL && operation->deadline_ms <= now_ms) {
-            answer_deadline(operation);
+            operation_fail_deadline(operation);
         } else if (operation->outcome != NULL) {
             arm_timer(redis, operation->deadline_ms);
         }
@@ -361,19 +363,19 @@ static void on_timer(void *arg)
     const struct operation *oldest;
 
     redis->timer_ms = TDM__NEVER;
-    end_overdue(redis, now_ms);
+    operations_fail_overdue(redis, now_ms);
     oldest = TAILQ_FIRST(&redis->sent);
     if (oldest != NULL && oldest->sent_ms + ATTEMPT_MS <= now_ms) {
-        tdm__redis_link_drop(redis->link, "the server does not answer");
+        tdm__redis_connection_drop(redis->link, "the server does not answer");
     }
 }
 
-static void on_link_ready(void *arg)
+static void on_connection_ready(void *arg)
 {
     send_waiting(arg);
 }
 
-static void on_link_lost(void *arg)
+static void on_connection_lost(void *arg)
 {
     struct redis_store *redis = arg;
 
@@ -381,8 +383,8 @@ static void on_link_lost(void *arg)
     redis->loading = false;
 }
 
-static const struct tdm__redis_link_ops link_ops = {.ready = on_link_ready,
-                                                    .lost = on_link_lost};
+static const struct tdm__redis_connection_ops connection_ops = {.ready = on_connection_ready,
+                                                                .lost = on_connection_lost};
 
 /* ---- the table -------------------------------------------------------------------------- */
 
@@ -391,31 +393,30 @@ static void redis_read(struct tdm__store *store, const char *const *patterns,
                        void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation =
-        create_operation(redis, OPERATION_READ, tdm__outcome_of_read(fn, arg), deadline_ms);
+    struct operation *operation = create_operation(
+        redis, OPERATION_READ, tdm__store_completion_of_read(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
 
     if (status == TDM_OK) {
         status =
             tdm__redis_command_read(redis->base, patterns, patterns_count, &operation->command);
     }
-    submit(redis, operation, status);
+    operation_submit(redis, operation, status);
 }
 
-static void redis_commit(struct tdm__store *store, const struct tdm__write *writes,
+static void redis_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation =
-        create_operation(redis, OPERATION_COMMIT, tdm__outcome_of_commit(fn, arg), deadline_ms);
+    struct operation *operation = create_operation(
+        redis, OPERATION_COMMIT, tdm__store_completion_of_commit(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_writes(writes, writes_count);
 
     if (status == TDM_OK) {
-        status =
-            tdm__redis_command_commit(redis->base, writes, writes_count, &operation->command);
+        status = tdm__redis_command_commit(redis->base, writes, writes_count, &operation->command);
     }
-    submit(redis, operation, status);
+    operation_submit(redis, operation, status);
 }
 
 static void send_waiting_after(void *arg)
@@ -428,17 +429,17 @@ static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct tdm__redis_changes_options options = {.base = redis->base,
-                                                 .watchers = &redis->watchers,
-                                                 .outcomes = redis->outcomes,
-                                                 .subscribed = send_waiting_after,
-                                                 .arg = redis};
+    struct tdm__redis_subscription_options options = {.base = redis->base,
+                                                      .watchers = &redis->watchers,
+                                                      .outcomes = redis->outcomes,
+                                                      .subscribed = send_waiting_after,
+                                                      .arg = redis};
 
     TDM_TRY(tdm__watchers_add(&redis->watchers, prefix, fn, arg));
     if (redis->changes != NULL) {
         return TDM_OK;
     }
-    return tdm__redis_changes_create(redis->loop, &redis->address, &options, &redis->changes);
+    return tdm__redis_subscription_create(redis->loop, &redis->address, &options, &redis->changes);
 }
 
 static void redis_close(struct tdm__store *store)
@@ -446,16 +447,16 @@ static void redis_close(struct tdm__store *store)
     struct redis_store *redis = (struct redis_store *)store;
 
     store->closing = true;
-    tdm__redis_changes_destroy(redis->changes);
+    tdm__redis_subscription_destroy(redis->changes);
     if (redis->link != NULL) {
-        tdm__redis_link_destroy(redis->link); /* what was sent waits now */
+        tdm__redis_connection_destroy(redis->link); /* what was sent waits now */
     }
     if (redis->outcomes != NULL) {
         while (!TAILQ_EMPTY(&redis->refused)) {
-            answer_refused(TAILQ_FIRST(&redis->refused));
+            operation_fail_refused(TAILQ_FIRST(&redis->refused));
         }
         fail_waiting(redis, TDM_E_STORE);
-        tdm__outcomes_destroy(redis->outcomes);
+        tdm__store_completions_destroy(redis->outcomes);
     }
     tdm__watchers_fini(&redis->watchers);
     tdm__timer_destroy(redis->timer);
@@ -489,12 +490,13 @@ static tdm_status make_base(struct redis_store *redis, const char *cluster)
     return TDM_OK;
 }
 
-static tdm_status start(struct redis_store *redis)
+static tdm_status redis_store_start(struct redis_store *redis)
 {
-    tdm__survive_broken_pipes(); /* hiredis writes with write(2) */
-    TDM_TRY(tdm__outcomes_create(redis->loop, &redis->outcomes));
+    tdm__ignore_sigpipe(); /* hiredis writes with write(2) */
+    TDM_TRY(tdm__store_completions_create(redis->loop, &redis->outcomes));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
-    return tdm__redis_link_create(redis->loop, &redis->address, &link_ops, redis, &redis->link);
+    return tdm__redis_connection_create(redis->loop, &redis->address, &connection_ops, redis,
+                                        &redis->link);
 }
 
 /* The first read, of nothing: it finds out whether our library is there. */
@@ -504,7 +506,7 @@ struct probe {
     char detail[TDM__ERROR_DETAIL_BYTES];
 };
 
-static void on_probe(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_probe(void *arg, tdm_status status, const struct tdm__store_record *records,
                      uint32_t records_count)
 {
     struct probe *probe = arg;
@@ -524,7 +526,7 @@ static bool is_open(void *arg)
 static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
 {
     struct probe probe = {.ended = false};
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
 
     redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
     while (!probe.ended) { /* it ends by its deadline, whatever the loop's says */
@@ -553,7 +555,7 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
         status = make_base(redis, cluster);
     }
     if (status == TDM_OK) {
-        status = start(redis);
+        status = redis_store_start(redis);
     }
     if (status == TDM_OK) {
         status = wait_until_open(redis, timeout_ms);

@@ -91,8 +91,8 @@ tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes)
     if (getsockname(fd, (struct sockaddr *)&bound, &bound_bytes) != 0) {
         return tdm__fail_errno(errno, "getsockname");
     }
-    rc = getnameinfo((struct sockaddr *)&bound, bound_bytes, host, sizeof(host), port,
-                     sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+    rc = getnameinfo((struct sockaddr *)&bound, bound_bytes, host, sizeof(host), port, sizeof(port),
+                     NI_NUMERICHOST | NI_NUMERICSERV);
     if (rc != 0) {
         return tdm__fail(TDM_E_IO, "getnameinfo: %s", gai_strerror(rc));
     }

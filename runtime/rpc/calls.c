@@ -3,8 +3,8 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/free_list.h"
 #include "runtime/rpc/internal.h"
-#include "runtime/spare.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,27 +15,27 @@ enum { COPIED_BYTES_MAX = 256 };
 /* NULL if nobody waits for it. */
 static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
 {
-    struct tdm__rpc_entry *entry = tdm__rpc_table_find(&conn->calls, id);
+    struct tdm__call_table_entry *entry = tdm__call_table_find(&conn->calls, id);
 
     if (entry != NULL) {
-        tdm__rpc_table_remove(&conn->calls, entry);
+        tdm__call_table_remove(&conn->calls, entry);
     }
     return (struct tdm__rpc_call *)entry;
 }
 
 static void call_free(struct tdm__rpc_call *call)
 {
-    if (call != NULL && call->own_bytes > 0) {
-        tdm__spare_give(call, call->own_bytes);
+    if (call != NULL && call->allocated_bytes > 0) {
+        tdm__free_list_free(call, call->allocated_bytes);
     }
 }
 
 /* ---- completion ------------------------------------------------------------------------- */
 
 /* It is out of the table.  Its function may free what was lent: the call is over before. */
-static void end_call(struct tdm__rpc_call *call, struct tdm__reply *reply)
+static void end_call(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
 {
-    tdm__reply_fn *fn = call->fn;
+    tdm__rpc_reply_fn *fn = call->fn;
     void *arg = call->arg;
 
     call_free(call);
@@ -45,21 +45,21 @@ static void end_call(struct tdm__rpc_call *call, struct tdm__reply *reply)
 static void fail_call(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
                       const char *detail)
 {
-    struct tdm__reply reply = {.status = status, .detail = detail};
+    struct tdm__rpc_reply reply = {.status = status, .detail = detail};
 
-    tdm__rpc_table_remove(&conn->calls, &call->entry);
+    tdm__call_table_remove(&conn->calls, &call->entry);
     memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
     end_call(call, &reply);
 }
 
 /* What `incoming` brings, until whoever gets it returns; he may take its descriptors. */
-static void lend_reply(struct tdm__incoming *incoming, struct tdm__reply *reply)
+static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm__rpc_reply *reply)
 {
     bool ok = incoming->frame.status == TDM_OK;
 
-    *reply = (struct tdm__reply){.status = incoming->frame.status,
-                                 .detail = ok ? "" : incoming->payload,
-                                 .fds_count = incoming->frame.fds_count};
+    *reply = (struct tdm__rpc_reply){.status = incoming->frame.status,
+                                     .detail = ok ? "" : incoming->payload,
+                                     .fds_count = incoming->frame.fds_count};
     if (ok) {
         reply->incoming = incoming;
         reply->packed.data = incoming->payload;
@@ -72,18 +72,19 @@ static void lend_reply(struct tdm__incoming *incoming, struct tdm__reply *reply)
 }
 
 /* The descriptors that he took are his. */
-static void note_taken(struct tdm__incoming *incoming, const struct tdm__reply *reply)
+static void note_taken(struct tdm__incoming_call *incoming, const struct tdm__rpc_reply *reply)
 {
     if (incoming->frame.fds_count > 0) {
         memcpy(incoming->fds, reply->fds, incoming->frame.fds_count * sizeof(int));
     }
 }
 
-static void hand_over(struct tdm__incoming *incoming, struct tdm__rpc_call *call, uint64_t item)
+static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_call *call,
+                         uint64_t item)
 {
-    struct tdm__reply reply;
+    struct tdm__rpc_reply reply;
 
-    lend_reply(incoming, &reply);
+    reply_from_incoming(incoming, &reply);
     if (item > 0) {
         call->on_item(call->arg, item, &reply);
     } else {
@@ -93,36 +94,36 @@ static void hand_over(struct tdm__incoming *incoming, struct tdm__rpc_call *call
 }
 
 /* An answer without content, as to calls that want none, is nobody's concern. */
-static void hand_to_nobody(struct tdm__conn *conn, struct tdm__incoming *incoming,
-                           uint64_t item)
+static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call *incoming,
+                              uint64_t item)
 {
     const struct tdm__rpc *rpc = conn->rpc;
-    struct tdm__reply reply;
+    struct tdm__rpc_reply reply;
 
-    if (rpc->on_stray == NULL || incoming->frame.status != TDM_OK ||
+    if (rpc->on_late_reply == NULL || incoming->frame.status != TDM_OK ||
         incoming->frame.payload_bytes <= 1) {
         return;
     }
-    lend_reply(incoming, &reply);
-    rpc->on_stray(rpc->on_stray_arg, conn, incoming->frame.call_id, item, &reply);
+    reply_from_incoming(incoming, &reply);
+    rpc->on_late_reply(rpc->on_late_reply_arg, conn, incoming->frame.call_id, item, &reply);
     note_taken(incoming, &reply);
 }
 
-void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
+void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     struct tdm__rpc_call *call = calls_take(conn, incoming->frame.call_id);
 
     if (call != NULL) {
-        hand_over(incoming, call, 0);
+        call_deliver(incoming, call, 0);
     } else {
-        hand_to_nobody(conn, incoming, 0);
+        call_deliver_late(conn, incoming, 0);
     }
     tdm__incoming_free(incoming);
 }
 
 /* Of a small value the document is a copy: the frame's memory, several times as large, is free
  * for the next frame, and does not wait until the value has been read. */
-tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out)
+tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out)
 {
     bool borrows = reply->incoming != NULL && reply->packed.size_bytes > COPIED_BYTES_MAX;
 
@@ -130,22 +131,22 @@ tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **do
                    : tdm_document_parse(reply->packed, document_out);
 }
 
-tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming)
+tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint64_t index = incoming->frame.sequence;
     struct tdm__rpc_call *call =
-        (struct tdm__rpc_call *)tdm__rpc_table_find(&conn->calls, incoming->frame.call_id);
+        (struct tdm__rpc_call *)tdm__call_table_find(&conn->calls, incoming->frame.call_id);
     tdm_status status = TDM_OK;
 
     if (call != NULL && index <= call->last_item) {
-        status = tdm__fail(TDM_E_PROTOCOL, "%s sent item %llu of %s after item %llu",
-                           conn->label, (unsigned long long)index, call->method,
-                           (unsigned long long)call->last_item);
+        status =
+            tdm__fail(TDM_E_PROTOCOL, "%s sent item %llu of %s after item %llu", conn->label,
+                      (unsigned long long)index, call->method, (unsigned long long)call->last_item);
     } else if (call != NULL && call->on_item != NULL) {
         call->last_item = index;
-        hand_over(incoming, call, index); /* may forget the call */
+        call_deliver(incoming, call, index); /* may forget the call */
     } else if (call == NULL) {
-        hand_to_nobody(conn, incoming, index);
+        call_deliver_late(conn, incoming, index);
     }
     tdm__incoming_free(incoming);
     return status;
@@ -156,19 +157,19 @@ static void fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     int64_t waited_ms = call->deadline_ms - call->sent_ms;
 
-    (void)snprintf(detail, sizeof(detail), "no answer to %s from %s within %lld ms",
-                   call->method, conn->label, (long long)(waited_ms > 0 ? waited_ms : 0));
+    (void)snprintf(detail, sizeof(detail), "no answer to %s from %s within %lld ms", call->method,
+                   conn->label, (long long)(waited_ms > 0 ? waited_ms : 0));
     fail_call(conn, call, TDM_E_TIMEOUT, detail);
 }
 
 /* One at a time: its function may run the loop, which must then find the timer set for the
  * others. */
-void tdm__calls_expire(struct tdm__conn *conn)
+void tdm__calls_fail_expired(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
     int64_t next_ms = conn->handshake != NULL ? conn->handshake_deadline_ms : TDM__NEVER;
     struct tdm__rpc_call *expired = NULL;
-    struct tdm__rpc_entry *entry;
+    struct tdm__call_table_entry *entry;
 
     TAILQ_FOREACH(entry, &conn->calls.in_order, link)
     {
@@ -183,7 +184,7 @@ void tdm__calls_expire(struct tdm__conn *conn)
             break; /* one more has expired: next time */
         }
     }
-    if (tdm__conn_timer_by(conn, next_ms) != TDM_OK) {
+    if (tdm__conn_set_timer(conn, next_ms) != TDM_OK) {
         tdm__conn_finish(conn, TDM_E_NOMEM);
         return;
     }
@@ -192,21 +193,21 @@ void tdm__calls_expire(struct tdm__conn *conn)
     }
 }
 
-void tdm__calls_close(struct tdm__conn *conn, const char *detail)
+void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail)
 {
     while (!TAILQ_EMPTY(&conn->calls.in_order)) {
         struct tdm__rpc_call *call = (struct tdm__rpc_call *)TAILQ_FIRST(&conn->calls.in_order);
         char text[TDM__ERROR_DETAIL_BYTES];
 
-        (void)snprintf(text, sizeof(text), "no answer to %s from %s: %s", call->method,
-                       conn->label, detail);
+        (void)snprintf(text, sizeof(text), "no answer to %s from %s: %s", call->method, conn->label,
+                       detail);
         fail_call(conn, call, TDM_E_CLOSED, text);
     }
 }
 
 /* ---- calling ---------------------------------------------------------------------------- */
 
-static tdm_status check_bytes(const struct tdm__request *request, size_t method_bytes)
+static tdm_status check_bytes(const struct tdm__rpc_request *request, size_t method_bytes)
 {
     size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
     size_t packed = request->packed.size_bytes;
@@ -228,7 +229,7 @@ static tdm_status check_bytes(const struct tdm__request *request, size_t method_
 }
 
 static tdm_status check_request(const struct tdm__conn *conn,
-                                const struct tdm__request *request, size_t method_bytes)
+                                const struct tdm__rpc_request *request, size_t method_bytes)
 {
     if (!tdm__frame_method_is_valid(request->method, method_bytes)) {
         return tdm__fail(TDM_E_INVAL, "\"%.80s\" is no method: 1 to %d printable characters",
@@ -251,35 +252,35 @@ static tdm_status check_request(const struct tdm__conn *conn,
 }
 
 /* The request's memory, or some of its own with the method's name behind. */
-static struct tdm__rpc_call *call_memory(const struct tdm__request *request)
+static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
 {
     struct tdm__rpc_call *call = request->call;
     size_t method_bytes;
 
     if (call != NULL) {
-        call->own_bytes = 0;
+        call->allocated_bytes = 0;
         call->method = request->method;
         return call;
     }
     method_bytes = strlen(request->method) + 1;
-    call = tdm__spare_take(sizeof(*call) + method_bytes);
+    call = tdm__free_list_alloc(sizeof(*call) + method_bytes);
     if (call != NULL) {
-        call->own_bytes = sizeof(*call) + method_bytes;
+        call->allocated_bytes = sizeof(*call) + method_bytes;
         call->method = memcpy(call + 1, request->method, method_bytes);
     }
     return call;
 }
 
-static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request *request,
-                               tdm__reply_fn *fn, void *arg)
+static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__rpc_request *request,
+                               tdm__rpc_reply_fn *fn, void *arg)
 {
-    struct tdm__rpc_call *call = call_memory(request);
+    struct tdm__rpc_call *call = call_alloc(request);
     tdm_status status;
 
     if (call == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", request->method);
     }
-    status = tdm__conn_timer_by(conn, request->deadline_ms);
+    status = tdm__conn_set_timer(conn, request->deadline_ms);
     if (status != TDM_OK) {
         call_free(call);
         return status;
@@ -291,25 +292,25 @@ static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request
     call->on_item = request->on_item;
     call->arg = arg;
     call->last_item = 0;
-    tdm__rpc_table_add(&conn->calls, &call->entry);
+    tdm__call_table_add(&conn->calls, &call->entry);
     return TDM_OK;
 }
 
-tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *request,
-                          tdm__reply_fn *fn, void *arg, uint64_t *call_id_out)
+tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__rpc_request *request,
+                          tdm__rpc_reply_fn *fn, void *arg, uint64_t *call_id_out)
 {
     size_t method_bytes = strlen(request->method);
     struct tdm__frame frame = {.kind = TDM__FRAME_CALL,
-                               .cpu = tdm__this_cpu(),
+                               .cpu = tdm__current_cpu(),
                                .fds_count = request->fds_count,
                                .method_bytes = (uint32_t)method_bytes,
                                .payload_bytes = (uint32_t)request->packed.size_bytes,
                                .tail_bytes = (uint32_t)request->tail.size_bytes,
                                .target = request->target,
-                               .left_ms = tdm__deadline_left(request->deadline_ms),
+                               .remaining_ms = tdm__deadline_remaining_ms(request->deadline_ms),
                                .sequence = request->sequence,
                                .acknowledged = request->acknowledged,
-                               .group = request->group,
+                               .concurrency_group = request->concurrency_group,
                                .wants_items = request->on_item != NULL};
     tdm_status status;
 
@@ -318,8 +319,8 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
     if (fn != NULL) {
         TDM_TRY(expect_reply(conn, request, fn, arg));
     }
-    status = tdm__conn_send(conn, &frame, request->method, request->packed.data,
-                            request->tail.data, request->fds);
+    status = tdm__conn_send(conn, &frame, request->method, request->packed.data, request->tail.data,
+                            request->fds);
     if (status != TDM_OK) {
         call_free(calls_take(conn, frame.call_id));
         return status;
@@ -330,38 +331,37 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
     return TDM_OK;
 }
 
-void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id)
+void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id)
 {
     call_free(calls_take(conn, call_id));
 }
 
 /* Says something about a call of ours, while its reply has not come.  What cannot be said ends
  * the connection: a stream without its credit would wait for ever. */
-static void say(struct tdm__conn *conn, const struct tdm__frame *frame)
+static void send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    if (conn->state < CONN_CLOSING &&
-        tdm__rpc_table_find(&conn->calls, frame->call_id) != NULL &&
+    if (conn->state < CONN_CLOSING && tdm__call_table_find(&conn->calls, frame->call_id) != NULL &&
         tdm__conn_send(conn, frame, NULL, NULL, NULL, NULL) != TDM_OK) {
         tdm__conn_close(conn);
     }
 }
 
-void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id, bool children)
+void tdm__conn_cancel_call(struct tdm__conn *conn, uint64_t call_id, bool children)
 {
-    say(conn, &(struct tdm__frame){.kind = TDM__FRAME_CANCEL,
-                                   .cpu = tdm__this_cpu(),
-                                   .call_id = call_id,
-                                   .left_ms = -1,
-                                   .children = children});
+    send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CANCEL,
+                                           .cpu = tdm__current_cpu(),
+                                           .call_id = call_id,
+                                           .remaining_ms = -1,
+                                           .children = children});
 }
 
-void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken)
+void tdm__conn_send_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken)
 {
-    say(conn, &(struct tdm__frame){.kind = TDM__FRAME_CREDIT,
-                                   .cpu = tdm__this_cpu(),
-                                   .call_id = call_id,
-                                   .left_ms = -1,
-                                   .sequence = items_taken});
+    send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CREDIT,
+                                           .cpu = tdm__current_cpu(),
+                                           .call_id = call_id,
+                                           .remaining_ms = -1,
+                                           .sequence = items_taken});
 }
 
 /* ---- calling and waiting ---------------------------------------------------------------- */
@@ -375,7 +375,7 @@ struct wait {
     uint32_t *fds_count_out; /* in: room */
 };
 
-static void wait_over(void *arg, struct tdm__reply *reply)
+static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct wait *wait = arg;
 
@@ -386,7 +386,7 @@ static void wait_over(void *arg, struct tdm__reply *reply)
         return;
     }
     if (wait->document_out != NULL) {
-        wait->status = tdm__reply_document(reply, wait->document_out);
+        wait->status = tdm__rpc_reply_document(reply, wait->document_out);
         (void)snprintf(wait->detail, sizeof(wait->detail), "%s", tdm_error_detail());
     }
     if (wait->fds_out != NULL && wait->status == TDM_OK) {
@@ -405,23 +405,22 @@ static bool wait_is_over(void *arg)
     return ((struct wait *)arg)->done;
 }
 
-tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__request *request,
-                               tdm_document **document_out, int *fds_out,
-                               uint32_t *fds_count_out)
+tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__rpc_request *request,
+                               tdm_document **document_out, int *fds_out, uint32_t *fds_count_out)
 {
     struct wait wait = {.document_out = document_out};
     uint64_t call_id = 0;
     tdm_status status;
-    TDM__ENTER(conn->loop);
+    TDM__LOOP_ENTER(conn->loop);
 
     wait.fds_out = fds_out;
     wait.fds_count_out = fds_count_out;
-    TDM_TRY(tdm__conn_call(conn, request, wait_over, &wait, &call_id));
+    TDM_TRY(tdm__conn_call(conn, request, wait_on_reply, &wait, &call_id));
     tdm__conn_retain(conn);
     /* The connection's timer ends the wait: the loop needs no deadline of its own. */
     status = tdm__loop_run(conn->loop, wait_is_over, &wait, TDM__NEVER);
     if (status != TDM_OK) {
-        tdm__conn_forget(conn, call_id);
+        tdm__conn_forget_call(conn, call_id);
     }
     tdm__conn_release(conn);
     if (status == TDM_OK && wait.status != TDM_OK) {

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STRANGERS_TOLD = 10, STRANGERS_MS = 60000 };
+enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
 
 /* ---- ending ----------------------------------------------------------------------------- */
 
 /* Lets go of everything but the memory and the calls. */
-static void conn_let_go(struct tdm__conn *conn)
+static void conn_unlink(struct tdm__conn *conn)
 {
-    tdm__watch_destroy(conn->watch);
+    tdm__fd_watch_destroy(conn->watch);
     tdm__timer_destroy(conn->timer);
     conn->watch = NULL;
     conn->timer = NULL;
@@ -28,14 +28,14 @@ static void conn_let_go(struct tdm__conn *conn)
         conn->fd = -1;
     }
     tdm__output_drop(&conn->output);
-    tdm__conn_drop_input(conn);
+    tdm__conn_discard_input(conn);
     free(conn->handshake);
     conn->handshake = NULL;
 }
 
-static void tell_closers(struct tdm__conn *conn)
+static void conn_notify_close_watchers(struct tdm__conn *conn)
 {
-    struct tdm__closer *closer;
+    struct tdm__close_watcher *closer;
 
     while ((closer = LIST_FIRST(&conn->closers)) != NULL) {
         LIST_REMOVE(closer, link);
@@ -43,7 +43,7 @@ static void tell_closers(struct tdm__conn *conn)
     }
 }
 
-tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__closer *closer)
+tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__close_watcher *closer)
 {
     if (conn->state == CONN_ENDED) {
         return tdm__fail(TDM_E_CLOSED, "the connection with %s has ended", conn->label);
@@ -52,25 +52,25 @@ tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__closer *clo
     return TDM_OK;
 }
 
-void tdm__conn_unwatch_close(struct tdm__closer *closer)
+void tdm__conn_unwatch_close(struct tdm__close_watcher *closer)
 {
     LIST_REMOVE(closer, link);
 }
 
 /* Anybody can connect as often as he likes: he shall not fill the log. */
-static void tell_of_stranger(struct tdm__conn *conn, const char *detail)
+static void log_unauthenticated_client(struct tdm__conn *conn, const char *detail)
 {
     struct tdm__rpc *rpc = conn->rpc;
     int64_t now_ms = tdm__clock_ms();
 
-    if (now_ms - rpc->strangers_since_ms >= STRANGERS_MS) {
-        rpc->strangers_since_ms = now_ms;
-        rpc->strangers_count = 0;
+    if (now_ms - rpc->unauthenticated_since_ms >= UNAUTHENTICATED_LOG_MS) {
+        rpc->unauthenticated_since_ms = now_ms;
+        rpc->unauthenticated_count = 0;
     }
-    rpc->strangers_count++;
-    if (rpc->strangers_count < STRANGERS_TOLD) {
+    rpc->unauthenticated_count++;
+    if (rpc->unauthenticated_count < UNAUTHENTICATED_LOGGED_MAX) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
-    } else if (rpc->strangers_count == STRANGERS_TOLD) {
+    } else if (rpc->unauthenticated_count == UNAUTHENTICATED_LOGGED_MAX) {
         tdm__log(TDM__WARN, "rpc",
                  "connection with %s ends: %s; more of these are not told in this minute",
                  conn->label, detail);
@@ -87,7 +87,7 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     if (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing) {
-        tell_of_stranger(conn, detail);
+        log_unauthenticated_client(conn, detail);
     } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
@@ -95,15 +95,15 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     tdm__conn_uncork(conn);
     TAILQ_REMOVE(&conn->rpc->conns, conn, link);
     conn->rpc = NULL;
-    conn_let_go(conn);
-    tdm__calls_close(conn, detail);
-    tdm__unanswered_close(conn);
-    tdm__rpc_table_fini(&conn->calls);
-    tdm__rpc_table_fini(&conn->unanswered);
+    conn_unlink(conn);
+    tdm__calls_fail_all(conn, detail);
+    tdm__unanswered_notify_closed(conn);
+    tdm__call_table_fini(&conn->calls);
+    tdm__call_table_fini(&conn->unanswered);
     if (conn->on_closed != NULL) {
         conn->on_closed(conn->on_closed_arg, conn, reason, detail);
     }
-    tell_closers(conn);
+    conn_notify_close_watchers(conn);
     tdm__conn_release(conn);
 }
 
@@ -116,8 +116,8 @@ void tdm__conn_close(struct tdm__conn *conn)
         tdm__conn_flush(conn);
     }
     conn->state = CONN_CLOSING;
-    (void)tdm__watch_want(conn->watch, 0);
-    tdm__watch_again(conn->watch);
+    (void)tdm__fd_watch_set_events(conn->watch, 0);
+    tdm__fd_watch_call_again(conn->watch);
 }
 
 /* ---- driving ---------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static tdm_status finish_connect(struct tdm__conn *conn)
     return tdm__handshake_start(conn);
 }
 
-static tdm_status step_handshake(struct tdm__conn *conn)
+static tdm_status conn_step_handshake(struct tdm__conn *conn)
 {
     TDM_TRY(tdm__handshake_step(conn));
     if (conn->state != CONN_OPEN) {
@@ -149,7 +149,7 @@ static tdm_status step_handshake(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-static tdm_status handle(struct tdm__conn *conn, struct tdm__incoming *incoming)
+static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     switch (incoming->frame.kind) {
     case TDM__FRAME_CALL:
@@ -158,7 +158,7 @@ static tdm_status handle(struct tdm__conn *conn, struct tdm__incoming *incoming)
         tdm__calls_complete(conn, incoming);
         return TDM_OK;
     case TDM__FRAME_ITEM:
-        return tdm__calls_item(conn, incoming);
+        return tdm__calls_deliver_item(conn, incoming);
     case TDM__FRAME_CANCEL:
     case TDM__FRAME_CREDIT:
         return tdm__conn_notice(conn, incoming);
@@ -168,9 +168,9 @@ static tdm_status handle(struct tdm__conn *conn, struct tdm__incoming *incoming)
 
 /* All frames that one read has brought.  Whoever runs the loop inside one of them finds the
  * rest, and takes it. */
-static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
+static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
 {
-    struct tdm__incoming *incoming = NULL;
+    struct tdm__incoming_call *incoming = NULL;
 
     if ((ready & TDM__WRITABLE) != 0) {
         tdm__conn_unblock(conn);
@@ -179,9 +179,9 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     while (incoming != NULL) {
         conn->peer_cpu = incoming->frame.cpu;
         if (conn->input_begin < conn->input_end) {
-            tdm__watch_again(conn->watch);
+            tdm__fd_watch_call_again(conn->watch);
         }
-        TDM_TRY(handle(conn, incoming));
+        TDM_TRY(conn_handle_frame(conn, incoming));
         if (conn->state != CONN_OPEN) {
             return TDM_OK;
         }
@@ -190,15 +190,15 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
-static tdm_status step(struct tdm__conn *conn, unsigned ready)
+static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 {
     switch (conn->state) {
     case CONN_CONNECTING:
         return finish_connect(conn);
     case CONN_HANDSHAKE:
-        return step_handshake(conn);
+        return conn_step_handshake(conn);
     case CONN_OPEN:
-        return step_open(conn, ready);
+        return conn_step_open(conn, ready);
     case CONN_CLOSING:
         return tdm__fail(TDM_E_CLOSED, "closed here");
     case CONN_ENDED:
@@ -214,7 +214,7 @@ static void on_watch(void *arg, int fd, unsigned ready)
 
     (void)fd;
     tdm__conn_retain(conn);
-    status = step(conn, ready);
+    status = conn_step(conn, ready);
     if (status != TDM_OK) {
         tdm__conn_finish(conn, status);
     }
@@ -231,12 +231,12 @@ static void on_timer(void *arg)
         tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH, "%s did not prove itself within %d ms",
                                          conn->label, HANDSHAKE_MS));
     } else {
-        tdm__calls_expire(conn);
+        tdm__calls_fail_expired(conn);
     }
     tdm__conn_release(conn);
 }
 
-tdm_status tdm__conn_timer_by(struct tdm__conn *conn, int64_t deadline_ms)
+tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms)
 {
     if (deadline_ms >= conn->timer_ms) {
         return TDM_OK;
@@ -261,24 +261,23 @@ static bool is_local(int fd)
     int domain = 0;
     socklen_t domain_bytes = sizeof(domain);
 
-    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 &&
-           domain == AF_UNIX;
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX;
 }
 
 static tdm_status conn_init(struct tdm__conn *conn)
 {
     struct tdm__loop *loop = conn->rpc->loop;
 
-    TDM_TRY(tdm__rpc_table_init(&conn->calls));
-    TDM_TRY(tdm__rpc_table_init(&conn->unanswered));
+    TDM_TRY(tdm__call_table_init(&conn->calls));
+    TDM_TRY(tdm__call_table_init(&conn->unanswered));
     conn->handshake = calloc(1, sizeof(*conn->handshake));
     if (conn->handshake == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
     }
     TDM_TRY(tdm__timer_create(loop, on_timer, conn, &conn->timer));
-    conn->handshake_deadline_ms = tdm__deadline_in(HANDSHAKE_MS);
-    TDM_TRY(tdm__conn_timer_by(conn, conn->handshake_deadline_ms));
-    TDM_TRY(tdm__watch_create(loop, conn->fd, TDM__WRITABLE, on_watch, conn, &conn->watch));
+    conn->handshake_deadline_ms = tdm__deadline_after(HANDSHAKE_MS);
+    TDM_TRY(tdm__conn_set_timer(conn, conn->handshake_deadline_ms));
+    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, on_watch, conn, &conn->watch));
     return is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
 }
 
@@ -303,9 +302,9 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     status = conn_init(conn);
     if (status != TDM_OK) {
         conn->fd = -1; /* stays the caller's */
-        conn_let_go(conn);
-        tdm__rpc_table_fini(&conn->calls);
-        tdm__rpc_table_fini(&conn->unanswered);
+        conn_unlink(conn);
+        tdm__call_table_fini(&conn->calls);
+        tdm__call_table_fini(&conn->unanswered);
         free(conn);
         return status;
     }

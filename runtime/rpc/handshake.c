@@ -30,17 +30,17 @@ enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
  * developers raised it by hand; they are 0 now, and the version is the hash of protocol.h. */
 static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
 
-#define HELLO_FIELDS(FIELD)                                                                    \
-    FIELD(char, magic, [6])                                                                    \
-    FIELD(uint16_t, old_version, ) /* 0 */                                                     \
-    FIELD(uint8_t, role, )                                                                     \
-    FIELD(uint8_t, kind, )                                                                     \
-    FIELD(uint8_t, reserved, [2]) /* 0 */                                                      \
-    FIELD(uint32_t, version, )                                                                 \
-    FIELD(uint64_t, pid, )                                                                     \
-    FIELD(uint8_t, id, [16])                                                                   \
-    FIELD(uint8_t, node, [16])                                                                 \
-    FIELD(uint8_t, nonce, [32])                                                                \
+#define HELLO_FIELDS(FIELD)                                                                        \
+    FIELD(char, magic, [6])                                                                        \
+    FIELD(uint16_t, old_version, ) /* 0 */                                                         \
+    FIELD(uint8_t, role, )                                                                         \
+    FIELD(uint8_t, kind, )                                                                         \
+    FIELD(uint8_t, reserved, [2]) /* 0 */                                                          \
+    FIELD(uint32_t, version, )                                                                     \
+    FIELD(uint64_t, pid, )                                                                         \
+    FIELD(uint8_t, id, [16])                                                                       \
+    FIELD(uint8_t, node, [16])                                                                     \
+    FIELD(uint8_t, nonce, [32])                                                                    \
     FIELD(char, name, [64])
 
 #define FIELD_MEMBER(type, name, array) type name array;
@@ -59,7 +59,7 @@ _Static_assert(offsetof(struct wire_hello, version) + sizeof(uint32_t) == VERSIO
 _Static_assert(sizeof(struct wire_hello) == HELLO_BYTES, "no padding");
 _Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire format");
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
-_Static_assert(sizeof(((struct tdm__identity *)NULL)->name) == 64, "wire format");
+_Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
 
 static uint8_t role_of(const struct tdm__conn *conn)
 {
@@ -70,7 +70,7 @@ static uint8_t role_of(const struct tdm__conn *conn)
 
 static tdm_status make_hello(struct tdm__conn *conn)
 {
-    const struct tdm__identity *self = &conn->rpc->self;
+    const struct tdm__peer_identity *self = &conn->rpc->self;
     struct wire_hello wire = {.role = role_of(conn),
                               .kind = (uint8_t)self->kind,
                               .version = htole32(tdm__protocol_version()),
@@ -118,8 +118,7 @@ static tdm_status check_magic(const struct tdm__conn *conn)
     memcpy(&wire, handshake->input, sizeof(wire));
     if (is_of_another_version(handshake)) {
         (void)snprintf(theirs, sizeof(theirs), wire.old_version != 0 ? "%u" : "%08x",
-                       wire.old_version != 0 ? le16toh(wire.old_version)
-                                             : le32toh(wire.version));
+                       wire.old_version != 0 ? le16toh(wire.old_version) : le32toh(wire.version));
         return tdm__fail(TDM_E_PROTOCOL,
                          "%s speaks version %s of the protocol, this process version %08x: "
                          "install the same Tandem for both",
@@ -131,7 +130,7 @@ static tdm_status check_magic(const struct tdm__conn *conn)
     return TDM_OK;
 }
 
-static tdm_status read_hello(struct tdm__conn *conn, struct tdm__identity *peer_out)
+static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
 {
     static const uint8_t zero[2];
     struct wire_hello wire;
@@ -207,7 +206,7 @@ static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_
     return TDM_OK;
 }
 
-static tdm_status open_up(struct tdm__conn *conn, const struct tdm__identity *peer)
+static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
     conn->input = malloc(INPUT_BYTES);
     if (conn->input == NULL) {
@@ -222,10 +221,10 @@ static tdm_status open_up(struct tdm__conn *conn, const struct tdm__identity *pe
     return TDM_OK;
 }
 
-static tdm_status answer_hello(struct tdm__conn *conn)
+static tdm_status handshake_reply_hello(struct tdm__conn *conn)
 {
     uint8_t answer[HELLO_BYTES + MAC_BYTES];
-    struct tdm__identity unproved;
+    struct tdm__peer_identity unproved;
 
     TDM_TRY(read_hello(conn, &unproved));
     memcpy(answer, conn->handshake->ours.bytes, HELLO_BYTES);
@@ -238,7 +237,7 @@ static tdm_status answer_hello(struct tdm__conn *conn)
 /* The hello is at the start of the input, the MAC behind it, on both sides. */
 static tdm_status check_proof(struct tdm__conn *conn)
 {
-    struct tdm__identity peer = {.pid = 0};
+    struct tdm__peer_identity peer = {.pid = 0};
     uint8_t mac[MAC_BYTES];
 
     TDM_TRY(read_hello(conn, &peer));
@@ -247,7 +246,7 @@ static tdm_status check_proof(struct tdm__conn *conn)
         TDM_TRY(make_mac(conn, ROLE_CLIENT, mac));
         TDM_TRY(send_all(conn, mac, sizeof(mac)));
     }
-    return open_up(conn, &peer);
+    return conn_open(conn, &peer);
 }
 
 /* A client of another version gets our hello all the same, so that it can say both. */
@@ -263,7 +262,7 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
     TDM_TRY(make_hello(conn));
-    TDM_TRY(tdm__watch_want(conn->watch, TDM__READABLE));
+    TDM_TRY(tdm__fd_watch_set_events(conn->watch, TDM__READABLE));
     if (conn->server) {
         conn->handshake->wanted_bytes = HELLO_BYTES;
         return TDM_OK;
@@ -295,5 +294,5 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
     if (handshake->input_bytes < handshake->wanted_bytes) {
         return TDM_OK;
     }
-    return handshake->wanted_bytes == HELLO_BYTES ? answer_hello(conn) : check_proof(conn);
+    return handshake->wanted_bytes == HELLO_BYTES ? handshake_reply_hello(conn) : check_proof(conn);
 }

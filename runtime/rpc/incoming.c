@@ -10,11 +10,11 @@
 
 /* ---- arriving --------------------------------------------------------------------------- */
 
-tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming)
+tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint64_t call_id = incoming->frame.call_id;
 
-    if (tdm__rpc_table_find(&conn->unanswered, call_id) != NULL) {
+    if (tdm__call_table_find(&conn->unanswered, call_id) != NULL) {
         tdm__incoming_free(incoming);
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a second call with id %llu", conn->label,
                          (unsigned long long)call_id);
@@ -23,7 +23,7 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incomin
     incoming->conn = conn;
     incoming->entry.id = call_id;
     incoming->listed = true;
-    tdm__rpc_table_add(&conn->unanswered, &incoming->entry);
+    tdm__call_table_add(&conn->unanswered, &incoming->entry);
     if (conn->rpc->serve == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process serves no calls");
     } else {
@@ -32,16 +32,16 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incomin
     return TDM_OK;
 }
 
-static void unlist(struct tdm__incoming *incoming)
+static void incoming_unlist(struct tdm__incoming_call *incoming)
 {
     if (incoming->listed) {
-        tdm__rpc_table_remove(&incoming->conn->unanswered, &incoming->entry);
+        tdm__call_table_remove(&incoming->conn->unanswered, &incoming->entry);
         incoming->listed = false;
     }
 }
 
 /* May answer the call, and so free it. */
-static void tell(struct tdm__incoming *incoming, enum tdm__notice notice)
+static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_notice notice)
 {
     if (incoming->on_notice != NULL) {
         incoming->on_notice(incoming->on_notice_arg, notice, incoming->items_taken);
@@ -49,7 +49,7 @@ static void tell(struct tdm__incoming *incoming, enum tdm__notice notice)
 }
 
 /* Credit only grows, and never over what has been sent. */
-static tdm_status take_credit(struct tdm__incoming *call, uint64_t items_taken)
+static tdm_status take_credit(struct tdm__incoming_call *call, uint64_t items_taken)
 {
     if (items_taken > call->items_sent) {
         return tdm__fail(TDM_E_PROTOCOL, "%s has taken %llu items of %s, which sent %llu",
@@ -58,16 +58,16 @@ static tdm_status take_credit(struct tdm__incoming *call, uint64_t items_taken)
     }
     if (items_taken > call->items_taken) {
         call->items_taken = items_taken;
-        tell(call, TDM__NOTICE_CREDIT);
+        incoming_notify(call, TDM__NOTICE_CREDIT);
     }
     return TDM_OK;
 }
 
-tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incoming)
+tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     struct tdm__frame notice = incoming->frame;
-    struct tdm__incoming *call =
-        (struct tdm__incoming *)tdm__rpc_table_find(&conn->unanswered, notice.call_id);
+    struct tdm__incoming_call *call =
+        (struct tdm__incoming_call *)tdm__call_table_find(&conn->unanswered, notice.call_id);
 
     tdm__incoming_free(incoming);
     if (call == NULL) {
@@ -76,22 +76,23 @@ tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incomi
     if (notice.kind == TDM__FRAME_CREDIT) {
         return take_credit(call, notice.sequence);
     }
-    tell(call, notice.children ? TDM__NOTICE_CANCEL_CHILDREN : TDM__NOTICE_CANCEL);
+    incoming_notify(call, notice.children ? TDM__NOTICE_CANCEL_CHILDREN : TDM__NOTICE_CANCEL);
     return TDM_OK;
 }
 
-void tdm__unanswered_close(struct tdm__conn *conn)
+void tdm__unanswered_notify_closed(struct tdm__conn *conn)
 {
     while (!TAILQ_EMPTY(&conn->unanswered.in_order)) {
-        struct tdm__incoming *incoming =
-            (struct tdm__incoming *)TAILQ_FIRST(&conn->unanswered.in_order);
+        struct tdm__incoming_call *incoming =
+            (struct tdm__incoming_call *)TAILQ_FIRST(&conn->unanswered.in_order);
 
-        unlist(incoming);
-        tell(incoming, TDM__NOTICE_CLOSED);
+        incoming_unlist(incoming);
+        incoming_notify(incoming, TDM__NOTICE_CLOSED);
     }
 }
 
-void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn, void *arg)
+void tdm__incoming_on_notice(struct tdm__incoming_call *incoming, tdm__call_notice_fn *fn,
+                             void *arg)
 {
     incoming->on_notice = fn;
     incoming->on_notice_arg = arg;
@@ -99,22 +100,22 @@ void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn,
 
 /* ---- what was called -------------------------------------------------------------------- */
 
-const struct tdm__id *tdm__incoming_target(const struct tdm__incoming *incoming)
+const struct tdm__id *tdm__incoming_target(const struct tdm__incoming_call *incoming)
 {
     return &incoming->frame.target;
 }
 
-const char *tdm__incoming_method(const struct tdm__incoming *incoming)
+const char *tdm__incoming_method(const struct tdm__incoming_call *incoming)
 {
     return incoming->method;
 }
 
-uint64_t tdm__incoming_call_id(const struct tdm__incoming *incoming)
+uint64_t tdm__incoming_call_id(const struct tdm__incoming_call *incoming)
 {
     return incoming->frame.call_id;
 }
 
-tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out)
+tdm_status tdm__incoming_value(struct tdm__incoming_call *incoming, const tdm_value **value_out)
 {
     if (incoming->document == NULL) {
         TDM_TRY(tdm__incoming_parse(incoming, &incoming->document));
@@ -123,7 +124,7 @@ tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value *
     return TDM_OK;
 }
 
-tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
+tdm_status tdm__incoming_take_document(struct tdm__incoming_call *incoming,
                                        tdm_document **document_out)
 {
     const tdm_value *value;
@@ -134,7 +135,7 @@ tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
     return TDM_OK;
 }
 
-tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...)
+tdm_status tdm__incoming_unpack(struct tdm__incoming_call *incoming, const char *format, ...)
 {
     const tdm_value *value;
     tdm_status status;
@@ -147,17 +148,16 @@ tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *form
     return tdm__wrap(status, "%s", incoming->method);
 }
 
-tdm_status tdm__incoming_decode(struct tdm__incoming *incoming,
+tdm_status tdm__incoming_decode(struct tdm__incoming_call *incoming,
                                 const struct tdm__message *message, void *structure_out)
 {
     const tdm_value *value;
 
     TDM_TRY(tdm__incoming_value(incoming, &value));
-    return tdm__wrap(tdm__message_decode(message, value, structure_out), "%s",
-                     incoming->method);
+    return tdm__wrap(tdm__message_decode(message, value, structure_out), "%s", incoming->method);
 }
 
-int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index)
+int tdm__incoming_take_fd(struct tdm__incoming_call *incoming, uint32_t index)
 {
     int fd = -1;
 
@@ -168,59 +168,59 @@ int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index)
     return fd;
 }
 
-uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming)
+uint64_t tdm__incoming_sequence(const struct tdm__incoming_call *incoming)
 {
     return incoming->frame.sequence;
 }
 
-uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming)
+uint64_t tdm__incoming_acknowledged(const struct tdm__incoming_call *incoming)
 {
     return incoming->frame.acknowledged;
 }
 
-bool tdm__incoming_wants_items(const struct tdm__incoming *incoming)
+bool tdm__incoming_wants_items(const struct tdm__incoming_call *incoming)
 {
     return incoming->frame.wants_items;
 }
 
-uint32_t tdm__incoming_group(const struct tdm__incoming *incoming)
+uint32_t tdm__incoming_concurrency_group(const struct tdm__incoming_call *incoming)
 {
-    return incoming->frame.group;
+    return incoming->frame.concurrency_group;
 }
 
-int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)
+int64_t tdm__incoming_deadline(const struct tdm__incoming_call *incoming)
 {
     return incoming->deadline_ms;
 }
 
-int64_t tdm__incoming_arrived(const struct tdm__incoming *incoming)
+int64_t tdm__incoming_arrived(const struct tdm__incoming_call *incoming)
 {
     return incoming->arrived_ms;
 }
 
-struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming)
+struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming_call *incoming)
 {
     return (struct tdm_bytes){incoming->payload, incoming->frame.payload_bytes};
 }
 
-struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming *incoming)
+struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming_call *incoming)
 {
     return (struct tdm_bytes){incoming->tail, incoming->frame.tail_bytes};
 }
 
-struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming)
+struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming_call *incoming)
 {
     return incoming->conn->state == CONN_ENDED ? NULL : incoming->conn;
 }
 
-const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incoming)
+const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_call *incoming)
 {
     return &incoming->conn->peer;
 }
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static tdm_status check_frame(const struct tdm__incoming *incoming, const char *what,
+static tdm_status check_frame(const struct tdm__incoming_call *incoming, const char *what,
                               struct tdm_bytes payload, uint32_t fds_count)
 {
     const struct tdm__conn *conn = incoming->conn;
@@ -241,17 +241,17 @@ static tdm_status check_frame(const struct tdm__incoming *incoming, const char *
     return TDM_OK;
 }
 
-static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_status,
+static tdm_status send_reply(struct tdm__incoming_call *incoming, tdm_status reply_status,
                              struct tdm_bytes payload, const int *fds, uint32_t fds_count)
 {
     struct tdm__conn *conn = incoming->conn;
     struct tdm__frame frame = {.kind = TDM__FRAME_REPLY,
-                               .cpu = tdm__this_cpu(),
+                               .cpu = tdm__current_cpu(),
                                .fds_count = fds_count,
                                .payload_bytes = (uint32_t)payload.size_bytes,
                                .call_id = incoming->frame.call_id,
                                .status = reply_status,
-                               .left_ms = -1};
+                               .remaining_ms = -1};
 
     if (conn->state != CONN_OPEN) {
         return TDM_OK; /* goes nowhere */
@@ -260,23 +260,23 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
     return tdm__conn_send(conn, &frame, NULL, payload.data, NULL, fds);
 }
 
-static void release(struct tdm__incoming *incoming)
+static void incoming_release(struct tdm__incoming_call *incoming)
 {
-    unlist(incoming);
+    incoming_unlist(incoming);
     tdm__conn_release(incoming->conn);
     tdm__incoming_free(incoming);
 }
 
-tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
-                              struct tdm_bytes packed, const int *fds, uint32_t fds_count)
+tdm_status tdm__incoming_send_item(struct tdm__incoming_call *incoming, uint64_t index,
+                                   struct tdm_bytes packed, const int *fds, uint32_t fds_count)
 {
     struct tdm__conn *conn = incoming->conn;
     struct tdm__frame frame = {.kind = TDM__FRAME_ITEM,
-                               .cpu = tdm__this_cpu(),
+                               .cpu = tdm__current_cpu(),
                                .fds_count = fds_count,
                                .payload_bytes = (uint32_t)packed.size_bytes,
                                .call_id = incoming->frame.call_id,
-                               .left_ms = -1,
+                               .remaining_ms = -1,
                                .sequence = index};
 
     TDM_ASSERT(index > incoming->items_sent);
@@ -291,7 +291,8 @@ tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
 }
 
 /* The caller must hear something: if even the failure cannot be sent, the connection ends. */
-static void reply_failure(struct tdm__incoming *incoming, tdm_status status, const char *detail)
+static void reply_failure(struct tdm__incoming_call *incoming, tdm_status status,
+                          const char *detail)
 {
     struct tdm_bytes text = {detail, strnlen(detail, TDM__ERROR_DETAIL_BYTES)};
 
@@ -300,7 +301,7 @@ static void reply_failure(struct tdm__incoming *incoming, tdm_status status, con
     }
 }
 
-void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed,
+void tdm__incoming_reply(struct tdm__incoming_call *incoming, struct tdm_bytes packed,
                          const int *fds, uint32_t fds_count)
 {
     tdm_status status = send_reply(incoming, TDM_OK, packed, fds, fds_count);
@@ -308,17 +309,17 @@ void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed
     if (status != TDM_OK) {
         reply_failure(incoming, status, tdm_error_detail());
     }
-    release(incoming);
+    incoming_release(incoming);
 }
 
-void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format, ...)
+void tdm__incoming_reply_pack(struct tdm__incoming_call *incoming, const char *format, ...)
 {
     struct tdm__conn *conn = incoming->conn;
     tdm_status status;
     va_list args;
 
     if (conn->state == CONN_ENDED) {
-        release(incoming);
+        incoming_release(incoming);
         return;
     }
     tdm_writer_clear(conn->rpc->writer);
@@ -332,13 +333,13 @@ void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format
     tdm__incoming_reply(incoming, tdm_writer_bytes(conn->rpc->writer), NULL, 0);
 }
 
-void tdm__incoming_reply_message(struct tdm__incoming *incoming,
+void tdm__incoming_reply_message(struct tdm__incoming_call *incoming,
                                  const struct tdm__message *message, const void *structure)
 {
     struct tdm__conn *conn = incoming->conn;
 
     if (conn->state == CONN_ENDED) {
-        release(incoming);
+        incoming_release(incoming);
         return;
     }
     tdm_writer_clear(conn->rpc->writer);
@@ -349,8 +350,8 @@ void tdm__incoming_reply_message(struct tdm__incoming *incoming,
     tdm__incoming_reply(incoming, tdm_writer_bytes(conn->rpc->writer), NULL, 0);
 }
 
-void tdm__incoming_fail(struct tdm__incoming *incoming, tdm_status status, const char *detail)
+void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, const char *detail)
 {
     reply_failure(incoming, status, detail);
-    release(incoming);
+    incoming_release(incoming);
 }

@@ -53,64 +53,64 @@ tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out
 /* "tcp:127.0.0.1:4711" of a bound TCP socket. */
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
 
-/* ---- tables of calls under way (table.c) ------------------------------------------------ */
+/* ---- tables of calls under way (call_table.c) ------------------------------------------------ */
 
-struct table {
-    TAILQ_HEAD(, tdm__rpc_entry) in_order;
-    struct tdm__rpc_entry **buckets; /* owned; NULL before init and after fini */
-    uint32_t buckets_count;          /* a power of two */
+struct call_table {
+    TAILQ_HEAD(, tdm__call_table_entry) in_order;
+    struct tdm__call_table_entry **chains; /* owned; NULL before init and after fini */
+    uint32_t chains_count;                 /* a power of two */
     uint32_t count;
 };
 
-tdm_status tdm__rpc_table_init(struct table *table);
-void tdm__rpc_table_fini(struct table *table); /* it is empty */
+tdm_status tdm__call_table_init(struct call_table *table);
+void tdm__call_table_fini(struct call_table *table); /* it is empty */
 /* The id is in no other entry. */
-void tdm__rpc_table_add(struct table *table, struct tdm__rpc_entry *entry);
-struct tdm__rpc_entry *tdm__rpc_table_find(const struct table *table,
-                                           uint64_t id); /* or NULL */
-void tdm__rpc_table_remove(struct table *table, struct tdm__rpc_entry *entry);
+void tdm__call_table_add(struct call_table *table, struct tdm__call_table_entry *entry);
+struct tdm__call_table_entry *tdm__call_table_find(const struct call_table *table,
+                                                   uint64_t id); /* or NULL */
+void tdm__call_table_remove(struct call_table *table, struct tdm__call_table_entry *entry);
 
 /* ---- endpoints (rpc.c) ------------------------------------------------------------------ */
 
 struct listener {
     struct listener *next;
-    struct tdm__rpc *rpc;     /* borrowed */
-    struct tdm__watch *watch; /* owned */
-    struct tdm__timer *pause; /* owned; accepts again after a lack of descriptors */
-    int fd;                   /* owned */
+    struct tdm__rpc *rpc;        /* borrowed */
+    struct tdm__fd_watch *watch; /* owned */
+    struct tdm__timer *pause;    /* owned; accepts again after a lack of descriptors */
+    int fd;                      /* owned */
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* to unlink; "" for TCP */
 };
 
 struct tdm__rpc {
     struct tdm__loop *loop; /* borrowed */
-    struct tdm__identity self;
+    struct tdm__peer_identity self;
     uint8_t token[TDM__TOKEN_BYTES];
-    tdm__serve_fn *serve; /* NULL: every call fails */
+    tdm__call_handler_fn *serve; /* NULL: every call fails */
     void *serve_arg;
-    tdm__stray_fn *on_stray; /* may be NULL */
-    void *on_stray_arg;
+    tdm__late_reply_fn *on_late_reply; /* may be NULL */
+    void *on_late_reply_arg;
     tdm__accepted_fn *accepted; /* may be NULL */
     void *accepted_arg;
     tdm_writer *writer;         /* owned; for replies */
     struct listener *listeners; /* owned */
     TAILQ_HEAD(, tdm__conn) conns;
     TAILQ_HEAD(, tdm__conn) corked; /* with output that leaves before the next poll */
-    struct tdm__hook flush_hook;
+    struct tdm__poll_hook flush_hook;
     bool closing;
-    int64_t strangers_since_ms; /* the minute in which … */
-    uint32_t strangers_count;   /* … so many clients ended without proving who they are */
+    int64_t unauthenticated_since_ms; /* the minute in which … */
+    uint32_t unauthenticated_count;   /* … so many clients ended without proving who they are */
 };
 
 /* ---- frames that arrive (receive.c, incoming.c) ----------------------------------------- */
 
 /* A call until it is answered, or what comes back until it is handed over.  The memory stays as
  * long as a document made of the payload lives, which may end on another thread. */
-struct tdm__incoming {
-    struct tdm__rpc_entry entry; /* calls: in conn->unanswered while `listed` */
-    atomic_uint owners;          /* of the memory: the frame itself, and each document */
-    struct tdm__conn *conn;      /* calls: counted; else NULL */
+struct tdm__incoming_call {
+    struct tdm__call_table_entry entry; /* calls: in conn->unanswered while `listed` */
+    atomic_uint owners;                 /* of the memory: the frame itself, and each document */
+    struct tdm__conn *conn;             /* calls: counted; else NULL */
     bool listed;
-    tdm__notice_fn *on_notice; /* may be NULL */
+    tdm__call_notice_fn *on_notice; /* may be NULL */
     void *on_notice_arg;
     uint64_t items_sent;
     uint64_t items_taken;
@@ -119,8 +119,8 @@ struct tdm__incoming {
     int64_t arrived_ms;        /* about: when its first bytes were read */
     tdm_document *document;    /* owned; the payload once parsed */
     int fds[TDM__RPC_FDS_MAX]; /* owned; -1 where taken */
-    uint32_t filled_bytes;     /* of the payload and the tail, so far */
-    size_t own_bytes;          /* of this memory */
+    uint32_t received_bytes;   /* of the payload and the tail, so far */
+    size_t allocated_bytes;    /* of this memory */
     char *payload; /* behind the method, and a NUL; 64-aligned if an array may be in it */
     char *tail;    /* behind the payload, or borrowed: where its receiver wants it */
     char method[]; /* and a NUL */
@@ -149,8 +149,8 @@ struct handshake {
 };
 
 /* Bytes that wait to be written: frames, or the rest of one. */
-struct chunk {
-    TAILQ_ENTRY(chunk) link;
+struct output_chunk {
+    TAILQ_ENTRY(output_chunk) link;
     size_t capacity_bytes;
     size_t begin; /* what lies before it has been sent */
     size_t end;
@@ -160,9 +160,9 @@ struct chunk {
 };
 
 /* What a connection has to write, in order. */
-struct output {
-    TAILQ_HEAD(chunks, chunk) chunks; /* one that is empty is the only one */
-    size_t size_bytes;                /* in all chunks */
+struct conn_output {
+    TAILQ_HEAD(chunks, output_chunk) chunks; /* one that is empty is the only one */
+    size_t size_bytes;                       /* in all chunks */
 };
 
 struct tdm__conn {
@@ -175,45 +175,45 @@ struct tdm__conn {
     bool accepted; /* by a listener */
     bool local;    /* a Unix socket: descriptors can be passed */
     bool write_failed;
-    uint32_t peer_cpu;        /* where its last frame was sent, plus 1; 0: unknown */
-    int fd;                   /* owned */
-    struct tdm__watch *watch; /* owned */
-    struct tdm__timer *timer; /* owned */
-    int64_t timer_ms;         /* what it is set to */
+    uint32_t peer_cpu;           /* where its last frame was sent, plus 1; 0: unknown */
+    int fd;                      /* owned */
+    struct tdm__fd_watch *watch; /* owned */
+    struct tdm__timer *timer;    /* owned */
+    int64_t timer_ms;            /* what it is set to */
     int64_t handshake_deadline_ms;
-    struct tdm__identity peer;
+    struct tdm__peer_identity peer;
     char label[LABEL_BYTES]; /* "name (pid 4)", before the handshake the address */
 
     struct handshake *handshake; /* owned; NULL once open */
     uint8_t *input;              /* owned; INPUT_BYTES, from open on */
     size_t input_begin;
     size_t input_end;
-    int64_t input_ms;              /* of the coarse clock, when the last of it was read */
-    struct tdm__incoming *partial; /* owned; its payload is still arriving */
-    int fds[FDS_WAITING_MAX];      /* owned; arrived, not claimed by their frame yet */
+    int64_t input_ms;                   /* of the coarse clock, when the last of it was read */
+    struct tdm__incoming_call *partial; /* owned; its payload is still arriving */
+    int fds[FDS_WAITING_MAX];           /* owned; arrived, not claimed by their frame yet */
     uint32_t fds_count;
     void *
-        landing; /* borrowed; for the tail of the next call, if it has so many bytes; or NULL */
-    size_t landing_bytes;
+        tail_buffer; /* borrowed; for the tail of the next call, if it has so many bytes; or NULL */
+    size_t tail_buffer_bytes;
 
-    struct output output;
+    struct conn_output output;
     bool output_blocked; /* the socket is full: the watch tells when it is not */
     bool corked;         /* in rpc->corked: flushed before the loop polls */
     TAILQ_ENTRY(tdm__conn) cork_link;
-    struct table calls;      /* ours: struct tdm__rpc_call */
-    struct table unanswered; /* the peer's: struct tdm__incoming */
+    struct call_table calls;      /* ours: struct tdm__rpc_call */
+    struct call_table unanswered; /* the peer's: struct tdm__incoming_call */
     uint64_t last_call_id;
 
     tdm__closed_fn *on_closed; /* may be NULL */
     void *on_closed_arg;
-    LIST_HEAD(, tdm__closer) closers; /* borrowed */
+    LIST_HEAD(, tdm__close_watcher) closers; /* borrowed */
     void *user;
 };
 
 /* The processor this thread runs on, plus 1: for frames. */
-uint32_t tdm__this_cpu(void);
+uint32_t tdm__current_cpu(void);
 
-/* handle.c */
+/* conn_refcount.c */
 void tdm__conn_retain(struct tdm__conn *conn);
 void tdm__conn_release(struct tdm__conn *conn);
 
@@ -224,7 +224,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
  * loop: it calls out. */
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason);
 /* The timer will fire at the deadline or before. */
-tdm_status tdm__conn_timer_by(struct tdm__conn *conn, int64_t deadline_ms);
+tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms);
 
 /* handshake.c */
 tdm_status tdm__handshake_start(struct tdm__conn *conn);
@@ -234,20 +234,20 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
 /* output.c */
 enum { FRAME_PIECES = 4 }; /* header, method, payload, tail */
-void tdm__output_init(struct output *output);
+void tdm__output_init(struct conn_output *output);
 /* Room at the end for so many bytes, which are the caller's to write before anything else is
  * done with the output. */
-tdm_status tdm__output_place(struct output *output, size_t size_bytes, uint8_t **place_out);
+tdm_status tdm__output_place(struct conn_output *output, size_t size_bytes, uint8_t **place_out);
 /* Copies the pieces less the first `skip` bytes; descriptors are duplicated. */
-tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
+tdm_status tdm__output_append(struct conn_output *output, const struct iovec pieces[FRAME_PIECES],
                               size_t skip, const int *fds, uint32_t fds_count);
 enum { OUTPUT_PIECES_MAX = 16 };
 /* What goes out in one call: up to the next chunk that has descriptors of its own, which go
  * with the first byte. */
-size_t tdm__output_gather(const struct output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
+size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
                           const int **fds_out, uint32_t *fds_count_out);
-void tdm__output_forget(struct output *output, size_t sent_bytes);
-void tdm__output_drop(struct output *output); /* all of it, with its memory */
+void tdm__output_forget(struct conn_output *output, size_t sent_bytes);
+void tdm__output_drop(struct conn_output *output); /* all of it, with its memory */
 
 /* send.c: `frame` goes out now, or soon.  TDM_E_AGAIN when too much waits (never for failures
  * and notices). */
@@ -262,29 +262,29 @@ void tdm__rpc_flush(void *arg);                /* the rpc: all that is corked */
 
 /* receive.c: one frame, if there is a whole one; else `*incoming_out` is NULL. */
 tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
-                             struct tdm__incoming **incoming_out);
-void tdm__conn_drop_input(struct tdm__conn *conn);
+                             struct tdm__incoming_call **incoming_out);
+void tdm__conn_discard_input(struct tdm__conn *conn);
 /* Closes what was not taken; frees the memory unless a document owns it, too. */
-void tdm__incoming_free(struct tdm__incoming *incoming);
+void tdm__incoming_free(struct tdm__incoming_call *incoming);
 /* A document of the payload, without a copy. */
-tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **document_out);
+tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document **document_out);
 
 /* incoming.c */
 /* Hands a call to the server.  TDM_E_PROTOCOL when its id is in use. */
-tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);
+tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Tells the call about a CANCEL or CREDIT; TDM_E_PROTOCOL for credit that cannot be. */
-tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incoming);
+tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Tells every call that is not answered that the connection has ended. */
-void tdm__unanswered_close(struct tdm__conn *conn);
+void tdm__unanswered_notify_closed(struct tdm__conn *conn);
 
 /* calls.c */
 /* Hands a reply to its call, if it is still waited for. */
-void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming);
+void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Hands over one item of a stream; TDM_E_PROTOCOL when it is out of order. */
-tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming);
+tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Completes one call whose deadline has passed and sets the timer for the others. */
-void tdm__calls_expire(struct tdm__conn *conn);
+void tdm__calls_fail_expired(struct tdm__conn *conn);
 /* Completes all, because the connection has ended for the reason in `detail`. */
-void tdm__calls_close(struct tdm__conn *conn, const char *detail);
+void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail);
 
 #endif

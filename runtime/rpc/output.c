@@ -11,13 +11,13 @@
 
 enum { CHUNK_BYTES = 32 * 1024 };
 
-void tdm__output_init(struct output *output)
+void tdm__output_init(struct conn_output *output)
 {
     TAILQ_INIT(&output->chunks);
     output->size_bytes = 0;
 }
 
-static void close_fds(struct chunk *chunk)
+static void close_fds(struct output_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->fds_count; i++) {
         (void)close(chunk->fds[i]);
@@ -25,7 +25,7 @@ static void close_fds(struct chunk *chunk)
     chunk->fds_count = 0;
 }
 
-static tdm_status take_fds(struct chunk *chunk, const int *fds, uint32_t fds_count)
+static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t fds_count)
 {
     for (uint32_t i = 0; i < fds_count; i++) {
         int copy = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
@@ -38,10 +38,11 @@ static tdm_status take_fds(struct chunk *chunk, const int *fds, uint32_t fds_cou
     return TDM_OK;
 }
 
-static tdm_status add_chunk(struct output *output, size_t size, struct chunk **chunk_out)
+static tdm_status add_chunk(struct conn_output *output, size_t size,
+                            struct output_chunk **chunk_out)
 {
     size_t capacity = size > CHUNK_BYTES ? size : CHUNK_BYTES;
-    struct chunk *chunk = malloc(sizeof(*chunk) + capacity);
+    struct output_chunk *chunk = malloc(sizeof(*chunk) + capacity);
 
     if (chunk == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%zu bytes that wait to be sent", capacity);
@@ -55,7 +56,7 @@ static tdm_status add_chunk(struct output *output, size_t size, struct chunk **c
     return TDM_OK;
 }
 
-static void remove_chunk(struct output *output, struct chunk *chunk)
+static void remove_chunk(struct conn_output *output, struct output_chunk *chunk)
 {
     TAILQ_REMOVE(&output->chunks, chunk, link);
     close_fds(chunk);
@@ -63,13 +64,12 @@ static void remove_chunk(struct output *output, struct chunk *chunk)
 }
 
 /* A chunk with room.  Descriptors go with the first byte of a chunk, so they begin one. */
-static tdm_status find_room(struct output *output, size_t size, bool at_begin,
-                            struct chunk **chunk_out)
+static tdm_status find_room(struct conn_output *output, size_t size, bool at_begin,
+                            struct output_chunk **chunk_out)
 {
-    struct chunk *last = TAILQ_LAST(&output->chunks, chunks);
+    struct output_chunk *last = TAILQ_LAST(&output->chunks, chunks);
 
-    if (last != NULL && last->capacity_bytes - last->end >= size &&
-        (!at_begin || last->end == 0)) {
+    if (last != NULL && last->capacity_bytes - last->end >= size && (!at_begin || last->end == 0)) {
         *chunk_out = last;
         return TDM_OK;
     }
@@ -89,7 +89,7 @@ static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
     return sum;
 }
 
-static void copy_pieces(struct chunk *chunk, const struct iovec pieces[FRAME_PIECES],
+static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
                         size_t skip)
 {
     for (int i = 0; i < FRAME_PIECES; i++) {
@@ -104,9 +104,9 @@ static void copy_pieces(struct chunk *chunk, const struct iovec pieces[FRAME_PIE
     }
 }
 
-tdm_status tdm__output_place(struct output *output, size_t size_bytes, uint8_t **place_out)
+tdm_status tdm__output_place(struct conn_output *output, size_t size_bytes, uint8_t **place_out)
 {
-    struct chunk *chunk;
+    struct output_chunk *chunk;
 
     TDM_TRY(find_room(output, size_bytes, false, &chunk));
     *place_out = chunk->bytes + chunk->end;
@@ -115,11 +115,11 @@ tdm_status tdm__output_place(struct output *output, size_t size_bytes, uint8_t *
     return TDM_OK;
 }
 
-tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
+tdm_status tdm__output_append(struct conn_output *output, const struct iovec pieces[FRAME_PIECES],
                               size_t skip, const int *fds, uint32_t fds_count)
 {
     size_t size = pieces_bytes(pieces) - skip;
-    struct chunk *chunk;
+    struct output_chunk *chunk;
     tdm_status status;
 
     TDM_TRY(find_room(output, size, fds_count > 0, &chunk));
@@ -133,11 +133,11 @@ tdm_status tdm__output_append(struct output *output, const struct iovec pieces[F
     return TDM_OK;
 }
 
-size_t tdm__output_gather(const struct output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
+size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
                           const int **fds_out, uint32_t *fds_count_out)
 {
     size_t count = 0;
-    struct chunk *chunk;
+    struct output_chunk *chunk;
 
     TAILQ_FOREACH(chunk, &output->chunks, link)
     {
@@ -155,7 +155,7 @@ size_t tdm__output_gather(const struct output *output, struct iovec pieces[OUTPU
 }
 
 /* The last one of the usual size stays, for what comes next. */
-static void chunk_done(struct output *output, struct chunk *chunk)
+static void chunk_done(struct conn_output *output, struct output_chunk *chunk)
 {
     if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {
         chunk->begin = 0;
@@ -165,11 +165,11 @@ static void chunk_done(struct output *output, struct chunk *chunk)
     remove_chunk(output, chunk);
 }
 
-void tdm__output_forget(struct output *output, size_t sent_bytes)
+void tdm__output_forget(struct conn_output *output, size_t sent_bytes)
 {
     output->size_bytes -= sent_bytes;
     while (sent_bytes > 0) {
-        struct chunk *chunk = TAILQ_FIRST(&output->chunks);
+        struct output_chunk *chunk = TAILQ_FIRST(&output->chunks);
         size_t rest = chunk->end - chunk->begin;
 
         close_fds(chunk);
@@ -182,9 +182,9 @@ void tdm__output_forget(struct output *output, size_t sent_bytes)
     }
 }
 
-void tdm__output_drop(struct output *output)
+void tdm__output_drop(struct conn_output *output)
 {
-    struct chunk *chunk;
+    struct output_chunk *chunk;
 
     while ((chunk = TAILQ_FIRST(&output->chunks)) != NULL) {
         remove_chunk(output, chunk);

@@ -3,8 +3,8 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/free_list.h"
 #include "runtime/rpc/internal.h"
-#include "runtime/spare.h"
 #include "runtime/wire/value.h"
 
 #include <errno.h>
@@ -15,14 +15,14 @@
 
 enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
 
-/* `landing` is where the tail goes; NULL: into the same memory. */
-static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, char *landing)
+/* `tail_buffer` is where the tail goes; NULL: into the same memory. */
+static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame, char *tail_buffer)
 {
     bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT; /* a shorter one has no array */
-    size_t bytes = sizeof(struct tdm__incoming) + frame->method_bytes + 1 +
+    size_t bytes = sizeof(struct tdm__incoming_call) + frame->method_bytes + 1 +
                    (aligned ? PAYLOAD_ALIGNMENT - 1 : 0) + frame->payload_bytes + 1 +
-                   (landing == NULL ? frame->tail_bytes : 0);
-    struct tdm__incoming *incoming = tdm__spare_take(bytes);
+                   (tail_buffer == NULL ? frame->tail_bytes : 0);
+    struct tdm__incoming_call *incoming = tdm__free_list_alloc(bytes);
 
     if (incoming == NULL) {
         return NULL;
@@ -40,32 +40,32 @@ static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, cha
         incoming->payload += -(uintptr_t)incoming->payload % PAYLOAD_ALIGNMENT;
     }
     incoming->payload[frame->payload_bytes] = '\0';
-    incoming->tail = landing != NULL         ? landing
+    incoming->tail = tail_buffer != NULL     ? tail_buffer
                      : frame->tail_bytes > 0 ? incoming->payload + frame->payload_bytes + 1
                                              : NULL;
-    incoming->own_bytes = bytes;
-    incoming->filled_bytes = 0;
-    incoming->deadline_ms = tdm__deadline_in(frame->left_ms);
+    incoming->allocated_bytes = bytes;
+    incoming->received_bytes = 0;
+    incoming->deadline_ms = tdm__deadline_after(frame->remaining_ms);
     return incoming;
 }
 
 /* Whoever is last must see all that the others did.  Only an owner makes others, so who is
  * alone need not ask the other processors to count. */
-static void disown(void *arg)
+static void incoming_disown(void *arg)
 {
-    struct tdm__incoming *incoming = arg;
+    struct tdm__incoming_call *incoming = arg;
 
     if (atomic_load_explicit(&incoming->owners, memory_order_acquire) == 1 ||
         atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
-        tdm__spare_give(incoming, incoming->own_bytes);
+        tdm__free_list_free(incoming, incoming->allocated_bytes);
     }
 }
 
-tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **document_out)
+tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document **document_out)
 {
     struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
 
-    TDM_TRY(tdm__document_parse_borrowed(bytes, disown, incoming, document_out));
+    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_disown, incoming, document_out));
     if (atomic_load_explicit(&incoming->owners, memory_order_relaxed) == 1) {
         atomic_store_explicit(&incoming->owners, 2, memory_order_relaxed);
     } else {
@@ -74,7 +74,7 @@ tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **do
     return TDM_OK;
 }
 
-void tdm__incoming_free(struct tdm__incoming *incoming)
+void tdm__incoming_free(struct tdm__incoming_call *incoming)
 {
     for (uint32_t i = 0; i < incoming->frame.fds_count; i++) {
         if (incoming->fds[i] >= 0) {
@@ -82,10 +82,10 @@ void tdm__incoming_free(struct tdm__incoming *incoming)
         }
     }
     tdm_document_destroy(incoming->document);
-    disown(incoming);
+    incoming_disown(incoming);
 }
 
-void tdm__conn_drop_input(struct tdm__conn *conn)
+void tdm__conn_discard_input(struct tdm__conn *conn)
 {
     if (conn->partial != NULL) {
         tdm__incoming_free(conn->partial);
@@ -132,7 +132,7 @@ static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
     return TDM_OK;
 }
 
-static void compact(struct tdm__conn *conn)
+static void input_compact(struct tdm__conn *conn)
 {
     size_t left = conn->input_end - conn->input_begin;
 
@@ -145,11 +145,12 @@ static void compact(struct tdm__conn *conn)
 
 /* Where the rest of a frame goes: of its payload, and of its tail.  Returns how much that is.
  */
-static size_t rest_of(const struct tdm__incoming *partial, struct iovec places[2])
+static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
+                                     struct iovec places[2])
 {
     size_t payload = partial->frame.payload_bytes;
-    size_t in_payload = partial->filled_bytes < payload ? partial->filled_bytes : payload;
-    size_t in_tail = partial->filled_bytes - in_payload;
+    size_t in_payload = partial->received_bytes < payload ? partial->received_bytes : payload;
+    size_t in_tail = partial->received_bytes - in_payload;
 
     places[0] = (struct iovec){partial->payload + in_payload, payload - in_payload};
     places[1] = (struct iovec){NULL, 0};
@@ -171,9 +172,9 @@ static tdm_status read_socket(struct tdm__conn *conn)
         struct cmsghdr header;
         char bytes[CMSG_LEN(sizeof(int) * (TDM__RPC_FDS_MAX + 1))];
     } control;
-    struct tdm__incoming *partial = conn->partial;
+    struct tdm__incoming_call *partial = conn->partial;
     struct iovec places[3] = {{NULL, 0}};
-    size_t wanted = partial != NULL ? rest_of(partial, places) : 0;
+    size_t wanted = partial != NULL ? incoming_missing_bytes(partial, places) : 0;
     struct msghdr message = {.msg_iov = places,
                              .msg_iovlen = places[1].iov_len > 0 ? 2 : 3,
                              .msg_control = control.bytes,
@@ -181,7 +182,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
     ssize_t received;
     size_t direct;
 
-    compact(conn);
+    input_compact(conn);
     TDM_ASSERT(conn->input_end < INPUT_BYTES);
     places[2].iov_base = conn->input + conn->input_end;
     places[2].iov_len = INPUT_BYTES - conn->input_end;
@@ -194,14 +195,13 @@ static tdm_status read_socket(struct tdm__conn *conn)
     }
     if (received <= 0) {
         return tdm__fail(TDM_E_CLOSED, "%s closed the connection%s", conn->label,
-                         partial != NULL || conn->input_end > 0 ? " in the middle of a frame"
-                                                                : "");
+                         partial != NULL || conn->input_end > 0 ? " in the middle of a frame" : "");
     }
     TDM_TRY(take_fds(conn, &message));
     conn->input_ms = tdm__clock_coarse_ms(); /* once for all frames that came together */
     direct = (size_t)received < wanted ? (size_t)received : wanted;
     if (partial != NULL) {
-        partial->filled_bytes += (uint32_t)direct;
+        partial->received_bytes += (uint32_t)direct;
     }
     conn->input_end += (size_t)received - direct;
     return TDM_OK;
@@ -209,7 +209,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
 
 /* ---- frames ----------------------------------------------------------------------------- */
 
-static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incoming)
+static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
 
@@ -218,8 +218,8 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incomi
     }
     if (count > conn->fds_count) {
         incoming->frame.fds_count = 0; /* it owns none */
-        return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u",
-                         conn->label, conn->fds_count, count);
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u", conn->label,
+                         conn->fds_count, count);
     }
     memcpy(incoming->fds, conn->fds, count * sizeof(int));
     conn->fds_count -= count;
@@ -227,7 +227,7 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incomi
     return TDM_OK;
 }
 
-static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *incoming)
+static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t length = incoming->frame.method_bytes;
 
@@ -243,24 +243,25 @@ static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *inco
     return TDM_OK;
 }
 
-void tdm__conn_land(struct tdm__conn *conn, void *place, size_t size_bytes)
+void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_bytes)
 {
     bool late = conn->partial != NULL && conn->partial->frame.kind == TDM__FRAME_CALL;
 
-    conn->landing = late ? NULL : place;
-    conn->landing_bytes = size_bytes;
+    conn->tail_buffer = late ? NULL : place;
+    conn->tail_buffer_bytes = size_bytes;
 }
 
 /* Of the next call, whatever it is: who wants another one says so again. */
-static char *take_landing(struct tdm__conn *conn, const struct tdm__frame *frame)
+static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    char *landing = conn->landing;
+    char *tail_buffer = conn->tail_buffer;
 
     if (frame->kind != TDM__FRAME_CALL) {
         return NULL;
     }
-    conn->landing = NULL;
-    return frame->tail_bytes > 0 && frame->tail_bytes == conn->landing_bytes ? landing : NULL;
+    conn->tail_buffer = NULL;
+    return frame->tail_bytes > 0 && frame->tail_bytes == conn->tail_buffer_bytes ? tail_buffer
+                                                                                 : NULL;
 }
 
 /* What the buffer has of so many bytes; returns how much that was. */
@@ -277,7 +278,7 @@ static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 /* The header and the method's name are in the buffer. */
 static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__incoming *incoming = incoming_create(frame, take_landing(conn, frame));
+    struct tdm__incoming_call *incoming = incoming_create(frame, take_tail_buffer(conn, frame));
 
     if (incoming == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s",
@@ -288,14 +289,14 @@ static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *f
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
     TDM_TRY(claim_fds(conn, incoming));
     TDM_TRY(read_method(conn, incoming));
-    incoming->filled_bytes = take_input(conn, incoming->payload, frame->payload_bytes);
+    incoming->received_bytes = take_input(conn, incoming->payload, frame->payload_bytes);
     if (frame->tail_bytes > 0) {
-        incoming->filled_bytes += take_input(conn, incoming->tail, frame->tail_bytes);
+        incoming->received_bytes += take_input(conn, incoming->tail, frame->tail_bytes);
     }
     return TDM_OK;
 }
 
-static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **incoming_out)
+static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
 {
     size_t here = conn->input_end - conn->input_begin;
     struct tdm__frame frame;
@@ -314,7 +315,7 @@ static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **inco
         }
         TDM_TRY(begin_frame(conn, &frame));
     }
-    if (conn->partial->filled_bytes ==
+    if (conn->partial->received_bytes ==
         conn->partial->frame.payload_bytes + conn->partial->frame.tail_bytes) {
         *incoming_out = conn->partial;
         conn->partial = NULL;
@@ -323,7 +324,7 @@ static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **inco
 }
 
 tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
-                             struct tdm__incoming **incoming_out)
+                             struct tdm__incoming_call **incoming_out)
 {
     *incoming_out = NULL;
     TDM_TRY(next_frame(conn, incoming_out));

@@ -23,7 +23,7 @@
 
 enum { PAUSE_MS = 100 };
 
-tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *self,
+tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out)
 {
     struct tdm__rpc *rpc = calloc(1, sizeof(*rpc));
@@ -46,7 +46,7 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
     TAILQ_INIT(&rpc->corked);
     rpc->flush_hook.fn = tdm__rpc_flush;
     rpc->flush_hook.arg = rpc;
-    tdm__loop_before_poll(loop, &rpc->flush_hook);
+    tdm__loop_add_poll_hook(loop, &rpc->flush_hook);
     *rpc_out = rpc;
     return TDM_OK;
 }
@@ -59,7 +59,7 @@ tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *l
 
 static void listener_destroy(struct listener *listener)
 {
-    tdm__watch_destroy(listener->watch);
+    tdm__fd_watch_destroy(listener->watch);
     tdm__timer_destroy(listener->pause);
     if (listener->path[0] != '\0') {
         (void)unlink(listener->path);
@@ -88,7 +88,7 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
         tdm__conn_flush(conn);
         tdm__conn_finish(conn, tdm__fail(TDM_E_CLOSED, "this process left"));
     }
-    tdm__loop_forget_hook(rpc->loop, &rpc->flush_hook);
+    tdm__loop_remove_poll_hook(rpc->loop, &rpc->flush_hook);
     tdm_writer_destroy(rpc->writer);
     OPENSSL_cleanse(rpc->token, sizeof(rpc->token));
     free(rpc);
@@ -99,13 +99,13 @@ struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc)
     return rpc->loop;
 }
 
-void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *self)
+void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity *self)
 {
     rpc->self = *self;
 }
 
-void tdm__rpc_each(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
-                   void *arg)
+void tdm__rpc_each_conn(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
+                        void *arg)
 {
     struct tdm__conn *conn;
 
@@ -117,7 +117,7 @@ void tdm__rpc_each(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn 
     }
 }
 
-void tdm__rpc_serve(struct tdm__rpc *rpc, tdm__serve_fn *fn, void *arg)
+void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, void *arg)
 {
     rpc->serve = fn;
     rpc->serve_arg = arg;
@@ -129,10 +129,10 @@ void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
     rpc->accepted_arg = arg;
 }
 
-void tdm__rpc_on_stray(struct tdm__rpc *rpc, tdm__stray_fn *fn, void *arg)
+void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *arg)
 {
-    rpc->on_stray = fn;
-    rpc->on_stray_arg = arg;
+    rpc->on_late_reply = fn;
+    rpc->on_late_reply_arg = arg;
 }
 
 /* ---- listening -------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static void on_pause_over(void *arg)
 {
     struct listener *listener = arg;
 
-    (void)tdm__watch_want(listener->watch, TDM__READABLE);
+    (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
 static void set_no_delay(int fd)
@@ -162,8 +162,8 @@ static void on_listener(void *arg, int fd, unsigned ready)
     if (client < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
         tdm__log(TDM__WARN, "rpc", "accept4: errno %d, no connection is taken for %d ms", errno,
                  PAUSE_MS);
-        if (tdm__timer_set(listener->pause, tdm__deadline_in(PAUSE_MS)) == TDM_OK) {
-            (void)tdm__watch_want(listener->watch, 0);
+        if (tdm__timer_set(listener->pause, tdm__deadline_after(PAUSE_MS)) == TDM_OK) {
+            (void)tdm__fd_watch_set_events(listener->watch, 0);
         }
     }
     if (client < 0) {
@@ -184,7 +184,7 @@ static tdm_status bind_and_listen(int fd, const struct tdm__address *address, co
     const int one = 1;
 
     if (address->socket.any.sa_family == AF_UNIX) {
-        TDM_TRY(tdm__socket_make_room(address->socket.local.sun_path));
+        TDM_TRY(tdm__socket_remove_stale(address->socket.local.sun_path));
     } else {
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     }
@@ -231,8 +231,8 @@ static tdm_status listener_init(struct listener *listener, const char *text, cha
     }
     TDM_TRY(write_bound(listener->fd, &address, text, bound_out, bound_bytes));
     TDM_TRY(tdm__timer_create(loop, on_pause_over, listener, &listener->pause));
-    return tdm__watch_create(loop, listener->fd, TDM__READABLE, on_listener, listener,
-                             &listener->watch);
+    return tdm__fd_watch_create(loop, listener->fd, TDM__READABLE, on_listener, listener,
+                                &listener->watch);
 }
 
 tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
@@ -284,8 +284,7 @@ static tdm_status open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__addr
     return status;
 }
 
-tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address,
-                            struct tdm__conn **conn_out)
+tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct tdm__conn **conn_out)
 {
     struct tdm__address parsed;
     int fd;
@@ -299,8 +298,7 @@ tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address,
     return open_conn(rpc, fd, &parsed, address, conn_out);
 }
 
-tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server,
-                          struct tdm__conn **conn_out)
+tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm__conn **conn_out)
 {
     int flags;
 

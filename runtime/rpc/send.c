@@ -47,19 +47,19 @@ static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, co
 
 /* Nothing can be written any more.  Replies that have arrived are still read: the end shows to
  * the reader behind them. */
-static void give_up_writing(struct tdm__conn *conn)
+static void conn_give_up_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
     tdm__output_drop(&conn->output);
     (void)shutdown(conn->fd, SHUT_RDWR);
-    (void)tdm__watch_want(conn->watch, TDM__READABLE);
+    (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
 }
 
 static void wait_for_room(struct tdm__conn *conn)
 {
     conn->output_blocked = true;
-    if (tdm__watch_want(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
-        give_up_writing(conn);
+    if (tdm__fd_watch_set_events(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
+        conn_give_up_writing(conn);
     }
 }
 
@@ -87,7 +87,7 @@ void tdm__conn_flush(struct tdm__conn *conn)
         ssize_t sent = send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
 
         if (sent < 0) {
-            give_up_writing(conn);
+            conn_give_up_writing(conn);
         } else if (sent == 0) {
             wait_for_room(conn);
         } else {
@@ -101,7 +101,7 @@ void tdm__conn_unblock(struct tdm__conn *conn)
     conn->output_blocked = false;
     tdm__conn_flush(conn);
     if (!conn->output_blocked) {
-        (void)tdm__watch_want(conn->watch, TDM__READABLE);
+        (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
     }
 }
 
@@ -115,7 +115,7 @@ void tdm__rpc_flush(void *arg)
 }
 
 /* A thread that sleeps in the poll has looked for corked output before. */
-static void cork(struct tdm__conn *conn)
+static void conn_cork(struct tdm__conn *conn)
 {
     bool first = TAILQ_EMPTY(&conn->rpc->corked);
 
@@ -131,7 +131,7 @@ static void cork(struct tdm__conn *conn)
 
 /* ---- one frame -------------------------------------------------------------------------- */
 
-uint32_t tdm__this_cpu(void)
+uint32_t tdm__current_cpu(void)
 {
     int cpu = sched_getcpu();
 
@@ -139,10 +139,10 @@ uint32_t tdm__this_cpu(void)
 }
 
 /* An answer from another processor may be there before this one has gone to sleep. */
-static void expect_answer(const struct tdm__conn *conn, uint32_t cpu)
+static void expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
 {
     if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
-        tdm__loop_expect_soon(conn->rpc->loop);
+        tdm__loop_expect_event_soon(conn->rpc->loop);
     }
 }
 
@@ -152,15 +152,15 @@ static size_t frame_bytes(const struct tdm__frame *frame)
            frame->tail_bytes;
 }
 
-static bool is_lost(int error_number)
+static bool conn_is_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
            error_number == EHOSTUNREACH || error_number == ENETDOWN;
 }
 
 /* Writes what the socket takes now; `*sent_out` bytes, 0 if it is full. */
-static tdm_status send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
-                           const int *fds, uint32_t fds_count, size_t *sent_out)
+static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
+                                const int *fds, uint32_t fds_count, size_t *sent_out)
 {
     struct iovec copy[FRAME_PIECES];
     ssize_t sent;
@@ -172,8 +172,8 @@ static tdm_status send_now(struct tdm__conn *conn, const struct iovec pieces[FRA
         *sent_out = (size_t)sent;
         return TDM_OK;
     }
-    if (is_lost(errno)) {
-        give_up_writing(conn);
+    if (conn_is_lost(errno)) {
+        conn_give_up_writing(conn);
         return TDM_OK;
     }
     if (errno == ETOOMANYREFS) {
@@ -206,7 +206,7 @@ static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame
     return false;
 }
 
-static uint8_t *put(uint8_t *place, const void *bytes, size_t count)
+static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
 {
     if (count > 0) {
         memcpy(place, bytes, count);
@@ -215,31 +215,31 @@ static uint8_t *put(uint8_t *place, const void *bytes, size_t count)
 }
 
 /* The frame is made where it waits. */
-static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                const char *method, const void *payload, const void *tail)
+static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                     const char *method, const void *payload, const void *tail)
 {
     uint8_t *place;
 
     TDM_TRY(tdm__output_place(&conn->output, frame_bytes(frame), &place));
     tdm__frame_encode(frame, place);
-    place = put(place + TDM__FRAME_HEADER_BYTES, method, frame->method_bytes);
-    place = put(place, payload, frame->payload_bytes);
-    (void)put(place, tail, frame->tail_bytes);
+    place = output_put(place + TDM__FRAME_HEADER_BYTES, method, frame->method_bytes);
+    place = output_put(place, payload, frame->payload_bytes);
+    (void)output_put(place, tail, frame->tail_bytes);
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
     if (conn->output.size_bytes >= GOOD_PIECE_BYTES || leaves_at_once(conn, frame)) {
         tdm__conn_flush(conn);
     } else {
-        cork(conn);
+        conn_cork(conn);
     }
     return TDM_OK;
 }
 
 /* After a part of a frame has gone, the rest must follow or nothing may. */
-static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
-                             const char *method, const void *payload, const void *tail,
-                             const int *fds)
+static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                  const char *method, const void *payload, const void *tail,
+                                  const int *fds)
 {
     uint8_t header[TDM__FRAME_HEADER_BYTES];
     struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
@@ -252,15 +252,14 @@ static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *fr
     tdm__frame_encode(frame, header);
     tdm__conn_flush(conn);
     if (conn->state == CONN_OPEN && conn->output.size_bytes == 0 && !conn->write_failed) {
-        TDM_TRY(send_now(conn, pieces, fds, frame->fds_count, &sent));
+        TDM_TRY(conn_send_now(conn, pieces, fds, frame->fds_count, &sent));
     }
     if (sent == frame_bytes(frame) || conn->write_failed) {
         return TDM_OK;
     }
-    status =
-        tdm__output_append(&conn->output, pieces, sent, fds, sent == 0 ? frame->fds_count : 0);
+    status = tdm__output_append(&conn->output, pieces, sent, fds, sent == 0 ? frame->fds_count : 0);
     if (status != TDM_OK && sent > 0) {
-        give_up_writing(conn);
+        conn_give_up_writing(conn);
         return TDM_OK;
     }
     if (status == TDM_OK && conn->state == CONN_OPEN) {
@@ -270,13 +269,12 @@ static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *fr
 }
 
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
-                          const char *method, const void *payload, const void *tail,
-                          const int *fds)
+                          const char *method, const void *payload, const void *tail, const int *fds)
 {
     size_t total = frame_bytes(frame);
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
-    expect_answer(conn, frame->cpu);
+    expect_reply_soon(conn, frame->cpu);
     if (conn->write_failed) {
         return TDM_OK; /* the reader is about to see the end */
     }
@@ -285,7 +283,7 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
                          conn->output.size_bytes, conn->label);
     }
     if (frame->fds_count == 0 && total <= TOGETHER_BYTES_MAX) {
-        return send_together(conn, frame, method, payload, tail);
+        return conn_send_together(conn, frame, method, payload, tail);
     }
-    return send_alone(conn, frame, method, payload, tail, fds);
+    return conn_send_alone(conn, frame, method, payload, tail, fds);
 }

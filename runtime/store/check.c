@@ -52,7 +52,7 @@ tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patte
     return TDM_OK;
 }
 
-tdm_status tdm__store_check_writes(const struct tdm__write *writes, uint32_t writes_count)
+tdm_status tdm__store_check_writes(const struct tdm__store_write *writes, uint32_t writes_count)
 {
     if (writes_count > TDM__STORE_WRITES_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u writes in one commit, at most %d", writes_count,

@@ -19,7 +19,7 @@ bool tdm__store_is_key(const char *key, size_t key_bytes);
 /* TDM_E_INVAL or TDM_E_LIMIT with what is wrong. */
 tdm_status tdm__store_check_prefix(const char *prefix);
 tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patterns_count);
-tdm_status tdm__store_check_writes(const struct tdm__write *writes, uint32_t writes_count);
+tdm_status tdm__store_check_writes(const struct tdm__store_write *writes, uint32_t writes_count);
 
 /* Whether a read of this pattern finds this key. */
 bool tdm__store_matches(const char *pattern, const char *key);

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-tdm_status tdm__records_create(uint32_t capacity, size_t payload_bytes,
-                               struct tdm__records **records_out)
+tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
+                                     struct tdm__store_records **records_out)
 {
-    size_t items_bytes = capacity * sizeof(struct tdm__record);
+    size_t items_bytes = capacity * sizeof(struct tdm__store_record);
     size_t text_bytes = payload_bytes + capacity; /* each key has a NUL */
-    struct tdm__records *records = malloc(sizeof(*records) + items_bytes + text_bytes);
+    struct tdm__store_records *records = malloc(sizeof(*records) + items_bytes + text_bytes);
 
     if (records == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u records of %zu bytes", capacity, payload_bytes);
@@ -26,7 +26,7 @@ tdm_status tdm__records_create(uint32_t capacity, size_t payload_bytes,
     return TDM_OK;
 }
 
-static char *put_text(struct tdm__records *records, const void *data, size_t size_bytes)
+static char *put_text(struct tdm__store_records *records, const void *data, size_t size_bytes)
 {
     char *place = records->free_space;
 
@@ -39,10 +39,10 @@ static char *put_text(struct tdm__records *records, const void *data, size_t siz
     return place;
 }
 
-void tdm__records_append(struct tdm__records *records, const char *key, size_t key_bytes,
-                         uint64_t version, struct tdm_bytes bytes)
+void tdm__store_records_append(struct tdm__store_records *records, const char *key,
+                               size_t key_bytes, uint64_t version, struct tdm_bytes bytes)
 {
-    struct tdm__record *record = &records->items[records->count];
+    struct tdm__store_record *record = &records->items[records->count];
 
     TDM_ASSERT(records->count < records->capacity);
     record->key = put_text(records, key, key_bytes);
@@ -55,10 +55,11 @@ void tdm__records_append(struct tdm__records *records, const char *key, size_t k
 
 static int compare_records(const void *a, const void *b)
 {
-    return strcmp(((const struct tdm__record *)a)->key, ((const struct tdm__record *)b)->key);
+    return strcmp(((const struct tdm__store_record *)a)->key,
+                  ((const struct tdm__store_record *)b)->key);
 }
 
-void tdm__records_sort(struct tdm__records *records)
+void tdm__store_records_sort(struct tdm__store_records *records)
 {
     uint32_t kept = 0;
 
@@ -71,28 +72,28 @@ void tdm__records_sort(struct tdm__records *records)
     records->count = kept;
 }
 
-tdm_status tdm__records_copy(const struct tdm__record *items, uint32_t count,
-                             struct tdm__records **records_out)
+tdm_status tdm__store_records_copy(const struct tdm__store_record *items, uint32_t count,
+                                   struct tdm__store_records **records_out)
 {
-    struct tdm__records *records = NULL;
+    struct tdm__store_records *records = NULL;
     size_t payload_bytes = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         payload_bytes += strlen(items[i].key) + items[i].bytes.size_bytes;
     }
-    TDM_TRY(tdm__records_create(count, payload_bytes, &records));
+    TDM_TRY(tdm__store_records_create(count, payload_bytes, &records));
     for (uint32_t i = 0; i < count; i++) {
-        tdm__records_append(records, items[i].key, strlen(items[i].key), items[i].version,
-                            items[i].bytes);
+        tdm__store_records_append(records, items[i].key, strlen(items[i].key), items[i].version,
+                                  items[i].bytes);
     }
     *records_out = records;
     return TDM_OK;
 }
 
-const struct tdm__record *tdm__records_find(const struct tdm__record *items, uint32_t count,
-                                            const char *key)
+const struct tdm__store_record *tdm__store_records_find(const struct tdm__store_record *items,
+                                                        uint32_t count, const char *key)
 {
-    struct tdm__record wanted = {.key = key};
+    struct tdm__store_record wanted = {.key = key};
 
     if (count == 0) {
         return NULL;

@@ -6,7 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/store/check.h"
-#include "runtime/store/known.h"
+#include "runtime/store/read_cache.h"
 #include "runtime/store/records.h"
 
 #include <stdlib.h>
@@ -17,45 +17,45 @@
  * unknown, and running the body again could do its work twice. */
 
 struct tdm__txn {
-    struct tdm__store *store; /* borrowed */
-    struct tdm__known *known; /* borrowed; may be NULL */
-    char **patterns;          /* owned, one block */
+    struct tdm__store *store;           /* borrowed */
+    struct tdm__read_cache *read_cache; /* borrowed; may be NULL */
+    char **patterns;                    /* owned, one block */
     uint32_t patterns_count;
     int64_t deadline_ms;
-    tdm__txn_body *body;
-    tdm__txn_done *done;
+    tdm__txn_body_fn *body;
+    tdm__txn_done_fn *done;
     void *arg;
     uint32_t conflicts;
 
     /* While the body runs. */
-    const struct tdm__record *records; /* borrowed from the store */
+    const struct tdm__store_record *records; /* borrowed from the store */
     uint32_t records_count;
-    struct tdm__write *writes; /* owned, keys and bytes too */
+    struct tdm__store_write *writes; /* owned, keys and bytes too */
     uint32_t writes_count;
     uint32_t writes_capacity;
 };
 
-static void read_again(struct tdm__txn *txn);
+static void txn_read_again(struct tdm__txn *txn);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */
 
-const struct tdm__record *tdm__txn_find(const struct tdm__txn *txn, const char *key)
+const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key)
 {
-    return tdm__records_find(txn->records, txn->records_count, key);
+    return tdm__store_records_find(txn->records, txn->records_count, key);
 }
 
-uint32_t tdm__txn_count(const struct tdm__txn *txn)
+uint32_t tdm__txn_records_count(const struct tdm__txn *txn)
 {
     return txn->records_count;
 }
 
-const struct tdm__record *tdm__txn_at(const struct tdm__txn *txn, uint32_t index)
+const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, uint32_t index)
 {
     TDM_ASSERT(index < txn->records_count);
     return &txn->records[index];
 }
 
-static bool was_read(const struct tdm__txn *txn, const char *key)
+static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->patterns_count; i++) {
         if (tdm__store_matches(txn->patterns[i], key)) {
@@ -68,7 +68,7 @@ static bool was_read(const struct tdm__txn *txn, const char *key)
 static tdm_status make_room(struct tdm__txn *txn)
 {
     uint32_t capacity = txn->writes_capacity == 0 ? 8 : 2 * txn->writes_capacity;
-    struct tdm__write *writes;
+    struct tdm__store_write *writes;
 
     if (txn->writes_count < txn->writes_capacity) {
         return TDM_OK;
@@ -83,14 +83,14 @@ static tdm_status make_room(struct tdm__txn *txn)
 }
 
 /* Copies the key and the bytes: the body's own are gone when the commit is made. */
-static tdm_status add_write(struct tdm__txn *txn, const struct tdm__write *write)
+static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
-    const struct tdm__record *record = tdm__txn_find(txn, write->key);
+    const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
     size_t key_bytes = strlen(write->key) + 1;
-    struct tdm__write *copy;
+    struct tdm__store_write *copy;
     char *text;
 
-    if (!was_read(txn, write->key)) {
+    if (!txn_has_read_key(txn, write->key)) {
         return tdm__fail(TDM_E_INVAL, "\"%s\" is none of the keys this transaction reads",
                          write->key);
     }
@@ -125,27 +125,27 @@ static bool is_written(const struct tdm__txn *txn, const char *key)
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms)
 {
-    return add_write(
-        txn, &(struct tdm__write){
-                 .kind = TDM__WRITE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
+    return add_write(txn,
+                     &(struct tdm__store_write){
+                         .kind = TDM__STORE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
 }
 
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 {
-    return add_write(txn, &(struct tdm__write){.kind = TDM__WRITE_DELETE, .key = key});
+    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_DELETE, .key = key});
 }
 
-tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key)
+tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 {
     if (is_written(txn, key)) {
         return TDM_OK; /* every write checks the version */
     }
-    return add_write(txn, &(struct tdm__write){.kind = TDM__WRITE_CHECK, .key = key});
+    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
 /* ---- one attempt after the other -------------------------------------------------------- */
 
-static void forget_writes(struct tdm__txn *txn)
+static void txn_clear_writes(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
         free((char *)txn->writes[i].key);
@@ -161,7 +161,7 @@ static void finish(struct tdm__txn *txn, tdm_status status)
         (void)strncpy(detail, tdm_error_detail(), sizeof(detail) - 1);
     }
     txn->done(txn->arg, status, detail);
-    forget_writes(txn);
+    txn_clear_writes(txn);
     free(txn->writes);
     free(txn->patterns);
     free(txn);
@@ -171,42 +171,42 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
 
-    if (txn->known != NULL) {
-        tdm__known_committed(txn->known, status, version, txn->writes, txn->writes_count);
+    if (txn->read_cache != NULL) {
+        tdm__read_cache_apply_commit(txn->read_cache, status, version, txn->writes,
+                                     txn->writes_count);
     }
     if (status != TDM_E_CONFLICT) {
         finish(txn, status);
         return;
     }
     txn->conflicts++;
-    if (tdm__deadline_left(txn->deadline_ms) == 0) {
-        finish(txn,
-               tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
-                         txn->conflicts, tdm_error_detail()));
+    if (tdm__deadline_remaining_ms(txn->deadline_ms) == 0) {
+        finish(txn, tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
+                              txn->conflicts, tdm_error_detail()));
         return;
     }
-    read_again(txn);
+    txn_read_again(txn);
 }
 
-/* Nobody has looked whether those that are not known are there. */
+/* Nobody has looked whether those that are not read_cache are there. */
 static tdm_status rely_on_keys(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
         const char *key = txn->patterns[i];
 
         if (strchr(key, '*') == NULL) {
-            TDM_TRY(tdm__txn_rely(txn, key));
+            TDM_TRY(tdm__txn_require_unchanged(txn, key));
         }
     }
     return TDM_OK;
 }
 
-static tdm_status run_body(struct tdm__txn *txn, const struct tdm__record *records,
-                           uint32_t records_count, bool is_guess)
+static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_record *records,
+                               uint32_t records_count, bool is_guess)
 {
     tdm_status status;
 
-    forget_writes(txn);
+    txn_clear_writes(txn);
     txn->records = records;
     txn->records_count = records_count;
     status = txn->body(txn->arg, txn);
@@ -224,7 +224,7 @@ static void commit(struct tdm__txn *txn)
                             on_committed, txn);
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
     struct tdm__txn *txn = arg;
@@ -233,11 +233,11 @@ static void on_read(void *arg, tdm_status status, const struct tdm__record *reco
         finish(txn, status);
         return;
     }
-    if (txn->known != NULL) {
-        tdm__known_read(txn->known, (const char *const *)txn->patterns, txn->patterns_count,
-                        records, records_count);
+    if (txn->read_cache != NULL) {
+        tdm__read_cache_fill(txn->read_cache, (const char *const *)txn->patterns,
+                             txn->patterns_count, records, records_count);
     }
-    status = run_body(txn, records, records_count, false);
+    status = txn_run_body(txn, records, records_count, false);
     if (status != TDM_OK || txn->writes_count == 0) {
         finish(txn, status);
         return;
@@ -245,7 +245,7 @@ static void on_read(void *arg, tdm_status status, const struct tdm__record *reco
     commit(txn);
 }
 
-static void read_again(struct tdm__txn *txn)
+static void txn_read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
                           txn->deadline_ms, on_read, txn);
@@ -254,17 +254,18 @@ static void read_again(struct tdm__txn *txn)
 static void begin(struct tdm__txn *txn)
 {
     uint32_t records_count = 0;
-    const struct tdm__record *records =
-        txn->known == NULL ? NULL
-                           : tdm__known_guess(txn->known, (const char *const *)txn->patterns,
-                                              txn->patterns_count, &records_count);
+    const struct tdm__store_record *records =
+        txn->read_cache == NULL
+            ? NULL
+            : tdm__read_cache_lookup(txn->read_cache, (const char *const *)txn->patterns,
+                                     txn->patterns_count, &records_count);
 
-    if (records != NULL && run_body(txn, records, records_count, true) == TDM_OK &&
+    if (records != NULL && txn_run_body(txn, records, records_count, true) == TDM_OK &&
         txn->writes_count > 0) {
         commit(txn);
         return;
     }
-    read_again(txn);
+    txn_read_again(txn);
 }
 
 /* The pointers and the texts in one block. */
@@ -290,10 +291,9 @@ static char **copy_texts(const char *const *texts, uint32_t count)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's */
-tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__known *known,
-                        const char *const *patterns, uint32_t patterns_count,
-                        int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                        void *arg)
+tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_cache,
+                        const char *const *patterns, uint32_t patterns_count, int64_t deadline_ms,
+                        tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg)
 {
     struct tdm__txn *txn;
 
@@ -313,7 +313,7 @@ tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__known *known,
     txn->body = body;
     txn->done = done;
     txn->arg = arg;
-    txn->known = known;
+    txn->read_cache = read_cache;
     begin(txn);
     return TDM_OK;
 }

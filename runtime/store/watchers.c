@@ -39,25 +39,25 @@ tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
     return TDM_OK;
 }
 
-void tdm__watchers_tell(const struct tdm__watchers *watchers, struct tdm__outcomes *outcomes,
-                        const char *key)
+void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
+                              struct tdm__store_completions *outcomes, const char *key)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
         if (strncmp(key, watcher->prefix, strlen(watcher->prefix)) == 0) {
-            tdm__outcomes_add_change(outcomes, watcher->fn, watcher->arg, key);
+            tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, key);
         }
     }
 }
 
-void tdm__watchers_tell_prefixes(const struct tdm__watchers *watchers,
-                                 struct tdm__outcomes *outcomes)
+void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
+                              struct tdm__store_completions *outcomes)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
-        tdm__outcomes_add_change(outcomes, watcher->fn, watcher->arg, watcher->prefix);
+        tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, watcher->prefix);
     }
 }
 

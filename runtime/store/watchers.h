@@ -4,7 +4,7 @@
 #define TDM_STORE_WATCHERS_H
 
 #include "runtime/store.h"
-#include "runtime/store/outcome.h"
+#include "runtime/store/completion.h"
 
 struct tdm__watcher;
 
@@ -16,11 +16,11 @@ struct tdm__watchers {
 /* TDM_E_EXISTS for a prefix that is watched already. */
 tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
                              tdm__store_changed_fn *fn, void *arg);
-void tdm__watchers_tell(const struct tdm__watchers *watchers, struct tdm__outcomes *outcomes,
-                        const char *key);
+void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
+                              struct tdm__store_completions *outcomes, const char *key);
 /* Changes may have been missed: tells each its prefix. */
-void tdm__watchers_tell_prefixes(const struct tdm__watchers *watchers,
-                                 struct tdm__outcomes *outcomes);
+void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
+                              struct tdm__store_completions *outcomes);
 void tdm__watchers_fini(struct tdm__watchers *watchers);
 
 #endif

@@ -6,7 +6,7 @@
  * and the second time it fills it.  The two must agree to the byte. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
-#include "runtime/spare.h"
+#include "runtime/free_list.h"
 #include "runtime/wire/ndarray.h"
 #include "runtime/wire/value.h"
 
@@ -62,8 +62,7 @@ static size_t bytes_left(const struct reader *reader)
 
 static tdm_status cut_short(const struct reader *reader, uint64_t wanted)
 {
-    return tdm__fail(TDM_E_PROTOCOL,
-                     "packed value: %llu bytes wanted at offset %zu, %zu are left",
+    return tdm__fail(TDM_E_PROTOCOL, "packed value: %llu bytes wanted at offset %zu, %zu are left",
                      (unsigned long long)wanted, reader->offset, bytes_left(reader));
 }
 
@@ -149,8 +148,7 @@ static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value
         value->kind = TDM_HANDLE;
         return TDM_OK;
     default:
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "packed value: unknown extension type %llu at offset %zu",
+        return tdm__fail(TDM_E_PROTOCOL, "packed value: unknown extension type %llu at offset %zu",
                          (unsigned long long)type, reader->offset - 1);
     }
 }
@@ -460,7 +458,7 @@ static tdm_status document_create(struct reader *reader, tdm_document **document
                         counts->exts * sizeof(struct tdm_value *) +
                         counts->ndarrays * sizeof(struct tdm_ndarray) + data_bytes +
                         counts->text_bytes;
-    tdm_document *document = tdm__spare_take(size_bytes);
+    tdm_document *document = tdm__free_list_alloc(size_bytes);
 
     if (document == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", counts->values,
@@ -510,8 +508,7 @@ tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_ou
 tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(void *arg),
                                         void *arg, tdm_document **document_out)
 {
-    struct reader reader = {
-        .bytes = bytes.data, .size_bytes = bytes.size_bytes, .borrows = true};
+    struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes, .borrows = true};
 
     TDM_TRY(parse(&reader, document_out));
     (*document_out)->release = release;
@@ -527,7 +524,7 @@ void tdm_document_destroy(tdm_document *document)
     if (document->release != NULL) {
         document->release(document->release_arg);
     }
-    tdm__spare_give(document, document->size_bytes);
+    tdm__free_list_free(document, document->size_bytes);
 }
 
 const tdm_value *tdm_document_root(const tdm_document *document)

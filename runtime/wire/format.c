@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/error.h"
-#include "runtime/wire/holes.h"
+#include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 
 #include <stdio.h>
@@ -233,7 +233,8 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
-/* ---- packing with holes ----------------------------------------------------------------- */
+/* ---- packing with placeholders -----------------------------------------------------------------
+ */
 
 /* Every r must be an item of the whole, not of a group. */
 static tdm_status check_refs(const char *format)
@@ -248,58 +249,60 @@ static tdm_status check_refs(const char *format)
                : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
 }
 
-/* Room for the holes of `format`; the counts stay 0. */
-static tdm_status holes_init(struct tdm__holes *holes, const char *format, tdm_writer *writer)
+/* Room for the placeholders of `format`; the counts stay 0. */
+static tdm_status placeholders_init(struct tdm__placeholders *placeholders, const char *format,
+                                    tdm_writer *writer)
 {
     uint32_t refs_count = letters_count(format, "r");
     uint32_t links_count = letters_count(format, "Rh");
     char *room;
 
-    *holes = (struct tdm__holes){.count = 0};
+    *placeholders = (struct tdm__placeholders){.count = 0};
     if (refs_count + links_count == 0) {
         return TDM_OK;
     }
-    if (refs_count + links_count > TDM__HOLES_MAX) {
+    if (refs_count + links_count > TDM__PLACEHOLDERS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a format of %u references and handles, the limit is %d",
-                         refs_count + links_count, TDM__HOLES_MAX);
+                         refs_count + links_count, TDM__PLACEHOLDERS_MAX);
     }
     room = tdm__writer_attach(writer, refs_count * (sizeof(void *) + sizeof(size_t)) +
-                                          links_count * sizeof(struct tdm__link_hole));
+                                          links_count * sizeof(struct tdm__object_placeholder));
     if (room == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u references and handles", refs_count + links_count);
     }
-    holes->refs = (void **)room;
-    holes->offsets = (size_t *)(holes->refs + refs_count);
-    holes->links = (struct tdm__link_hole *)(holes->offsets + refs_count);
+    placeholders->refs = (void **)room;
+    placeholders->offsets = (size_t *)(placeholders->refs + refs_count);
+    placeholders->links = (struct tdm__object_placeholder *)(placeholders->offsets + refs_count);
     return TDM_OK;
 }
 
-static void leave_hole(struct tdm__holes *holes, char letter, void *object, size_t offset)
+static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
+                            size_t offset)
 {
     if (letter == 'r') {
-        holes->refs[holes->count] = object;
-        holes->offsets[holes->count++] = offset;
+        placeholders->refs[placeholders->count] = object;
+        placeholders->offsets[placeholders->count++] = offset;
     } else {
-        holes->links[holes->links_count++] =
-            (struct tdm__link_hole){object, offset, holes->count, letter};
+        placeholders->links[placeholders->links_count++] =
+            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
     }
 }
 
-tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list args,
-                                struct tdm__holes *holes)
+tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
+                                       struct tdm__placeholders *placeholders)
 {
     struct arguments arguments;
 
-    *holes = (struct tdm__holes){.count = 0};
+    *placeholders = (struct tdm__placeholders){.count = 0};
     TDM_TRY(check_format(format, "iuf?sbanvp(){}rRh"));
     TDM_TRY(check_refs(format));
-    TDM_TRY(holes_init(holes, format, writer));
+    TDM_TRY(placeholders_init(placeholders, format, writer));
     va_copy(arguments.list, args);
     tdm_write_array(writer, items_count(format));
     for (const char *at = format; *at != '\0'; at++) {
         if (strchr("rRh", *at) != NULL) {
-            leave_hole(holes, *at, va_arg(arguments.list, void *),
-                       tdm_writer_bytes(writer).size_bytes);
+            placeholder_add(placeholders, *at, va_arg(arguments.list, void *),
+                            tdm_writer_bytes(writer).size_bytes);
         } else {
             pack_one(writer, at, &arguments);
         }
@@ -308,24 +311,27 @@ tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list 
     return tdm_writer_status(writer);
 }
 
-tdm_status tdm__fill_holes(tdm_writer *filled, struct tdm_bytes packed,
-                           const struct tdm__holes *holes, tdm__fill_fn *fn, void *arg)
+tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
+                                  const struct tdm__placeholders *placeholders,
+                                  tdm__placeholder_fill_fn *fn, void *arg)
 {
     const char *bytes = packed.data;
     size_t from = 0;
     uint32_t ref = 0;
     uint32_t link = 0;
 
-    while (ref < holes->count || link < holes->links_count) {
-        bool is_ref = link == holes->links_count || ref < holes->links[link].refs_before;
-        size_t to = is_ref ? holes->offsets[ref] : holes->links[link].offset;
+    while (ref < placeholders->count || link < placeholders->links_count) {
+        bool is_ref =
+            link == placeholders->links_count || ref < placeholders->links[link].refs_before;
+        size_t to = is_ref ? placeholders->offsets[ref] : placeholders->links[link].offset;
 
         tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
         from = to;
         if (is_ref) {
-            TDM_TRY(fn(arg, filled, 'r', holes->refs[ref++]));
+            TDM_TRY(fn(arg, filled, 'r', placeholders->refs[ref++]));
         } else {
-            TDM_TRY(fn(arg, filled, holes->links[link].letter, holes->links[link].object));
+            TDM_TRY(fn(arg, filled, placeholders->links[link].letter,
+                       placeholders->links[link].object));
             link++;
         }
     }
@@ -451,8 +457,8 @@ static tdm_status check_count(const tdm_value *array, const char *format, const 
     while (!group_ends(end)) {
         end = item_end(end);
     }
-    return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where,
-                     (int)(end - format), format, array->count, shape_text(array, shape));
+    return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where, (int)(end - format),
+                     format, array->count, shape_text(array, shape));
 }
 
 /* Whether `array` is what the group says that starts at `format`. */
@@ -473,8 +479,7 @@ static bool values_match(const tdm_value *array, const char *format)
 
 /* Says what values_match() did not like.  Apart from it because each place's text costs more
  * than all else of a call's unpacking. */
-static tdm_status explain_mismatch(const tdm_value *array, const char *format,
-                                   const char *where)
+static tdm_status explain_mismatch(const tdm_value *array, const char *format, const char *where)
 {
     TDM_TRY(check_count(array, format, where));
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
@@ -559,8 +564,7 @@ static void fill_values(const tdm_value *array, const char *format, struct argum
     }
 }
 
-static void unpack(const tdm_value *array, const char *format, va_list args,
-                   void *const *opened)
+static void unpack(const tdm_value *array, const char *format, va_list args, void *const *opened)
 {
     struct arguments arguments;
 
@@ -640,8 +644,8 @@ static tdm_status unpack_opening(const tdm_value *array, const char *format, va_
     return status;
 }
 
-tdm_status tdm__unpack_with(const tdm_value *array, const char *format, va_list args,
-                            const struct tdm__unpack_hooks *hooks)
+tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va_list args,
+                                  const struct tdm__unpack_hooks *hooks)
 {
     uint32_t count = letters_count(format, "Rh");
     struct opened opened = {.hooks = hooks};

@@ -9,29 +9,29 @@
 #include <string.h>
 
 enum { MAGIC = 0x4d445446 }; /* "FTDM" */
-#define FLAGS_OF_FRAMES(FLAG)                                                                  \
-    FLAG(WANTS_ITEMS, 1)                                                                       \
+#define FLAGS_OF_FRAMES(FLAG)                                                                      \
+    FLAG(WANTS_ITEMS, 1)                                                                           \
     FLAG(CHILDREN, 2)
 #define FLAG_CONSTANT(name, number) FLAG_##name = (number),
 enum { FLAGS_OF_FRAMES(FLAG_CONSTANT) FLAGS = 3 };
 
 /* The connection's handshake has compared the versions of both ends, so that a header needs
  * none. */
-#define HEADER_FIELDS(FIELD)                                                                   \
-    FIELD(uint32_t, magic, )                                                                   \
-    FIELD(uint8_t, reserved, ) /* 0 */                                                         \
-    FIELD(uint8_t, kind, )                                                                     \
-    FIELD(uint8_t, fds_count, )                                                                \
-    FIELD(uint8_t, method_bytes, )                                                             \
-    FIELD(uint16_t, flags, )                                                                   \
-    FIELD(uint16_t, head_bytes, ) /* the payload's where there is a tail, else 0 */            \
-    FIELD(uint32_t, total_bytes, )                                                             \
-    FIELD(uint64_t, call_id, )                                                                 \
-    FIELD(uint8_t, target, [16])                                                               \
-    FIELD(uint32_t, status, ) /* of a call: its group */                                       \
-    FIELD(uint32_t, cpu, )                                                                     \
-    FIELD(uint64_t, left_ms, )                                                                 \
-    FIELD(uint64_t, sequence, )                                                                \
+#define HEADER_FIELDS(FIELD)                                                                       \
+    FIELD(uint32_t, magic, )                                                                       \
+    FIELD(uint8_t, reserved, ) /* 0 */                                                             \
+    FIELD(uint8_t, kind, )                                                                         \
+    FIELD(uint8_t, fds_count, )                                                                    \
+    FIELD(uint8_t, method_bytes, )                                                                 \
+    FIELD(uint16_t, flags, )                                                                       \
+    FIELD(uint16_t, head_bytes, ) /* the payload's where there is a tail, else 0 */                \
+    FIELD(uint32_t, total_bytes, )                                                                 \
+    FIELD(uint64_t, call_id, )                                                                     \
+    FIELD(uint8_t, target, [16])                                                                   \
+    FIELD(uint32_t, status, ) /* of a call: its group */                                           \
+    FIELD(uint32_t, cpu, )                                                                         \
+    FIELD(uint64_t, remaining_ms, )                                                                \
+    FIELD(uint64_t, sequence, )                                                                    \
     FIELD(uint64_t, acknowledged, )
 
 #define FIELD_MEMBER(type, name, array) type name array;
@@ -49,16 +49,14 @@ _Static_assert(offsetof(struct wire_header, total_bytes) == 12, "wire format");
 _Static_assert(offsetof(struct wire_header, call_id) == 16, "wire format");
 _Static_assert(offsetof(struct wire_header, target) == 24, "wire format");
 _Static_assert(offsetof(struct wire_header, status) == 40, "wire format");
-_Static_assert(offsetof(struct wire_header, left_ms) == 48, "wire format");
+_Static_assert(offsetof(struct wire_header, remaining_ms) == 48, "wire format");
 _Static_assert(offsetof(struct wire_header, acknowledged) == 64, "wire format");
 _Static_assert(sizeof(struct tdm__id) == 16, "wire format");
 
-void tdm__frame_encode(const struct tdm__frame *frame,
-                       uint8_t header_out[TDM__FRAME_HEADER_BYTES])
+void tdm__frame_encode(const struct tdm__frame *frame, uint8_t header_out[TDM__FRAME_HEADER_BYTES])
 {
     uint32_t inner_bytes = frame->method_bytes + frame->payload_bytes + frame->tail_bytes;
-    int flags =
-        (frame->wants_items ? FLAG_WANTS_ITEMS : 0) | (frame->children ? FLAG_CHILDREN : 0);
+    int flags = (frame->wants_items ? FLAG_WANTS_ITEMS : 0) | (frame->children ? FLAG_CHILDREN : 0);
     struct wire_header wire = {
         .magic = htole32(MAGIC),
         .kind = (uint8_t)frame->kind,
@@ -68,10 +66,10 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         .head_bytes = htole16((uint16_t)(frame->tail_bytes > 0 ? frame->payload_bytes : 0)),
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
-        .status =
-            htole32(frame->kind == TDM__FRAME_CALL ? frame->group : (uint32_t)frame->status),
+        .status = htole32(frame->kind == TDM__FRAME_CALL ? frame->concurrency_group
+                                                         : (uint32_t)frame->status),
         .cpu = htole32(frame->cpu),
-        .left_ms = htole64((uint64_t)frame->left_ms),
+        .remaining_ms = htole64((uint64_t)frame->remaining_ms),
         .sequence = htole64(frame->sequence),
         .acknowledged = htole64(frame->acknowledged),
     };
@@ -102,7 +100,7 @@ static tdm_status check_call(const struct tdm__frame *frame)
     if (frame->sequence != 0 && frame->acknowledged >= frame->sequence) {
         return wrong("acknowledged replies of a call", (int64_t)frame->acknowledged);
     }
-    return frame->left_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->left_ms);
+    return frame->remaining_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->remaining_ms);
 }
 
 static tdm_status check_other(const struct tdm__frame *frame)
@@ -135,7 +133,8 @@ static tdm_status check_other(const struct tdm__frame *frame)
     if (!has_payload && (frame->payload_bytes != 0 || frame->fds_count != 0)) {
         return wrong("payload bytes of a notice", frame->payload_bytes);
     }
-    return frame->left_ms == -1 ? TDM_OK : wrong("deadline of what is no call", frame->left_ms);
+    return frame->remaining_ms == -1 ? TDM_OK
+                                     : wrong("deadline of what is no call", frame->remaining_ms);
 }
 
 static tdm_status check_kind(const struct tdm__frame *frame)
@@ -200,10 +199,10 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     }
     frame.call_id = le64toh(wire.call_id);
     memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
-    frame.group = frame.kind == TDM__FRAME_CALL ? le32toh(wire.status) : 0;
+    frame.concurrency_group = frame.kind == TDM__FRAME_CALL ? le32toh(wire.status) : 0;
     frame.status =
         frame.kind == TDM__FRAME_CALL ? TDM_OK : (tdm_status)(int32_t)le32toh(wire.status);
-    frame.left_ms = (int64_t)le64toh(wire.left_ms);
+    frame.remaining_ms = (int64_t)le64toh(wire.remaining_ms);
     frame.sequence = le64toh(wire.sequence);
     frame.acknowledged = le64toh(wire.acknowledged);
     frame.wants_items = (le16toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;

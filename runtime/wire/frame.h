@@ -32,11 +32,11 @@ enum { TDM__FRAME_HEAD_BYTES_MAX = 65535 };
  * ITEM: one more item of a stream, before the reply that ends it.
  *
  * CREDIT: the caller has taken `sequence` items of the stream so far. */
-#define TDM__FRAME_KINDS(KIND)                                                                 \
-    KIND(CALL, 1)                                                                              \
-    KIND(REPLY, 2)                                                                             \
-    KIND(CANCEL, 3)                                                                            \
-    KIND(ITEM, 4)                                                                              \
+#define TDM__FRAME_KINDS(KIND)                                                                     \
+    KIND(CALL, 1)                                                                                  \
+    KIND(REPLY, 2)                                                                                 \
+    KIND(CANCEL, 3)                                                                                \
+    KIND(ITEM, 4)                                                                                  \
     KIND(CREDIT, 5)
 #define TDM__FRAME_KIND(name, number) TDM__FRAME_##name = (number),
 enum tdm__frame_kind { TDM__FRAME_KINDS(TDM__FRAME_KIND) };
@@ -50,20 +50,19 @@ struct tdm__frame {
     uint64_t call_id;      /* the caller's, never 0 */
     struct tdm__id target; /* calls */
     tdm_status status;     /* replies; the payload of a failure is its text */
-    int64_t left_ms;       /* calls: until the deadline, -1 for none */
+    int64_t remaining_ms;  /* calls: until the deadline, -1 for none */
     /* Calls: place among the caller's to this target, from 1, the same when it is sent again; 0
      * for calls that need none.  Items: from 1.  Credits: items taken. */
     uint64_t sequence;
-    uint64_t acknowledged; /* calls: replies up to this sequence have arrived at the caller */
-    uint32_t group;        /* calls: number of a concurrency group; 0: the method's own */
-    bool children;         /* cancels */
-    bool wants_items;      /* calls: the caller takes the items of a stream */
-    uint32_t cpu;          /* where the sender runs, plus 1; 0: it does not say */
+    uint64_t acknowledged;      /* calls: replies up to this sequence have arrived at the caller */
+    uint32_t concurrency_group; /* calls: number of a concurrency group; 0: the method's own */
+    bool children;              /* cancels */
+    bool wants_items;           /* calls: the caller takes the items of a stream */
+    uint32_t cpu;               /* where the sender runs, plus 1; 0: it does not say */
 };
 
 /* The frame must keep the limits above. */
-void tdm__frame_encode(const struct tdm__frame *frame,
-                       uint8_t header_out[TDM__FRAME_HEADER_BYTES]);
+void tdm__frame_encode(const struct tdm__frame *frame, uint8_t header_out[TDM__FRAME_HEADER_BYTES]);
 /* TDM_E_PROTOCOL, with the field and its value, for every header that encode cannot make. */
 tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
                              struct tdm__frame *frame_out);

@@ -160,8 +160,7 @@ static void encode_list(const struct tdm__field *field, const struct tdm__messag
     }
 }
 
-static void encode_field(const struct tdm__field *field, const char *structure,
-                         tdm_writer *writer)
+static void encode_field(const struct tdm__field *field, const char *structure, tdm_writer *writer)
 {
     const char *place = structure + field->offset;
 
@@ -206,8 +205,8 @@ struct place {
 static size_t path_print(const struct place *place, char text[PATH_BYTES])
 {
     size_t used = place->outer != NULL ? path_print(place->outer, text) : 0;
-    int printed = snprintf(text + used, PATH_BYTES - used, "%s%s",
-                           place->outer != NULL ? "." : "", place->name);
+    int printed = snprintf(text + used, PATH_BYTES - used, "%s%s", place->outer != NULL ? "." : "",
+                           place->name);
 
     used = printed < 0 || used + (size_t)printed >= PATH_BYTES ? PATH_BYTES - 1
                                                                : used + (size_t)printed;
@@ -440,8 +439,8 @@ tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_val
     return decode_message(&place, message, value, structure_out);
 }
 
-void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index,
-                            void *item_out, size_t item_bytes)
+void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index, void *item_out,
+                            size_t item_bytes)
 {
     struct place place = {NULL, "item", -1};
 

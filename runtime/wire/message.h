@@ -106,8 +106,8 @@ tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_val
 
 /* Copies one item of a decoded list.  `item_bytes` is the size of the item's C type, and is
  * asserted, as is `index` < list->count. */
-void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index,
-                            void *item_out, size_t item_bytes);
+void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index, void *item_out,
+                            size_t item_bytes);
 
 /* Continues a 64-bit FNV-1a hash over the name of the message and the names and kinds of its
  * fields.  Start with TDM__MESSAGE_HASH_START. */

@@ -68,8 +68,7 @@ void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray)
     size_t padding;
 
     if (ndarray == NULL) {
-        tdm__writer_fail(writer, TDM_E_INVAL,
-                         "argument \"ndarray\" of tdm_write_ndarray is NULL");
+        tdm__writer_fail(writer, TDM_E_INVAL, "argument \"ndarray\" of tdm_write_ndarray is NULL");
         return;
     }
     if (size_bytes == UINT64_MAX || (size_bytes > 0 && ndarray->data == NULL)) {
@@ -109,8 +108,7 @@ static tdm_status check_padding(const uint8_t *zeros, size_t padding, size_t off
     return TDM_OK;
 }
 
-tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset,
-                             struct tdm_ndarray *ndarray_out)
+tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset, struct tdm_ndarray *ndarray_out)
 {
     const uint8_t *bytes = body.data;
     struct tdm_ndarray ndarray = {.dims_count = 0};
@@ -143,8 +141,8 @@ tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset,
     }
     ndarray.data = bytes + head + padding;
     if (tdm_ndarray_bytes(&ndarray) != body.size_bytes - head - padding) {
-        return wrong(offset, "its shape and dtype do not make its bytes:",
-                     body.size_bytes - head - padding);
+        return wrong(
+            offset, "its shape and dtype do not make its bytes:", body.size_bytes - head - padding);
     }
     *ndarray_out = ndarray;
     return TDM_OK;

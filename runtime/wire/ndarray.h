@@ -10,7 +10,6 @@ enum { TDM__NDARRAY_ALIGNMENT = 64 };
 
 /* Reads the body of the extension that lies at `offset` (for the message); its data are
  * borrowed, at whatever address.  TDM_E_PROTOCOL unless every part agrees with the others. */
-tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset,
-                             struct tdm_ndarray *ndarray_out);
+tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset, struct tdm_ndarray *ndarray_out);
 
 #endif

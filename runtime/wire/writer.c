@@ -3,8 +3,8 @@
 #include "runtime/wire/writer.h"
 
 #include "runtime/error.h"
+#include "runtime/free_list.h"
 #include "runtime/large_copy.h"
-#include "runtime/spare.h"
 
 #include <msgpack.h>
 
@@ -89,11 +89,10 @@ static int append(void *data, const char *bytes, size_t size_bytes)
 {
     tdm_writer *writer = data;
 
-    if (size_bytes == 0 ||
-        (size_bytes > writer->left_bytes && !make_room(writer, size_bytes))) {
+    if (size_bytes == 0 || (size_bytes > writer->left_bytes && !make_room(writer, size_bytes))) {
         return 0; /* a failure is remembered */
     }
-    tdm__copy(writer->data + writer->size_bytes, bytes, size_bytes);
+    tdm__rect_copy(writer->data + writer->size_bytes, bytes, size_bytes);
     writer->size_bytes += size_bytes;
     writer->left_bytes -= size_bytes;
     return 0;
@@ -116,7 +115,7 @@ void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes)
 static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
                                 tdm_writer **writer_out)
 {
-    tdm_writer *writer = tdm__spare_take(sizeof(*writer));
+    tdm_writer *writer = tdm__free_list_alloc(sizeof(*writer));
 
     if (writer == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a writer");
@@ -158,7 +157,7 @@ void tdm_writer_destroy(tdm_writer *writer)
             free(writer->data);
         }
         free(writer->attached);
-        tdm__spare_give(writer, sizeof(*writer));
+        tdm__free_list_free(writer, sizeof(*writer));
     }
 }
 
@@ -189,8 +188,8 @@ tdm_status tdm_writer_status(const tdm_writer *writer)
     TDM__REQUIRE(writer);
 
     if (writer->failed != TDM_OK) {
-        return tdm__fail(writer->failed, "packing values after %zu bytes: %s",
-                         writer->size_bytes, writer->why);
+        return tdm__fail(writer->failed, "packing values after %zu bytes: %s", writer->size_bytes,
+                         writer->why);
     }
     return TDM_OK;
 }
@@ -222,8 +221,7 @@ void tdm_write_bool(tdm_writer *writer, int value)
 {
     TDM__REQUIRE_OR(writer, );
 
-    (void)(value != 0 ? msgpack_pack_true(&writer->packer)
-                      : msgpack_pack_false(&writer->packer));
+    (void)(value != 0 ? msgpack_pack_true(&writer->packer) : msgpack_pack_false(&writer->packer));
 }
 
 static void write_text(tdm_writer *writer, const char *text, size_t length)

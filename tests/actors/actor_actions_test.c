@@ -1,6 +1,6 @@
 /* actor_actions_test.c - what users and other modules see of an actor's actions. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,23 +14,23 @@ static void handle(struct actor_entry *entry, enum actor_event_kind kind, const 
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = kind, .detail = detail});
 }
 
-static void expect_end(struct node_scene *scene, const struct tdm__id *actor, const char *words)
+static void expect_end(struct node_fixture *scene, const struct tdm__id *actor, const char *words)
 {
-    const struct tombstone *tombstone;
+    const struct actor_tombstone *actor_tombstone;
 
-    node_scene_run_out(scene);
-    tombstone = tdm__tombstone_find(&scene->node, actor);
-    assert_non_null(tombstone);
-    assert_int_equal(tombstone->status, TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(tombstone->text, words));
+    node_fixture_run_out(scene);
+    actor_tombstone = tdm__tombstone_find(&scene->node, actor);
+    assert_non_null(actor_tombstone);
+    assert_int_equal(actor_tombstone->status, TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(actor_tombstone->text, words));
 }
 
 static void test_wait_for_arguments_is_explained(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_NEW);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_NEW);
 
-    entry->spec->awaits_arguments = true;
+    entry->spec->awaits_creator_arguments = true;
     handle(entry, ACTOR_ON_CREATE, NULL);
     assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
     assert_non_null(strstr(entry->waits_for, "it waits: a reference among its constructor's"));
@@ -38,8 +38,8 @@ static void test_wait_for_arguments_is_explained(void **state)
 
 static void test_refusal_names_actor_and_cause(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
     struct tdm__id id = entry->spec->id;
 
     handle(entry, ACTOR_ON_ARGUMENTS_FAILED, "the value is lost");
@@ -49,11 +49,11 @@ static void test_refusal_names_actor_and_cause(void **state)
 
 static void test_reason_of_kill_is_reported_with_end(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     struct tdm__id id = entry->spec->id;
 
-    node_scene_start(entry);
+    node_fixture_start(entry);
     entry->spec->group = scene->driver.self.id;
     entry->record.grant.gpus_count = 1; /* Other nodes may claim a GPU. */
     handle(entry, ACTOR_ON_LEASE_ENDING, "its node lost its lease");
@@ -66,9 +66,9 @@ static void test_reason_of_kill_is_reported_with_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(test_wait_for_arguments_is_explained),
-        NODE_SCENE_TEST(test_refusal_names_actor_and_cause),
-        NODE_SCENE_TEST(test_reason_of_kill_is_reported_with_end),
+        NODE_FIXTURE_TEST(test_wait_for_arguments_is_explained),
+        NODE_FIXTURE_TEST(test_refusal_names_actor_and_cause),
+        NODE_FIXTURE_TEST(test_reason_of_kill_is_reported_with_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* actor_end_test.c - the end of an actor's process: what it takes along, and what comes next.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/bootstrap.h"
-#include "actors/objects/objects.h"
-#include "tests/support/node_scene.h"
+#include "actors/common/worker_bootstrap.h"
+#include "actors/objects/ref_table.h"
+#include "tests/support/node_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,11 +20,11 @@
 
 /* ---- one with a process ----------------------------------------------------------------- */
 
-static struct actor_entry *start_one(struct node_scene *scene)
+static struct actor_entry *start_one(struct node_fixture *scene)
 {
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
 
-    node_scene_start(entry);
+    node_fixture_start(entry);
     return entry;
 }
 
@@ -39,31 +39,31 @@ static bool has_no_process(void *arg)
     return ((const struct actor_entry *)arg)->worker == NULL;
 }
 
-static void expect_end(struct node_scene *scene, const struct tdm__id *actor, const char *words)
+static void expect_end(struct node_fixture *scene, const struct tdm__id *actor, const char *words)
 {
-    const struct tombstone *tombstone;
+    const struct actor_tombstone *actor_tombstone;
 
-    node_scene_run_out(scene);
-    tombstone = tdm__tombstone_find(&scene->node, actor);
-    assert_non_null(tombstone);
-    assert_int_equal(tombstone->status, TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(tombstone->text, words));
+    node_fixture_run_out(scene);
+    actor_tombstone = tdm__tombstone_find(&scene->node, actor);
+    assert_non_null(actor_tombstone);
+    assert_int_equal(actor_tombstone->status, TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(actor_tombstone->text, words));
 }
 
-static bool says(struct tdm__incoming *incoming, const char *method)
+static bool says(struct tdm__incoming_call *incoming, const char *method)
 {
     assert_string_equal(tdm__incoming_method(incoming), method);
     return true;
 }
 
 /* What it was asked over its line: does it come to the calls that it has been sent? */
-static bool is_drained(struct far_end *worker)
+static bool is_drained(struct remote_peer *worker)
 {
-    struct tdm__incoming *incoming;
+    struct tdm__incoming_call *incoming;
     int drains;
 
-    far_end_hold(worker, 1);
-    incoming = far_end_take(worker);
+    remote_peer_hold(worker, 1);
+    incoming = remote_peer_take(worker);
     assert_true(says(incoming, "worker.exit"));
     assert_int_equal(tdm__incoming_unpack(incoming, "?", &drains), TDM_OK);
     tdm__incoming_reply_pack(incoming, "");
@@ -75,36 +75,36 @@ static bool is_drained(struct far_end *worker)
 /* Crashes soon after the start make the next one wait; one that lived for long is forgiven. */
 static void quick_ends_are_counted_until_one_was_not(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
 
     entry->spec->max_restarts = -1;
     entry->lifecycle.quick_end_count = 7;
     entry->pid = entry->worker->pid;
     shoot(entry);
-    node_scene_run(scene, has_no_process, entry);
+    node_fixture_run(scene, has_no_process, entry);
     assert_int_equal(entry->lifecycle.state, ACTOR_RESTARTING); /* for seconds */
     assert_int_equal(entry->lifecycle.quick_end_count, 8);
     assert_int_equal(entry->lifecycle.incarnation, 1);
     assert_int_equal(entry->pid, 0);
-    node_scene_start(entry);
+    node_fixture_start(entry);
     entry->started_ms -= 60 * 1000;
     shoot(entry);
-    node_scene_run(scene, has_no_process, entry);
+    node_fixture_run(scene, has_no_process, entry);
     assert_int_equal(entry->lifecycle.quick_end_count, 0);
     assert_int_equal(entry->lifecycle.incarnation, 2);
 }
 
 static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
 
     entry->spec->max_restarts = -1;
     entry->lifecycle.quick_end_count = 20;
     shoot(entry);
-    node_scene_run(scene, has_no_process, entry);
+    node_fixture_run(scene, has_no_process, entry);
     assert_non_null(entry->timer); /* ten seconds from now */
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "ended while it was restarted");
@@ -121,24 +121,24 @@ static bool has_started_anew(void *arg)
 /* Others may have taken its place by now: it looks for one as if it were new. */
 static void a_lost_place_is_given_back_before_the_next_life(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
 
     entry->spec->max_restarts = 1;
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING});
     assert_int_equal(entry->lifecycle.kill, ACTOR_KILLED_WITHOUT_LEASE);
-    node_scene_run(scene, has_no_process, entry);
+    node_fixture_run(scene, has_no_process, entry);
     assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
     assert_int_equal(entry->lifecycle.reservation, ACTOR_RESERVES_NOTHING);
-    assert_non_null(scene->node.actors->releases);
-    node_scene_run(scene, has_started_anew, entry);
-    assert_null(scene->node.actors->releases);
+    assert_non_null(scene->node.actors->pending_releases);
+    node_fixture_run(scene, has_started_anew, entry);
+    assert_null(scene->node.actors->pending_releases);
     assert_true(tdm__id_equal(&entry->record.node, &scene->node.record.id));
 }
 
 static void no_life_follows_while_the_node_stops(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
 
@@ -150,9 +150,9 @@ static void no_life_follows_while_the_node_stops(void **state)
 
 /* ---- what goes with it ------------------------------------------------------------------ */
 
-static struct actor_entry *add_child(struct node_scene *scene, const struct actor_entry *of)
+static struct actor_entry *add_child(struct node_fixture *scene, const struct actor_entry *of)
 {
-    struct actor_entry *child = node_scene_add(scene, ACTOR_WAITING);
+    struct actor_entry *child = node_fixture_add(scene, ACTOR_WAITING);
 
     child->spec->creator = of->spec->id;
     return child;
@@ -160,7 +160,7 @@ static struct actor_entry *add_child(struct node_scene *scene, const struct acto
 
 static void what_it_made_ends_but_for_the_detached(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id child = add_child(scene, entry)->spec->id;
     struct actor_entry *detached = add_child(scene, entry);
@@ -168,17 +168,17 @@ static void what_it_made_ends_but_for_the_detached(void **state)
     struct tdm__id owed_id = owed->spec->id;
 
     detached->spec->detached = owed->spec->detached = true;
-    detached->spec->awaits_arguments = false;
-    owed->spec->awaits_arguments = true; /* and gets none any more */
-    entry->spec->max_restarts = 1;       /* also where another life follows */
+    detached->spec->awaits_creator_arguments = false;
+    owed->spec->awaits_creator_arguments = true; /* and gets none any more */
+    entry->spec->max_restarts = 1;               /* also where another life follows */
     shoot(entry);
-    node_scene_run(scene, has_no_process, entry);
+    node_fixture_run(scene, has_no_process, entry);
     assert_non_null(tdm__tombstone_find(&scene->node, &child));
     assert_non_null(tdm__tombstone_find(&scene->node, &owed_id));
     assert_ptr_equal(tdm__actor_entry_find(&scene->node, &detached->spec->id), detached);
 }
 
-static void make_socket(const struct node_scene *scene, const char *format,
+static void make_socket(const struct node_fixture *scene, const char *format,
                         const struct tdm__id *id, char path[128])
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -193,7 +193,7 @@ static void make_socket(const struct node_scene *scene, const char *format,
 
 static void services_and_sockets_are_rid_of_it_once(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
     char calls[128];
@@ -202,7 +202,7 @@ static void services_and_sockets_are_rid_of_it_once(void **state)
     make_socket(scene, TDM__WORKER_SOCKET, &id, calls);
     make_socket(scene, TDM__OWNER_SOCKET, &id, objects);
     shoot(entry);
-    node_scene_run_out(scene);
+    node_fixture_run_out(scene);
     assert_int_equal(access(calls, F_OK), -1);
     assert_int_equal(access(objects, F_OK), -1);
     assert_int_equal(scene->gone_count, 1);
@@ -213,17 +213,17 @@ static void services_and_sockets_are_rid_of_it_once(void **state)
 
 static void it_is_asked_once_and_killed_by_who_insists(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
-    struct far_end worker;
+    struct remote_peer worker;
 
-    node_scene_play(scene, entry, &worker);
-    node_scene_construct(entry);
+    node_fixture_play(scene, entry, &worker);
+    node_fixture_construct(entry);
     tdm__actor_entry_end(entry, false);
     tdm__actor_entry_end(entry, false);
     assert_false(is_drained(&worker));
-    node_scene_settle(scene);
+    node_fixture_settle(scene);
     assert_int_equal(worker.asked_count, 1);
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     entry->spec->max_restarts = -1;
@@ -231,60 +231,60 @@ static void it_is_asked_once_and_killed_by_who_insists(void **state)
     assert_int_equal(entry->lifecycle.kill, ACTOR_NOT_KILLED);
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "signal 9");
-    far_end_close(&worker);
+    remote_peer_close(&worker);
 }
 
 /* Its line has closed: it cannot be asked. */
 static void who_cannot_be_asked_is_killed(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
-    struct far_end worker;
+    struct remote_peer worker;
 
-    node_scene_play(scene, entry, &worker);
-    far_end_cut(&worker);
-    node_scene_settle(scene);
+    node_fixture_play(scene, entry, &worker);
+    remote_peer_cut(&worker);
+    node_fixture_settle(scene);
     assert_null(entry->worker->conn);
     tdm__actor_entry_end(entry, false);
     expect_end(scene, &id, "signal 9");
-    far_end_close(&worker);
+    remote_peer_close(&worker);
 }
 
 static void who_does_not_leave_in_time_is_killed(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
 
     entry->lifecycle.state = ACTOR_ENDING;
-    tdm__actor_entry_leaves_soon(entry, 1);
+    tdm__actor_entry_expect_exit(entry, 1);
     expect_end(scene, &id, "signal 9");
 }
 
 static void one_released_early_ends_when_it_has_been_constructed(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
-    struct far_end worker;
+    struct remote_peer worker;
 
-    node_scene_play(scene, entry, &worker);
+    node_fixture_play(scene, entry, &worker);
     tdm__actor_entry_release(entry);
-    node_scene_settle(scene);
+    node_fixture_settle(scene);
     assert_int_equal(entry->lifecycle.state, ACTOR_STARTING);
     assert_int_equal(worker.asked_count, 0);
-    node_scene_construct(entry);
+    node_fixture_construct(entry);
     assert_true(is_drained(&worker));
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "its last handle is gone");
-    far_end_close(&worker);
+    remote_peer_close(&worker);
 }
 
 static void one_released_without_a_place_never_gets_one(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
     struct tdm__id id = entry->spec->id;
 
     tdm__actor_entry_release(entry);
@@ -293,14 +293,14 @@ static void one_released_without_a_place_never_gets_one(void **state)
 
 static void an_own_exit_is_for_those_that_live(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *waiting = node_scene_add(scene, ACTOR_WAITING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *waiting = node_fixture_add(scene, ACTOR_WAITING);
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
 
-    tdm__actor_entry_exits(waiting);
+    tdm__actor_entry_exit_requested(waiting);
     assert_int_equal(waiting->lifecycle.state, ACTOR_WAITING);
-    tdm__actor_entry_exits(entry);
+    tdm__actor_entry_exit_requested(entry);
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     tdm__actor_entry_end(waiting, true);
     entry->spec->max_restarts = -1; /* it is wanted all the same */
@@ -311,18 +311,18 @@ static void an_own_exit_is_for_those_that_live(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(quick_ends_are_counted_until_one_was_not),
-        NODE_SCENE_TEST(a_timer_of_the_last_life_does_not_touch_the_next),
-        NODE_SCENE_TEST(a_lost_place_is_given_back_before_the_next_life),
-        NODE_SCENE_TEST(no_life_follows_while_the_node_stops),
-        NODE_SCENE_TEST(what_it_made_ends_but_for_the_detached),
-        NODE_SCENE_TEST(services_and_sockets_are_rid_of_it_once),
-        NODE_SCENE_TEST(it_is_asked_once_and_killed_by_who_insists),
-        NODE_SCENE_TEST(who_cannot_be_asked_is_killed),
-        NODE_SCENE_TEST(who_does_not_leave_in_time_is_killed),
-        NODE_SCENE_TEST(one_released_early_ends_when_it_has_been_constructed),
-        NODE_SCENE_TEST(one_released_without_a_place_never_gets_one),
-        NODE_SCENE_TEST(an_own_exit_is_for_those_that_live),
+        NODE_FIXTURE_TEST(quick_ends_are_counted_until_one_was_not),
+        NODE_FIXTURE_TEST(a_timer_of_the_last_life_does_not_touch_the_next),
+        NODE_FIXTURE_TEST(a_lost_place_is_given_back_before_the_next_life),
+        NODE_FIXTURE_TEST(no_life_follows_while_the_node_stops),
+        NODE_FIXTURE_TEST(what_it_made_ends_but_for_the_detached),
+        NODE_FIXTURE_TEST(services_and_sockets_are_rid_of_it_once),
+        NODE_FIXTURE_TEST(it_is_asked_once_and_killed_by_who_insists),
+        NODE_FIXTURE_TEST(who_cannot_be_asked_is_killed),
+        NODE_FIXTURE_TEST(who_does_not_leave_in_time_is_killed),
+        NODE_FIXTURE_TEST(one_released_early_ends_when_it_has_been_constructed),
+        NODE_FIXTURE_TEST(one_released_without_a_place_never_gets_one),
+        NODE_FIXTURE_TEST(an_own_exit_is_for_those_that_live),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* actor_health_test.c - who asks whether an actor lives hears of a life, or of its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,41 +13,41 @@
 
 /* A process, played by the test, and one question about it that has arrived there. */
 struct patient {
-    struct node_scene *scene;
+    struct node_fixture *scene;
     struct actor_entry *entry;
-    struct far_end worker;
-    struct far_answer answer;
+    struct remote_peer worker;
+    struct remote_reply answer;
 };
 
-static void live(struct patient *patient, struct node_scene *scene)
+static void live(struct patient *patient, struct node_fixture *scene)
 {
-    *patient = (struct patient){.scene = scene, .entry = node_scene_add(scene, ACTOR_STARTING)};
-    node_scene_start(patient->entry);
-    node_scene_play(scene, patient->entry, &patient->worker);
-    node_scene_construct(patient->entry);
+    *patient = (struct patient){.scene = scene, .entry = node_fixture_add(scene, ACTOR_STARTING)};
+    node_fixture_start(patient->entry);
+    node_fixture_play(scene, patient->entry, &patient->worker);
+    node_fixture_construct(patient->entry);
 }
 
 static void ask(struct patient *patient)
 {
-    tdm__actor_entry_ask(patient->entry, node_scene_incoming(patient->scene, &patient->answer));
+    tdm__actor_entry_ping(patient->entry, node_fixture_incoming(patient->scene, &patient->answer));
 }
 
-static void ask_and_hold(struct patient *patient, struct node_scene *scene)
+static void ask_and_hold(struct patient *patient, struct node_fixture *scene)
 {
     live(patient, scene);
     ask(patient);
-    far_end_hold(&patient->worker, 1);
+    remote_peer_hold(&patient->worker, 1);
     assert_string_equal(tdm__incoming_method(patient->worker.held[0]), "worker.ping");
 }
 
 /* The answer's last value is which life it is. */
 static void expect_life(struct patient *patient, uint64_t incarnation)
 {
-    assert_int_equal(far_end_wait(&patient->scene->driver, &patient->answer), TDM_OK);
+    assert_int_equal(remote_peer_wait(&patient->scene->driver, &patient->answer), TDM_OK);
     assert_int_equal(
-        tdm_value_uint(tdm_value_at(far_answer_value(&patient->answer), 5), UINT64_MAX),
+        tdm_value_uint(tdm_value_at(remote_reply_value(&patient->answer), 5), UINT64_MAX),
         incarnation);
-    far_answer_free(&patient->answer);
+    remote_reply_free(&patient->answer);
 }
 
 static void any_answer_at_all_is_a_sign_of_life(void **state)
@@ -55,9 +55,9 @@ static void any_answer_at_all_is_a_sign_of_life(void **state)
     struct patient patient;
 
     ask_and_hold(&patient, *state);
-    tdm__incoming_fail(far_end_take(&patient.worker), TDM_E_METHOD, "what is that?");
+    tdm__incoming_fail(remote_peer_take(&patient.worker), TDM_E_METHOD, "what is that?");
     expect_life(&patient, 0);
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 static void without_a_line_the_next_life_answers(void **state)
@@ -65,17 +65,17 @@ static void without_a_line_the_next_life_answers(void **state)
     struct patient patient;
 
     live(&patient, *state);
-    far_end_cut(&patient.worker);
-    node_scene_settle(patient.scene);
+    remote_peer_cut(&patient.worker);
+    node_fixture_settle(patient.scene);
     assert_null(patient.entry->worker->conn);
     ask(&patient);
-    node_scene_settle(patient.scene);
+    node_fixture_settle(patient.scene);
     assert_int_equal(patient.answer.count, 0);
     patient.entry->lifecycle.incarnation = 1;
     patient.entry->lifecycle.state = ACTOR_STARTING;
-    node_scene_construct(patient.entry);
+    node_fixture_construct(patient.entry);
     expect_life(&patient, 1);
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 static void who_asked_the_life_before_hears_of_the_next(void **state)
@@ -85,12 +85,12 @@ static void who_asked_the_life_before_hears_of_the_next(void **state)
     ask_and_hold(&patient, *state);
     patient.entry->lifecycle.incarnation = 1;
     patient.entry->lifecycle.state = ACTOR_STARTING;
-    far_end_cut(&patient.worker);
-    node_scene_settle(patient.scene);
+    remote_peer_cut(&patient.worker);
+    node_fixture_settle(patient.scene);
     assert_int_equal(patient.answer.count, 0);
-    node_scene_construct(patient.entry);
+    node_fixture_construct(patient.entry);
     expect_life(&patient, 1);
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 /* There is no other one to wait for. */
@@ -100,9 +100,9 @@ static void so_does_who_hears_of_the_end_after_that(void **state)
 
     ask_and_hold(&patient, *state);
     patient.entry->lifecycle.incarnation = 1;
-    far_end_cut(&patient.worker);
+    remote_peer_cut(&patient.worker);
     expect_life(&patient, 1);
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 static void one_that_ends_has_no_life_left(void **state)
@@ -111,18 +111,18 @@ static void one_that_ends_has_no_life_left(void **state)
 
     ask_and_hold(&patient, *state);
     tdm__actor_entry_end(patient.entry, true);
-    tdm__incoming_reply_pack(far_end_take(&patient.worker), "");
-    node_scene_settle(patient.scene);
-    assert_int_equal(far_end_wait(&patient.scene->driver, &patient.answer), TDM_E_ACTOR_DIED);
+    tdm__incoming_reply_pack(remote_peer_take(&patient.worker), "");
+    node_fixture_settle(patient.scene);
+    assert_int_equal(remote_peer_wait(&patient.scene->driver, &patient.answer), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(patient.answer.detail, "signal 9"));
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 /* The node's end: nothing is remembered any more. */
 static void without_a_table_it_has_ended(void **state)
 {
     struct patient patient;
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
 
     ask_and_hold(&patient, scene);
     scene->node.stopping = true;
@@ -130,20 +130,20 @@ static void without_a_table_it_has_ended(void **state)
     tdm__workers_destroy(scene->node.workers);
     scene->node.workers = NULL;
     tdm__node_actors_destroy(&scene->node);
-    assert_int_equal(far_end_wait(&scene->driver, &patient.answer), TDM_E_ACTOR_DIED);
+    assert_int_equal(remote_peer_wait(&scene->driver, &patient.answer), TDM_E_ACTOR_DIED);
     assert_string_equal(patient.answer.detail, "the actor has ended");
-    far_end_close(&patient.worker);
+    remote_peer_close(&patient.worker);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(any_answer_at_all_is_a_sign_of_life),
-        NODE_SCENE_TEST(without_a_line_the_next_life_answers),
-        NODE_SCENE_TEST(who_asked_the_life_before_hears_of_the_next),
-        NODE_SCENE_TEST(so_does_who_hears_of_the_end_after_that),
-        NODE_SCENE_TEST(one_that_ends_has_no_life_left),
-        NODE_SCENE_TEST(without_a_table_it_has_ended),
+        NODE_FIXTURE_TEST(any_answer_at_all_is_a_sign_of_life),
+        NODE_FIXTURE_TEST(without_a_line_the_next_life_answers),
+        NODE_FIXTURE_TEST(who_asked_the_life_before_hears_of_the_next),
+        NODE_FIXTURE_TEST(so_does_who_hears_of_the_end_after_that),
+        NODE_FIXTURE_TEST(one_that_ends_has_no_life_left),
+        NODE_FIXTURE_TEST(without_a_table_it_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

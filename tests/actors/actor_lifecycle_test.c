@@ -1,6 +1,6 @@
 /* actor_lifecycle_test.c - every state that an actor and the world around it can reach. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/lifecycle_world.h"
+#include "tests/support/lifecycle_simulator.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,31 +26,31 @@ enum {
 /* ---- one step --------------------------------------------------------------------------- */
 
 /* Lets the event happen in a copy of the world, and adds the state where that leads. */
-static void try_event(struct actor_exploration *exploration, struct lifecycle_world world,
+static void try_event(struct actor_exploration *exploration, struct lifecycle_simulator world,
                       struct actor_event event)
 {
     lifecycle_world_step(exploration, &world, event);
     if (exploration->violations == 0 && world.actor.incarnation <= INCARNATIONS_MAX) {
-        (void)walk_add(&exploration->walk, &world, &world);
+        (void)state_explorer_add(&exploration->walk, &world, &world);
     }
 }
 
 /* Something has happened that this daemon does not know of yet. */
 static void add_world(struct actor_exploration *exploration,
-                      const struct lifecycle_world *world)
+                      const struct lifecycle_simulator *world)
 {
     if (exploration->violations == 0) {
-        (void)walk_add(&exploration->walk, world, world);
+        (void)state_explorer_add(&exploration->walk, world, world);
     }
 }
 
-static void try_kind(struct actor_exploration *exploration, struct lifecycle_world world,
+static void try_kind(struct actor_exploration *exploration, struct lifecycle_simulator world,
                      enum actor_event_kind kind)
 {
     try_event(exploration, world, (struct actor_event){.kind = kind});
 }
 
-static void try_status(struct actor_exploration *exploration, struct lifecycle_world world,
+static void try_status(struct actor_exploration *exploration, struct lifecycle_simulator world,
                        enum actor_event_kind kind, tdm_status status)
 {
     try_event(exploration, world, (struct actor_event){.kind = kind, .status = status});
@@ -58,7 +58,7 @@ static void try_status(struct actor_exploration *exploration, struct lifecycle_w
 
 /* ---- what may happen next --------------------------------------------------------------- */
 
-static void try_reservation(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_reservation(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
     static const tdm_status refusals[] = {TDM_E_AGAIN, TDM_E_EXISTS, TDM_E_NO_RESOURCES,
                                           TDM_E_NOT_FOUND};
@@ -83,11 +83,10 @@ static void try_reservation(struct actor_exploration *exploration, struct lifecy
     }
 }
 
-static void try_store(struct actor_exploration *exploration, const struct lifecycle_world *from)
+static void try_store(struct actor_exploration *exploration, const struct lifecycle_simulator *from)
 {
-    static const tdm_status rewritten[] = {TDM_OK, TDM_E_EXISTS, TDM_E_TIMEOUT,
-                                           TDM_E_NOT_FOUND};
-    struct lifecycle_world world = *from;
+    static const tdm_status rewritten[] = {TDM_OK, TDM_E_EXISTS, TDM_E_TIMEOUT, TDM_E_NOT_FOUND};
+    struct lifecycle_simulator world = *from;
 
     if (from->is_reserving) {
         try_reservation(exploration, world);
@@ -103,9 +102,8 @@ static void try_store(struct actor_exploration *exploration, const struct lifecy
         world.is_rewriting = 0;
         for (uint32_t i = 0; i < sizeof(rewritten) / sizeof(rewritten[0]); i++) {
             try_event(exploration, world,
-                      (struct actor_event){.kind = ACTOR_ON_REWRITTEN,
-                                           .status = rewritten[i],
-                                           .is_overdue = true});
+                      (struct actor_event){
+                          .kind = ACTOR_ON_REWRITTEN, .status = rewritten[i], .is_overdue = true});
         }
         try_status(exploration, world, ACTOR_ON_REWRITTEN, TDM_E_NOT_FOUND);
     } else {
@@ -121,7 +119,7 @@ static void try_store(struct actor_exploration *exploration, const struct lifecy
 }
 
 /* The worker is being started: nothing else happens until that has succeeded or failed. */
-static void try_attempt(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_attempt(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
     world.is_attempted = 0;
     try_kind(exploration, world, ACTOR_ON_WORKER_FAILED);
@@ -129,7 +127,7 @@ static void try_attempt(struct actor_exploration *exploration, struct lifecycle_
     add_world(exploration, &world);
 }
 
-static void try_worker_end(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_worker_end(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
     struct actor_event event = {.kind = ACTOR_ON_WORKER_ENDED};
 
@@ -144,9 +142,9 @@ static void try_worker_end(struct actor_exploration *exploration, struct lifecyc
 }
 
 static void try_worker(struct actor_exploration *exploration,
-                       const struct lifecycle_world *from)
+                       const struct lifecycle_simulator *from)
 {
-    struct lifecycle_world world = *from;
+    struct lifecycle_simulator world = *from;
 
     try_worker_end(exploration, world);
     try_kind(exploration, world, ACTOR_ON_SILENCE);
@@ -160,7 +158,7 @@ static void try_worker(struct actor_exploration *exploration,
     }
 }
 
-static void try_start_reply(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_start_reply(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
     bool was_gone = world.guest == GONE;
 
@@ -180,7 +178,7 @@ static void try_start_reply(struct actor_exploration *exploration, struct lifecy
     try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_ACTOR_DIED);
 }
 
-static void try_end_reply(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_end_reply(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
     bool was_running = world.guest == RUNNING;
 
@@ -200,9 +198,9 @@ static void try_end_reply(struct actor_exploration *exploration, struct lifecycl
 }
 
 static void try_other_daemon(struct actor_exploration *exploration,
-                             const struct lifecycle_world *from)
+                             const struct lifecycle_simulator *from)
 {
-    struct lifecycle_world world = *from;
+    struct lifecycle_simulator world = *from;
 
     if (from->is_starting) {
         try_start_reply(exploration, *from);
@@ -238,10 +236,10 @@ static void try_other_daemon(struct actor_exploration *exploration,
 
 /* Requests of the creator, of its daemon, and of processes that end the actor. */
 static void try_requests(struct actor_exploration *exploration,
-                         const struct lifecycle_world *from)
+                         const struct lifecycle_simulator *from)
 {
     const struct actor_facts *facts = &exploration->kind->facts;
-    struct lifecycle_world world = *from;
+    struct lifecycle_simulator world = *from;
 
     try_kind(exploration, world, ACTOR_ON_KILL_WORKER);
     try_kind(exploration, world, ACTOR_ON_RETRY);
@@ -260,56 +258,55 @@ static void try_requests(struct actor_exploration *exploration,
         world.must_not_start = from->must_not_start || !facts->is_detached;
         try_kind(exploration, world, ACTOR_ON_CREATOR_NODE_LOST);
     }
-    if (from->awaits_arguments) {
+    if (from->awaits_creator_arguments) {
         world = *from;
         try_kind(exploration, world, ACTOR_ON_ARGUMENTS_FAILED);
-        world.awaits_arguments = 0;
+        world.awaits_creator_arguments = 0;
         try_kind(exploration, world, ACTOR_ON_ARGUMENTS);
     }
 }
 
-static void try_lease(struct actor_exploration *exploration, struct lifecycle_world world)
+static void try_lease(struct actor_exploration *exploration, struct lifecycle_simulator world)
 {
-    struct lifecycle_world after = world;
+    struct lifecycle_simulator after = world;
     bool has_worker;
 
-    lifecycle_world_step(exploration, &after,
-                         (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING});
+    lifecycle_world_step(exploration, &after, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING});
     has_worker = after.worker != NO_WORKER;
-    lifecycle_world_check(
-        exploration, !exploration->kind->facts.is_claimable || !has_worker || after.is_killed,
-        NOT_FENCED);
+    lifecycle_world_check(exploration,
+                          !exploration->kind->facts.is_claimable || !has_worker || after.is_killed,
+                          NOT_FENCED);
     try_kind(exploration, world, ACTOR_ON_LEASE_ENDING);
 }
 
 /* ---- what is true in each state --------------------------------------------------------- */
 
-static bool has_ended(const struct lifecycle_world *world)
+static bool has_ended(const struct lifecycle_simulator *world)
 {
     return world->actor.state == ACTOR_ENDED || world->actor.state == ACTOR_ENDED_ELSEWHERE;
 }
 
-static bool is_waiting_for_resources(const struct lifecycle_world *world)
+static bool is_waiting_for_resources(const struct lifecycle_simulator *world)
 {
     return world->actor.state == ACTOR_WAITING;
 }
 
-static bool is_on_other_node(const struct lifecycle_world *world)
+static bool is_on_other_node(const struct lifecycle_simulator *world)
 {
     return world->actor.state == ACTOR_REMOTE || world->actor.state == ACTOR_REMOTE_UNSURE;
 }
 
 static void check_state(struct actor_exploration *exploration,
-                        const struct lifecycle_world *world)
+                        const struct lifecycle_simulator *world)
 {
     const struct actor_lifecycle *actor = &world->actor;
     bool is_pending = world->worker != NO_WORKER || world->is_attempted || world->has_timer ||
                       world->is_reserving || world->is_finding || world->is_starting ||
                       world->is_ending;
 
-    lifecycle_world_check(
-        exploration, is_pending || is_waiting_for_resources(world) || is_on_other_node(world),
-        NOTHING_PENDING);
+    lifecycle_world_check(exploration,
+                          is_pending || is_waiting_for_resources(world) || is_on_other_node(world),
+                          NOTHING_PENDING);
     lifecycle_world_check(exploration,
                           !world->has_no_handle || exploration->kind->facts.is_detached ||
                               actor->state != ACTOR_ALIVE,
@@ -322,7 +319,7 @@ static void check_state(struct actor_exploration *exploration,
 }
 
 /* Lets each party do at once what the machine asked for, but the worker only ends if killed. */
-static void lead_on(struct actor_exploration *exploration, struct lifecycle_world *world)
+static void lead_on(struct actor_exploration *exploration, struct lifecycle_simulator *world)
 {
     struct actor_event event = {.kind = ACTOR_ON_NODE_SEEN};
 
@@ -348,8 +345,7 @@ static void lead_on(struct actor_exploration *exploration, struct lifecycle_worl
     } else if (world->is_starting) {
         world->is_starting = 0;
         world->guest = world->guest == GONE ? GONE : RUNNING;
-        event.kind =
-            world->guest == GONE ? ACTOR_ON_REFUSED_ELSEWHERE : ACTOR_ON_STARTED_ELSEWHERE;
+        event.kind = world->guest == GONE ? ACTOR_ON_REFUSED_ELSEWHERE : ACTOR_ON_STARTED_ELSEWHERE;
         event.status = TDM_E_ACTOR_DIED;
     } else if (world->is_ending) {
         world->is_ending = 0;
@@ -366,7 +362,7 @@ static void lead_on(struct actor_exploration *exploration, struct lifecycle_worl
 }
 
 /* An end that is asked for now comes, and comes also if the worker does not exit by itself. */
-static void check_end(struct actor_exploration *exploration, struct lifecycle_world world,
+static void check_end(struct actor_exploration *exploration, struct lifecycle_simulator world,
                       enum actor_event_kind kind)
 {
     world.must_not_start = 1;
@@ -378,10 +374,10 @@ static void check_end(struct actor_exploration *exploration, struct lifecycle_wo
 }
 
 static void visit_ended(struct actor_exploration *exploration,
-                        const struct lifecycle_world *from)
+                        const struct lifecycle_simulator *from)
 {
     for (uint32_t kind = 0; kind < ACTOR_EVENTS_COUNT; kind++) {
-        struct lifecycle_world world = *from;
+        struct lifecycle_simulator world = *from;
 
         lifecycle_world_step(exploration, &world,
                              (struct actor_event){.kind = (enum actor_event_kind)kind});
@@ -390,7 +386,7 @@ static void visit_ended(struct actor_exploration *exploration,
     }
 }
 
-static void visit(struct actor_exploration *exploration, const struct lifecycle_world *from)
+static void visit(struct actor_exploration *exploration, const struct lifecycle_simulator *from)
 {
     if (has_ended(from)) {
         visit_ended(exploration, from);
@@ -415,7 +411,7 @@ static void visit(struct actor_exploration *exploration, const struct lifecycle_
         try_other_daemon(exploration, from);
     }
     if (from->has_timer) {
-        struct lifecycle_world world = *from;
+        struct lifecycle_simulator world = *from;
 
         world.has_timer = 0;
         try_kind(exploration, world, ACTOR_ON_TIMER);
@@ -435,8 +431,7 @@ static struct actor_action step_alone(struct actor_lifecycle *actor, struct acto
 
 static void test_restart_delay_doubles_until_a_worker_lives_long(void **state)
 {
-    static const int64_t delays_ms[] = {0,    50,   100,  200,   400,  800,
-                                        1600, 3200, 6400, 10000, 10000};
+    static const int64_t delays_ms[] = {0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
     const struct actor_event quick = {
         .kind = ACTOR_ON_WORKER_ENDED, .facts.max_restarts = -1, .lifetime_ms = 9999};
     struct actor_event slow = quick;
@@ -495,15 +490,15 @@ static const struct kind_of_actor kinds[] = {
     {"named", {.is_claimable = true, .takes_name_holder = true}, true},
     {"in a group", {.max_restarts = 1, .has_group = true, .is_claimable = true}, true},
     {"detached", {.max_restarts = 1, .is_detached = true, .is_claimable = true}, true},
-    {"awaiting arguments", {.max_restarts = 1, .awaits_arguments = true}, false},
+    {"awaiting arguments", {.max_restarts = 1, .awaits_creator_arguments = true}, false},
     {"guest", {.max_restarts = 1, .is_guest = true, .is_claimable = true}, false},
     {"detached guest", {.max_restarts = 1, .is_guest = true, .is_detached = true}, false},
 };
 
 static void add_first_state(struct actor_exploration *exploration)
 {
-    struct lifecycle_world world = {.awaits_arguments =
-                                        exploration->kind->facts.awaits_arguments};
+    struct lifecycle_simulator world = {.awaits_creator_arguments =
+                                            exploration->kind->facts.awaits_creator_arguments};
 
     if (exploration->kind->facts.is_guest) {
         world.place = HERE;
@@ -520,22 +515,21 @@ static unsigned explore(const struct kind_of_actor *kind, enum mutation mutation
                         uint32_t *states_out)
 {
     struct actor_exploration exploration = {.kind = kind, .mutation = mutation};
-    struct lifecycle_world world = {.worker = NO_WORKER};
+    struct lifecycle_simulator world = {.worker = NO_WORKER};
 
-    walk_init_plain(&exploration.walk, sizeof(world), STATES_MAX);
+    state_explorer_init_plain(&exploration.walk, sizeof(world), STATES_MAX);
     add_first_state(&exploration);
-    while (exploration.violations == 0 && walk_next(&exploration.walk, &world)) {
+    while (exploration.violations == 0 && state_explorer_next(&exploration.walk, &world)) {
         exploration.states |= UINT32_C(1) << world.actor.state;
         visit(&exploration, &world);
     }
     *states_out |= exploration.states;
     if (mutation == NO_MUTATION) {
-        print_message("%s: %u states, %llu transitions, violations %#x in state %d\n",
-                      kind->name, exploration.walk.seen,
-                      (unsigned long long)exploration.walk.transitions, exploration.violations,
-                      (int)world.actor.state);
+        print_message("%s: %u states, %llu transitions, violations %#x in state %d\n", kind->name,
+                      exploration.walk.seen, (unsigned long long)exploration.walk.transitions,
+                      exploration.violations, (int)world.actor.state);
     }
-    walk_fini(&exploration.walk);
+    state_explorer_fini(&exploration.walk);
     return exploration.violations;
 }
 

@@ -1,6 +1,6 @@
 /* actor_pool_test.c - work for a few actors: results in order and out of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static int64_t next(tdm_actor_pool *pool)
 {
     tdm_ref *ref;
 
-    assert_int_equal(tdm_actor_pool_get_next(pool, PATIENCE_MS, &ref), TDM_OK);
+    assert_int_equal(tdm_actor_pool_get_next(pool, TEST_TIMEOUT_MS, &ref), TDM_OK);
     return number_of(ref);
 }
 
@@ -78,10 +78,10 @@ static void the_first_to_be_there_need_not_be_the_first_called(void **state)
     submit_echo(pool, 2);
     assert_int_equal(tdm_actor_pool_get_next(pool, 0, &ref), TDM_E_TIMEOUT);
     for (int64_t i = 1; i <= 2; i++) {
-        assert_int_equal(tdm_actor_pool_get_next_unordered(pool, PATIENCE_MS, &ref), TDM_OK);
+        assert_int_equal(tdm_actor_pool_get_next_unordered(pool, TEST_TIMEOUT_MS, &ref), TDM_OK);
         assert_int_equal(number_of(ref), i);
     }
-    assert_int_equal(tdm_actor_pool_get_next(pool, PATIENCE_MS, &ref), TDM_OK);
+    assert_int_equal(tdm_actor_pool_get_next(pool, TEST_TIMEOUT_MS, &ref), TDM_OK);
     tdm_ref_release(ref);
     assert_false(tdm_actor_pool_has_next(pool));
     tdm_actor_pool_destroy(pool);
@@ -95,7 +95,7 @@ static void a_failure_is_read_from_its_result_and_frees_the_actor(void **state)
     (void)state;
     assert_int_equal(tdm_actor_pool_submit(pool, "fail", "s", "no fuel"), TDM_OK);
     submit_echo(pool, 7);
-    assert_int_equal(tdm_actor_pool_get_next(pool, PATIENCE_MS, &ref), TDM_OK);
+    assert_int_equal(tdm_actor_pool_get_next(pool, TEST_TIMEOUT_MS, &ref), TDM_OK);
     assert_int_equal(tdm_get(ref, 0, ""), TDM_E_METHOD);
     assert_non_null(strstr(tdm_error_detail(), "no fuel"));
     tdm_ref_release(ref);
@@ -119,7 +119,7 @@ static void a_call_that_cannot_be_made_is_a_result_too(void **state)
     submit_echo(pool, 1);
     assert_int_equal(tdm_actor_pool_submit_with(pool, call_nobody, "not today"), TDM_OK);
     assert_int_equal(next(pool), 1);
-    assert_int_equal(tdm_actor_pool_get_next(pool, PATIENCE_MS, &ref), TDM_E_METHOD);
+    assert_int_equal(tdm_actor_pool_get_next(pool, TEST_TIMEOUT_MS, &ref), TDM_E_METHOD);
     assert_string_equal(tdm_error_detail(), "not today");
     assert_true(tdm_actor_pool_has_free(pool));
     assert_int_equal(tdm_actor_pool_submit(pool, "echo", "R", NULL), TDM_E_INVAL);
@@ -160,9 +160,9 @@ static void a_busy_actor_is_not_free(void **state)
     assert_false(tdm_actor_pool_has_free(pool));
     assert_null(tdm_actor_pool_pop_idle(pool));
     tdm_actor_pool_destroy(pool); /* and nobody waits for the one that hangs */
-    assert_int_equal(tdm_actor_kill(actors[0], PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actors[0], TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actors[0]);
-    actors[0] = world_create(runtime, NULL);
+    actors[0] = actor_fixture_create(runtime, NULL);
 }
 
 /* ---- maps ------------------------------------------------------------------------------- */
@@ -207,8 +207,8 @@ static tdm_status run_map(tdm_actor_pool *pool, struct seen *seen, int unordered
     for (int64_t i = 0; i < VALUES; i++) {
         values[i] = 10 * i;
     }
-    return unordered ? tdm_actor_pool_map_unordered(pool, &map, PATIENCE_MS)
-                     : tdm_actor_pool_map(pool, &map, PATIENCE_MS);
+    return unordered ? tdm_actor_pool_map_unordered(pool, &map, TEST_TIMEOUT_MS)
+                     : tdm_actor_pool_map(pool, &map, TEST_TIMEOUT_MS);
 }
 
 static void a_map_tells_each_result_once(void **state)
@@ -269,13 +269,13 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     for (int i = 0; i < ACTORS; i++) {
-        actors[i] = world_create(runtime, NULL);
+        actors[i] = actor_fixture_create(runtime, NULL);
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < ACTORS; i++) {
         tdm_actor_destroy(actors[i]);
     }
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

@@ -2,7 +2,7 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,16 +16,16 @@
 /* ---- an actor, and the other node -------------------------------------------------------- */
 
 struct pair {
-    struct node_scene *scene;
-    struct far_end other;
+    struct node_fixture *scene;
+    struct remote_peer other;
     struct actor_entry *entry;
     struct tdm__id actor;
     struct tdm__node_record nodes[2]; /* this one, the other */
 };
 
-static struct pair open_pair(struct node_scene *scene)
+static struct pair open_pair(struct node_fixture *scene)
 {
-    struct pair pair = {.scene = scene, .entry = node_scene_add(scene, ACTOR_PLACING)};
+    struct pair pair = {.scene = scene, .entry = node_fixture_add(scene, ACTOR_PLACING)};
 
     pair.actor = pair.entry->spec->id;
     pair.nodes[0].id = scene->node.record.id;
@@ -35,37 +35,37 @@ static struct pair open_pair(struct node_scene *scene)
 /* The place that was found for it is there. */
 static void join_other(struct pair *pair)
 {
-    node_scene_other(pair->scene, &pair->other, "other");
+    node_fixture_other(pair->scene, &pair->other, "other");
     pair->nodes[1].id = pair->entry->record.node = pair->other.self.id;
-    (void)snprintf(pair->entry->place_name, sizeof(pair->entry->place_name), "other");
+    (void)snprintf(pair->entry->placement_node_name, sizeof(pair->entry->placement_node_name),
+                   "other");
 }
 
 /* What arrived at the other node. */
-static struct tdm__incoming *expect(struct pair *pair, const char *method)
+static struct tdm__incoming_call *expect(struct pair *pair, const char *method)
 {
-    far_end_hold(&pair->other, 1);
+    remote_peer_hold(&pair->other, 1);
     assert_string_equal(tdm__incoming_method(pair->other.held[0]), method);
-    return far_end_take(&pair->other);
+    return remote_peer_take(&pair->other);
 }
 
 static void start_on_other(struct pair *pair)
 {
     pair->entry->lifecycle.state = ACTOR_PLACING;
-    tdm__actor_entry_handle(pair->entry,
-                            (struct actor_event){.kind = ACTOR_ON_RESERVED_ELSEWHERE});
+    tdm__actor_entry_handle(pair->entry, (struct actor_event){.kind = ACTOR_ON_RESERVED_ELSEWHERE});
 }
 
 static void start_there(struct pair *pair)
 {
     start_on_other(pair);
     tdm__incoming_reply_pack(expect(pair, "actor.start"), "");
-    node_scene_settle(pair->scene);
+    node_fixture_settle(pair->scene);
     assert_int_equal(pair->entry->lifecycle.state, ACTOR_REMOTE);
 }
 
 static void look(struct pair *pair, bool is_there)
 {
-    tdm__node_actors_check_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1);
+    tdm__node_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1);
 }
 
 static bool is_gone(void *arg)
@@ -77,13 +77,13 @@ static bool is_gone(void *arg)
 
 static void expect_end(struct pair *pair, tdm_status status, const char *words)
 {
-    const struct tombstone *tombstone;
+    const struct actor_tombstone *actor_tombstone;
 
-    node_scene_run(pair->scene, is_gone, pair);
-    tombstone = tdm__tombstone_find(&pair->scene->node, &pair->actor);
-    assert_non_null(tombstone);
-    assert_int_equal(tombstone->status, status);
-    assert_non_null(strstr(tombstone->text, words));
+    node_fixture_run(pair->scene, is_gone, pair);
+    actor_tombstone = tdm__tombstone_find(&pair->scene->node, &pair->actor);
+    assert_non_null(actor_tombstone);
+    assert_int_equal(actor_tombstone->status, status);
+    assert_non_null(strstr(actor_tombstone->text, words));
 }
 
 /* ---- its start --------------------------------------------------------------------------- */
@@ -91,14 +91,14 @@ static void expect_end(struct pair *pair, tdm_status status, const char *words)
 static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct tdm__incoming *incoming;
+    struct tdm__incoming_call *incoming;
     const tdm_value *value;
 
     join_other(&pair);
     pair.entry->lifecycle.incarnation = 3;
     start_on_other(&pair);
     tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE_UNSURE);
     look(&pair, true);
     incoming = expect(&pair, "actor.start");
@@ -106,45 +106,44 @@ static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 3), 0), 3);
     look(&pair, true); /* the answer is waited for */
     tdm__incoming_reply_pack(incoming, "");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE);
     look(&pair, true);
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_int_equal(pair.other.asked_count, 2);
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 static bool has_no_release(void *arg)
 {
-    return ((const struct pair *)arg)->scene->node.actors->releases == NULL;
+    return ((const struct pair *)arg)->scene->node.actors->pending_releases == NULL;
 }
 
-/* The other daemon may never have heard of the actor, and releases nothing then. */
-static void
-test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back(void **state)
+/* The other daemon may never have heard of the actor, and pending_releases nothing then. */
+static void test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back(void **state)
 {
     struct pair pair = open_pair(*state);
 
     join_other(&pair);
     start_on_other(&pair);
     tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE_UNSURE);
     tdm__actor_entry_end(pair.entry, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_NODE_LOST, "its way ended");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     look(&pair, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_ACTOR_DIED, "nobody knows of it");
-    node_scene_run(pair.scene, is_gone, &pair);
-    assert_non_null(pair.scene->node.actors->releases);
-    node_scene_run(pair.scene, has_no_release, &pair);
-    far_end_close(&pair.other);
+    node_fixture_run(pair.scene, is_gone, &pair);
+    assert_non_null(pair.scene->node.actors->pending_releases);
+    node_fixture_run(pair.scene, has_no_release, &pair);
+    remote_peer_close(&pair.other);
 }
 
 static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct tdm__incoming *start;
+    struct tdm__incoming_call *start;
 
     join_other(&pair);
     start_on_other(&pair);
@@ -152,28 +151,28 @@ static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
     tdm__actor_entry_end(pair.entry, true);
     tdm__actor_entry_end(pair.entry, true); /* asked once */
     tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_false(is_gone(&pair)); /* the start may be overtaken by the end */
     tdm__incoming_reply_pack(start, "");
     tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
     expect_end(&pair, TDM_E_ACTOR_DIED, "ended with its creator");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 static void one_released_meanwhile_is_released_there(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct tdm__incoming *start;
+    struct tdm__incoming_call *start;
 
     join_other(&pair);
     start_on_other(&pair);
     start = expect(&pair, "actor.start");
     tdm__actor_entry_release(pair.entry);
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_int_equal(pair.other.asked_count, 1);
     tdm__incoming_reply_pack(start, "");
     tdm__incoming_reply_pack(expect(&pair, "actor.release"), "");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 /* ---- its end ----------------------------------------------------------------------------- */
@@ -186,17 +185,17 @@ static void an_end_that_did_not_leave_is_repeated(void **state)
 
     join_other(&pair);
     pair.entry->lifecycle.state = ACTOR_REMOTE;
-    pair.scene->deaf.deaf_to = tdm__store_key("node", &pair.other.self.id, key);
-    pair.scene->deaf.deaf_reads = 1;
+    pair.scene->deaf.fail_pattern = tdm__store_key("node", &pair.other.self.id, key);
+    pair.scene->deaf.fail_reads_count = 1;
     tdm__actor_entry_end(pair.entry, true);
-    node_scene_settle(pair.scene);
-    assert_int_equal(pair.scene->deaf.deaf_reads, 0);
+    node_fixture_settle(pair.scene);
+    assert_int_equal(pair.scene->deaf.fail_reads_count, 0);
     assert_int_equal(pair.other.asked_count, 0);
     assert_false(is_gone(&pair));
     look(&pair, true);
     tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
     expect_end(&pair, TDM_E_ACTOR_DIED, "ended with its creator");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 /* Its start was lost, or all that the other node knew of it. */
@@ -209,7 +208,7 @@ static void an_end_is_over_when_the_other_node_knows_of_none(void **state)
     tdm__actor_entry_end(pair.entry, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_ACTOR_DIED, "nobody knows of it");
     expect_end(&pair, TDM_E_ACTOR_DIED, "nobody knows of it");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 static void an_end_is_over_when_the_other_node_is(void **state)
@@ -221,39 +220,39 @@ static void an_end_is_over_when_the_other_node_is(void **state)
     start_there(&pair);
     tdm__actor_entry_end(pair.entry, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_NODE_LOST, "its way ended");
-    node_scene_settle(pair.scene);
+    node_fixture_settle(pair.scene);
     assert_false(is_gone(&pair));
     look(&pair, false);
     expect_end(&pair, TDM_E_ACTOR_DIED, "is lost with its node other");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 static void only_its_own_node_tells_of_its_end(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct node_scene *scene = pair.scene;
+    struct node_fixture *scene = pair.scene;
 
     join_other(&pair);
     start_there(&pair);
-    tdm__node_actor_ended_there(&scene->node, &scene->driver.self.id, &pair.actor,
-                                TDM_E_ACTOR_DIED, "a rumour");
+    tdm__node_remote_actor_ended(&scene->node, &scene->driver.self.id, &pair.actor,
+                                 TDM_E_ACTOR_DIED, "a rumour");
     assert_false(is_gone(&pair));
-    far_end_connect(&pair.other, scene->address);
-    assert_int_equal(far_end_call(&scene->driver, "actor.ended", "bis",
-                                  (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                  (int64_t)TDM_E_ACTOR_DIED, "by a driver"),
+    remote_peer_connect(&pair.other, scene->address);
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.ended", "bis",
+                                      (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
+                                      (int64_t)TDM_E_ACTOR_DIED, "by a driver"),
                      TDM_E_PROTOCOL);
-    assert_int_equal(far_end_call(&pair.other, "actor.ended", "bis",
-                                  (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                  (int64_t)TDM_OK, "is no end"),
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis",
+                                      (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
+                                      (int64_t)TDM_OK, "is no end"),
                      TDM_E_PROTOCOL);
     assert_false(is_gone(&pair));
-    assert_int_equal(far_end_call(&pair.other, "actor.ended", "bis",
-                                  (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                  (int64_t)TDM_E_ACTOR_DIED, "its last words"),
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis",
+                                      (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
+                                      (int64_t)TDM_E_ACTOR_DIED, "its last words"),
                      TDM_OK);
     expect_end(&pair, TDM_E_ACTOR_DIED, "its last words");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 /* ---- lost with its node ------------------------------------------------------------------ */
@@ -265,12 +264,12 @@ static void who_may_not_return_is_lost_with_its_node(void **state)
     join_other(&pair);
     pair.entry->spec->max_restarts = 1;
     start_there(&pair);
-    assert_true(tdm__actor_entry_outlives_node(pair.entry));
+    assert_true(tdm__actor_entry_survives_node_loss(pair.entry));
     pair.entry->lifecycle.incarnation = 1;
-    assert_false(tdm__actor_entry_outlives_node(pair.entry));
+    assert_false(tdm__actor_entry_survives_node_loss(pair.entry));
     look(&pair, false);
     expect_end(&pair, TDM_E_NODE_LOST, "is lost with its node other");
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 static bool is_placed_here(void *arg)
@@ -288,69 +287,68 @@ static void an_unsure_start_is_made_anew_without_counting(void **state)
     join_other(&pair);
     start_on_other(&pair);
     tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
-    node_scene_settle(pair.scene);
-    reserve_world_lose(&pair.scene->world, &pair.other.self.id);
+    node_fixture_settle(pair.scene);
+    reserve_fixture_lose(&pair.scene->world, &pair.other.self.id);
     look(&pair, false);
-    node_scene_run(pair.scene, is_placed_here, &pair);
+    node_fixture_run(pair.scene, is_placed_here, &pair);
     assert_int_equal(pair.entry->lifecycle.incarnation, 0);
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
 /* ---- guests ------------------------------------------------------------------------------ */
 
-static void a_guest_ends_with_its_home_unless_it_is_detached(void **state)
+static void a_guest_ends_with_its_owner_unless_detached(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct actor_entry *detached = node_scene_add(*state, ACTOR_WAITING);
+    struct actor_entry *detached = node_fixture_add(*state, ACTOR_WAITING);
 
     join_other(&pair);
     pair.entry->lifecycle.state = ACTOR_WAITING;
-    pair.entry->home = detached->home = pair.other.self.id;
+    pair.entry->owner_node = detached->owner_node = pair.other.self.id;
     detached->spec->detached = true;
     look(&pair, true);
     assert_false(is_gone(&pair));
     look(&pair, false);
     assert_true(is_gone(&pair));
     assert_int_equal(detached->lifecycle.state, ACTOR_WAITING);
-    far_end_close(&pair.other);
+    remote_peer_close(&pair.other);
 }
 
-static void a_home_knows_what_it_has(void **state)
+static void an_owner_node_knows_its_actors(void **state)
 {
     struct pair pair = open_pair(*state);
-    struct far_end *driver = &pair.scene->driver;
-    struct far_answer answer;
+    struct remote_peer *driver = &pair.scene->driver;
+    struct remote_reply reply;
 
     for (int known = 1; known >= 0; known--) {
-        far_end_ask(driver, &answer, "actor.known", "b", (const void *)pair.actor.bytes,
-                    sizeof(pair.actor.bytes));
-        assert_int_equal(far_end_wait(driver, &answer), TDM_OK);
-        assert_int_equal(tdm_value_bool(tdm_value_at(far_answer_value(&answer), 0), -1), known);
-        far_answer_free(&answer);
+        remote_peer_ask(driver, &reply, "actor.known", "b", (const void *)pair.actor.bytes,
+                        sizeof(pair.actor.bytes));
+        assert_int_equal(remote_peer_wait(driver, &reply), TDM_OK);
+        assert_int_equal(tdm_value_bool(tdm_value_at(remote_reply_value(&reply), 0), -1), known);
+        remote_reply_free(&reply);
         if (known == 1) {
             tdm__actor_entry_remove(pair.entry, TDM_E_ACTOR_DIED, "over");
         }
     }
-    assert_int_equal(far_end_call(driver, "actor.known", "b", (const void *)"short", (size_t)5),
+    assert_int_equal(remote_peer_call(driver, "actor.known", "b", (const void *)"short", (size_t)5),
                      TDM_E_PROTOCOL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(a_start_that_nobody_heard_is_repeated_as_the_same_life),
-        NODE_SCENE_TEST(
-            test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back),
-        NODE_SCENE_TEST(one_unwanted_meanwhile_is_ended_when_it_has_started),
-        NODE_SCENE_TEST(one_released_meanwhile_is_released_there),
-        NODE_SCENE_TEST(an_end_that_did_not_leave_is_repeated),
-        NODE_SCENE_TEST(an_end_is_over_when_the_other_node_knows_of_none),
-        NODE_SCENE_TEST(an_end_is_over_when_the_other_node_is),
-        NODE_SCENE_TEST(only_its_own_node_tells_of_its_end),
-        NODE_SCENE_TEST(who_may_not_return_is_lost_with_its_node),
-        NODE_SCENE_TEST(an_unsure_start_is_made_anew_without_counting),
-        NODE_SCENE_TEST(a_guest_ends_with_its_home_unless_it_is_detached),
-        NODE_SCENE_TEST(a_home_knows_what_it_has),
+        NODE_FIXTURE_TEST(a_start_that_nobody_heard_is_repeated_as_the_same_life),
+        NODE_FIXTURE_TEST(test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back),
+        NODE_FIXTURE_TEST(one_unwanted_meanwhile_is_ended_when_it_has_started),
+        NODE_FIXTURE_TEST(one_released_meanwhile_is_released_there),
+        NODE_FIXTURE_TEST(an_end_that_did_not_leave_is_repeated),
+        NODE_FIXTURE_TEST(an_end_is_over_when_the_other_node_knows_of_none),
+        NODE_FIXTURE_TEST(an_end_is_over_when_the_other_node_is),
+        NODE_FIXTURE_TEST(only_its_own_node_tells_of_its_end),
+        NODE_FIXTURE_TEST(who_may_not_return_is_lost_with_its_node),
+        NODE_FIXTURE_TEST(an_unsure_start_is_made_anew_without_counting),
+        NODE_FIXTURE_TEST(a_guest_ends_with_its_owner_unless_detached),
+        NODE_FIXTURE_TEST(an_owner_node_knows_its_actors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* actor_service_test.c - calls about actors that no well-behaved process makes, or makes twice.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,18 +20,18 @@ static void each_wrong_call_is_answered(void **state)
         "actor.create",  "actor.arguments", "actor.start", "actor.constructed", "actor.ended",
         "actor.exiting", "actor.await",     "actor.fate",  "actor.kill",        "actor.why",
         "actor.release", "actor.find",      "actor.known", "actor.nothing"};
-    struct node_scene *scene = *state;
-    struct far_end *driver = &scene->driver;
+    struct node_fixture *scene = *state;
+    struct remote_peer *driver = &scene->driver;
 
     for (uint32_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-        assert_int_not_equal(far_end_call(driver, methods[i], ""), TDM_OK);
+        assert_int_not_equal(remote_peer_call(driver, methods[i], ""), TDM_OK);
         assert_int_not_equal(
-            far_end_call(driver, methods[i], "iii", (int64_t)1, (int64_t)-1, (int64_t)1 << 40),
+            remote_peer_call(driver, methods[i], "iii", (int64_t)1, (int64_t)-1, (int64_t)1 << 40),
             TDM_OK);
         assert_int_not_equal(
-            far_end_call(driver, methods[i], "b?", (const void *)"short", (size_t)5, 1),
+            remote_peer_call(driver, methods[i], "b?", (const void *)"short", (size_t)5, 1),
             TDM_OK);
-        assert_int_not_equal(far_end_call(driver, methods[i], "(s)nn", "inside"), TDM_OK);
+        assert_int_not_equal(remote_peer_call(driver, methods[i], "(s)nn", "inside"), TDM_OK);
     }
     assert_null(scene->node.actors->all);
 }
@@ -40,44 +40,44 @@ static void each_wrong_call_is_answered(void **state)
 static void a_question_about_nobody_is_answered(void **state)
 {
     static const char *const methods[] = {"actor.fate", "actor.why"};
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     const struct tdm__id none = {{0}};
 
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(far_end_call(&scene->driver, methods[i], "b?",
-                                      (const void *)none.bytes, sizeof(none.bytes), 0),
+        assert_int_equal(remote_peer_call(&scene->driver, methods[i], "b?",
+                                          (const void *)none.bytes, sizeof(none.bytes), 0),
                          TDM_E_ACTOR_DIED);
     }
-    assert_int_equal(far_end_call(&scene->driver, "actor.kill", "b?", (const void *)none.bytes,
-                                  sizeof(none.bytes), 0),
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.kill", "b?", (const void *)none.bytes,
+                                      sizeof(none.bytes), 0),
                      TDM_OK);
 }
 
 /* ---- constructed ------------------------------------------------------------------------ */
 
-static tdm_status construct_as(struct node_scene *scene, enum tdm__peer_kind kind,
+static tdm_status construct_as(struct node_fixture *scene, enum tdm__peer_kind kind,
                                const struct tdm__id *id, tdm_status status)
 {
-    struct far_end process;
-    tdm_status answer;
+    struct remote_peer process;
+    tdm_status reply;
 
-    far_end_open(&process, scene->world.loop, kind, "process");
+    remote_peer_open(&process, scene->world.loop, kind, "process");
     process.self.id = *id;
     tdm__rpc_set_identity(process.rpc, &process.self);
-    far_end_connect(&process, scene->address);
-    answer = far_end_call(&process, "actor.constructed", "isss", (int64_t)status, "why",
-                          "unix:/nowhere", NULL);
-    far_end_close(&process);
-    return answer;
+    remote_peer_connect(&process, scene->address);
+    reply = remote_peer_call(&process, "actor.constructed", "isss", (int64_t)status, "why",
+                             "unix:/nowhere", NULL);
+    remote_peer_close(&process);
+    return reply;
 }
 
 static void only_its_own_process_says_that_it_is_constructed(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     const struct tdm__id *id = &entry->spec->id;
 
-    node_scene_start(entry);
+    node_fixture_start(entry);
     assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &scene->driver.self.id, TDM_OK),
                      TDM_E_NOT_FOUND);
     assert_int_equal(construct_as(scene, TDM__PEER_DRIVER, id, TDM_OK), TDM_E_NOT_FOUND);
@@ -90,11 +90,11 @@ static void only_its_own_process_says_that_it_is_constructed(void **state)
 static void nobody_speaks_for_one_without_a_process(void **state)
 {
     static const enum actor_state states[] = {ACTOR_WAITING, ACTOR_RESTARTING, ACTOR_REMOTE};
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
-    struct far_answer answer;
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
+    struct remote_reply reply;
 
-    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &reply));
     for (uint32_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
         entry->lifecycle.state = states[i];
         assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &entry->spec->id, TDM_OK),
@@ -102,15 +102,15 @@ static void nobody_speaks_for_one_without_a_process(void **state)
         assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &entry->spec->id, TDM_E_INVAL),
                          TDM_E_NOT_FOUND);
     }
-    assert_int_equal(answer.count, 0);
+    assert_int_equal(reply.count, 0);
     entry->lifecycle.state = ACTOR_WAITING;
     tdm__actor_entry_end(entry, true);
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_E_ACTOR_DIED);
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_E_ACTOR_DIED);
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-static void ask_to_start(struct far_end *home, struct far_answer *answer,
+static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *reply,
                          const struct tdm__actor_spec *spec)
 {
     const struct tdm__grant grant = {.cpu = 0};
@@ -125,82 +125,84 @@ static void ask_to_start(struct far_end *home, struct far_answer *answer,
     for (int i = 0; i < 2; i++) {
         packed[i] = tdm_writer_bytes(writers[i]);
     }
-    far_end_ask(home, answer, "actor.start", "ppsu", &packed[0], &packed[1], "", (uint64_t)2);
+    remote_peer_ask(owner_node, reply, "actor.start", "ppsu", &packed[0], &packed[1], "",
+                    (uint64_t)2);
     for (int i = 0; i < 2; i++) {
         tdm_writer_destroy(writers[i]);
     }
 }
 
-/* The answers may get lost: its home asks again. */
+/* The answers may get lost: its owner_node asks again. */
 static void a_start_that_is_repeated_is_one_start(void **state)
 {
-    struct node_scene *scene = *state;
-    struct tdm__actor_spec *spec = node_scene_spec(scene, "tester");
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
     struct actor_entry *entry;
-    struct far_answer answers[4];
-    struct far_end home;
+    struct remote_reply replies[4];
+    struct remote_peer owner_node;
 
-    node_scene_other(scene, &home, "home");
-    far_end_connect(&home, scene->address);
-    ask_to_start(&home, &answers[0], spec);
-    ask_to_start(&home, &answers[1], spec);
-    node_scene_settle(scene);
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    ask_to_start(&owner_node, &replies[0], spec);
+    ask_to_start(&owner_node, &replies[1], spec);
+    node_fixture_settle(scene);
     entry = scene->node.actors->all;
     assert_non_null(entry);
     assert_null(entry->next);
     assert_int_equal(entry->lifecycle.incarnation, 2);
-    assert_true(tdm__id_equal(&entry->home, &home.self.id));
-    node_scene_construct(entry);
-    ask_to_start(&home, &answers[2], spec);
+    assert_true(tdm__id_equal(&entry->owner_node, &owner_node.self.id));
+    node_fixture_construct(entry);
+    ask_to_start(&owner_node, &replies[2], spec);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(far_end_wait(&home, &answers[i]), TDM_OK);
-        far_answer_free(&answers[i]);
+        assert_int_equal(remote_peer_wait(&owner_node, &replies[i]), TDM_OK);
+        remote_reply_free(&replies[i]);
     }
     tdm__actor_entry_end(entry, true);
-    far_end_hold(&home, 1);
-    assert_string_equal(tdm__incoming_method(home.held[0]), "actor.ended");
-    ask_to_start(&home, &answers[3], spec);
-    assert_int_equal(far_end_wait(&home, &answers[3]), TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(answers[3].detail, "signal 9"));
-    node_scene_run_out(scene);
+    remote_peer_hold(&owner_node, 1);
+    assert_string_equal(tdm__incoming_method(owner_node.held[0]), "actor.ended");
+    ask_to_start(&owner_node, &replies[3], spec);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[3]), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(replies[3].detail, "signal 9"));
+    node_fixture_run_out(scene);
     tdm__actor_spec_destroy(spec);
-    far_end_close(&home);
+    remote_peer_close(&owner_node);
 }
 
 static void a_node_that_stops_starts_nothing(void **state)
 {
-    struct node_scene *scene = *state;
-    struct tdm__actor_spec *spec = node_scene_spec(scene, "tester");
-    struct far_answer answer;
-    struct far_end home;
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct remote_reply reply;
+    struct remote_peer owner_node;
 
-    node_scene_other(scene, &home, "home");
-    far_end_connect(&home, scene->address);
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
     scene->node.stopping = true;
-    ask_to_start(&home, &answer, spec);
-    assert_int_equal(far_end_wait(&home, &answer), TDM_E_NODE_LOST); /* made anew elsewhere */
+    ask_to_start(&owner_node, &reply, spec);
+    assert_int_equal(remote_peer_wait(&owner_node, &reply),
+                     TDM_E_NODE_LOST); /* made anew elsewhere */
     assert_null(scene->node.actors->all);
     tdm__actor_spec_destroy(spec);
-    far_end_close(&home);
+    remote_peer_close(&owner_node);
 }
 
 /* ---- arguments -------------------------------------------------------------------------- */
 
-static tdm_status send_arguments(struct node_scene *scene, const struct tdm__id *actor,
+static tdm_status send_arguments(struct node_fixture *scene, const struct tdm__id *actor,
                                  const char *why)
 {
-    return far_end_call(&scene->driver, "actor.arguments", "bns", (const void *)actor->bytes,
-                        sizeof(actor->bytes), why);
+    return remote_peer_call(&scene->driver, "actor.arguments", "bns", (const void *)actor->bytes,
+                            sizeof(actor->bytes), why);
 }
 
 static void arguments_are_for_who_waits_for_them(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
     const struct tdm__id id = entry->spec->id;
 
     assert_int_equal(send_arguments(scene, &id, "lost"), TDM_E_PROTOCOL);
-    entry->spec->awaits_arguments = true;
+    entry->spec->awaits_creator_arguments = true;
     entry->spec->creator = scene->node.record.id; /* another process's */
     assert_int_equal(send_arguments(scene, &id, "lost"), TDM_E_PROTOCOL);
     assert_non_null(tdm__actor_entry_find(&scene->node, &id));
@@ -214,36 +216,36 @@ static void arguments_are_for_who_waits_for_them(void **state)
 
 static void who_leaves_waits_for_its_own(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_PLACING);
-    struct actor_entry *detached = node_scene_add(scene, ACTOR_PLACING);
-    struct actor_entry *other = node_scene_add(scene, ACTOR_PLACING);
-    struct far_answer answer;
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_PLACING);
+    struct actor_entry *detached = node_fixture_add(scene, ACTOR_PLACING);
+    struct actor_entry *other = node_fixture_add(scene, ACTOR_PLACING);
+    struct remote_reply reply;
 
     detached->spec->detached = true;
     other->spec->creator = scene->node.record.id;
-    far_end_ask(&scene->driver, &answer, "actor.leave", "");
-    node_scene_settle(scene);
+    remote_peer_ask(&scene->driver, &reply, "actor.leave", "");
+    node_fixture_settle(scene);
     assert_int_equal(entry->lifecycle.demand, ACTOR_UNWANTED);
     assert_int_equal(detached->lifecycle.demand, ACTOR_WANTED);
     assert_int_equal(other->lifecycle.demand, ACTOR_WANTED);
-    assert_int_equal(answer.count, 0);
+    assert_int_equal(reply.count, 0);
     tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "over");
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
-    far_answer_free(&answer);
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    remote_reply_free(&reply);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(each_wrong_call_is_answered),
-        NODE_SCENE_TEST(a_question_about_nobody_is_answered),
-        NODE_SCENE_TEST(only_its_own_process_says_that_it_is_constructed),
-        NODE_SCENE_TEST(nobody_speaks_for_one_without_a_process),
-        NODE_SCENE_TEST(a_start_that_is_repeated_is_one_start),
-        NODE_SCENE_TEST(a_node_that_stops_starts_nothing),
-        NODE_SCENE_TEST(arguments_are_for_who_waits_for_them),
-        NODE_SCENE_TEST(who_leaves_waits_for_its_own),
+        NODE_FIXTURE_TEST(each_wrong_call_is_answered),
+        NODE_FIXTURE_TEST(a_question_about_nobody_is_answered),
+        NODE_FIXTURE_TEST(only_its_own_process_says_that_it_is_constructed),
+        NODE_FIXTURE_TEST(nobody_speaks_for_one_without_a_process),
+        NODE_FIXTURE_TEST(a_start_that_is_repeated_is_one_start),
+        NODE_FIXTURE_TEST(a_node_that_stops_starts_nothing),
+        NODE_FIXTURE_TEST(arguments_are_for_who_waits_for_them),
+        NODE_FIXTURE_TEST(who_leaves_waits_for_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* actor_start_test.c - what a process is started with, and what its first words change. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/process/family.h"
-#include "tests/support/node_scene.h"
+#include "runtime/process/process_tree.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -18,10 +18,10 @@
 
 /* What a process with these GPUs reads in CUDA_VISIBLE_DEVICES, where the daemon reads
  * `visible`. */
-static void expect_devices(struct node_scene *scene, const char *visible,
-                           const uint32_t *indices, uint32_t count, const char *expected)
+static void expect_devices(struct node_fixture *scene, const char *visible, const uint32_t *indices,
+                           uint32_t count, const char *expected)
 {
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     char text[512];
 
     if (visible == NULL) {
@@ -33,13 +33,13 @@ static void expect_devices(struct node_scene *scene, const char *visible,
     for (uint32_t i = 0; i < count; i++) {
         entry->record.grant.gpu_indices[i] = indices[i];
     }
-    node_scene_start(entry);
-    assert_true(
-        tdm__family_variable(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text, sizeof(text)));
+    node_fixture_start(entry);
+    assert_true(tdm__process_environment_value(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text,
+                                               sizeof(text)));
     assert_string_equal(text, expected);
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
     tdm__actor_entry_end(entry, true);
-    node_scene_run_out(scene);
+    node_fixture_run_out(scene);
 }
 
 static void it_sees_the_devices_that_it_was_given(void **state)
@@ -57,16 +57,16 @@ static void it_sees_the_devices_that_it_was_given(void **state)
 
 static void it_may_keep_what_its_node_sees(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     char text[64];
 
     (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-77,GPU-3f2a", 1);
     entry->spec->keep_visible_devices = true;
-    node_scene_start(entry);
+    node_fixture_start(entry);
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
-    assert_true(
-        tdm__family_variable(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text, sizeof(text)));
+    assert_true(tdm__process_environment_value(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text,
+                                               sizeof(text)));
     assert_string_equal(text, "GPU-77,GPU-3f2a");
 }
 
@@ -74,36 +74,36 @@ static void it_may_keep_what_its_node_sees(void **state)
 
 static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
-    struct far_answer life;
-    struct far_answer end;
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
+    struct remote_reply life;
+    struct remote_reply end;
 
     (void)snprintf(entry->spec->program, sizeof(entry->spec->program), "/does/not/exist");
     entry->spec->max_restarts = -1; /* another try would go no better */
-    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &life));
-    tdm__actor_entry_wait(entry, WAITS_FOR_END, node_scene_incoming(scene, &end));
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &life));
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, node_fixture_incoming(scene, &end));
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
-    node_scene_run_out(scene); /* its place is free again */
-    assert_int_equal(far_end_wait(&scene->driver, &life), TDM_E_ACTOR_DIED);
+    node_fixture_run_out(scene); /* its place is free again */
+    assert_int_equal(remote_peer_wait(&scene->driver, &life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(life.detail, "cannot be started on node this"));
     assert_non_null(strstr(life.detail, "/does/not/exist"));
-    assert_int_equal(far_end_wait(&scene->driver, &end), TDM_OK);
-    far_answer_free(&end);
+    assert_int_equal(remote_peer_wait(&scene->driver, &end), TDM_OK);
+    remote_reply_free(&end);
 }
 
 /* ---- its first words -------------------------------------------------------------------- */
 
 static void a_start_forgets_the_life_before(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
 
     entry->lifecycle.incarnation = 2;
     entry->lifecycle.kill = ACTOR_KILLED;
     entry->ping = (const struct ping *)entry; /* only compared */
     (void)snprintf(entry->failure, sizeof(entry->failure), "of the life before");
-    node_scene_start(entry);
+    node_fixture_start(entry);
     assert_int_equal(entry->lifecycle.kill, ACTOR_NOT_KILLED);
     assert_null(entry->ping);
     assert_string_equal(entry->failure, "");
@@ -111,21 +111,21 @@ static void a_start_forgets_the_life_before(void **state)
 
 static void who_waits_for_its_life_reads_where_it_is(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     char node[TDM__ID_TEXT_BYTES];
-    struct far_answer answer;
+    struct remote_reply reply;
     const tdm_value *value;
 
     entry->lifecycle.incarnation = 4;
     entry->record.grant.gpus_count = 1;
     entry->record.grant.gpu_indices[0] = 6;
-    node_scene_start(entry);
-    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
+    node_fixture_start(entry);
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &reply));
     tdm__actor_entry_constructed(entry, 4711, TDM_OK, "", "unix:/here", NULL);
     assert_int_equal(entry->lifecycle.state, ACTOR_ALIVE);
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
-    value = far_answer_value(&answer);
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    value = remote_reply_value(&reply);
     assert_int_equal(tdm_value_count(value), 6);
     assert_int_equal(tdm_value_int(tdm_value_at(value, 0), 0), 4711);
     assert_string_equal(tdm_value_string(tdm_value_at(value, 1), ""),
@@ -134,50 +134,50 @@ static void who_waits_for_its_life_reads_where_it_is(void **state)
     assert_string_equal(tdm_value_string(tdm_value_at(value, 3), ""), "unix:/here");
     assert_int_equal(tdm_value_kind_of(tdm_value_at(value, 4)), TDM_NIL);
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 5), 0), 4);
-    far_answer_free(&answer);
+    remote_reply_free(&reply);
 }
 
 /* It was asked to leave while it was made. */
 static void one_that_ends_does_not_come_to_life(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
 
-    node_scene_start(entry);
+    node_fixture_start(entry);
     tdm__actor_entry_end(entry, false);
-    node_scene_construct(entry);
+    node_fixture_construct(entry);
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
 }
 
 static void a_constructor_that_fails_is_told_with_the_end(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
-    struct far_answer answer;
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
+    struct remote_reply reply;
 
     entry->spec->max_restarts = -1;
-    node_scene_start(entry);
-    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
+    node_fixture_start(entry);
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &reply));
     tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_E_INVAL, "no such model", NULL,
                                  NULL);
-    node_scene_settle(scene);
-    assert_int_equal(answer.count, 0); /* its process may say more until it has ended */
+    node_fixture_settle(scene);
+    assert_int_equal(reply.count, 0); /* its process may say more until it has ended */
     assert_int_equal(kill(entry->worker->pid, SIGKILL), 0);
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(answer.detail, "no such model"));
-    node_scene_run_out(scene); /* and is not made again */
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(reply.detail, "no such model"));
+    node_fixture_run_out(scene); /* and is not made again */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(it_sees_the_devices_that_it_was_given),
-        NODE_SCENE_TEST(it_may_keep_what_its_node_sees),
-        NODE_SCENE_TEST(one_that_cannot_start_is_over_for_all_who_wait),
-        NODE_SCENE_TEST(a_start_forgets_the_life_before),
-        NODE_SCENE_TEST(who_waits_for_its_life_reads_where_it_is),
-        NODE_SCENE_TEST(one_that_ends_does_not_come_to_life),
-        NODE_SCENE_TEST(a_constructor_that_fails_is_told_with_the_end),
+        NODE_FIXTURE_TEST(it_sees_the_devices_that_it_was_given),
+        NODE_FIXTURE_TEST(it_may_keep_what_its_node_sees),
+        NODE_FIXTURE_TEST(one_that_cannot_start_is_over_for_all_who_wait),
+        NODE_FIXTURE_TEST(a_start_forgets_the_life_before),
+        NODE_FIXTURE_TEST(who_waits_for_its_life_reads_where_it_is),
+        NODE_FIXTURE_TEST(one_that_ends_does_not_come_to_life),
+        NODE_FIXTURE_TEST(a_constructor_that_fails_is_told_with_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

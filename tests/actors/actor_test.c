@@ -1,6 +1,6 @@
 /* actor_test.c - actors are made, named, found, called and killed. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@ static tdm_runtime *runtime;
 
 static void calls_change_the_state_of_their_actor(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
-    tdm_actor *other = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_actor *other = actor_fixture_create(runtime, NULL);
     tdm_ref *refs[3];
     int64_t total;
 
@@ -25,47 +25,48 @@ static void calls_change_the_state_of_their_actor(void **state)
         assert_int_equal(tdm_actor_call(actor, "add", &refs[i], "i", i + 1), TDM_OK);
     }
     for (int64_t i = 0; i < 3; i++) {
-        assert_int_equal(tdm_get(refs[i], PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         assert_int_equal(total, (i + 1) * (i + 2) / 2);
         tdm_ref_release(refs[i]);
     }
-    assert_int_not_equal(world_ask_int(actor, "pid"), world_ask_int(other, "pid"));
+    assert_int_not_equal(actor_fixture_call_int(actor, "pid"),
+                         actor_fixture_call_int(other, "pid"));
     tdm_actor_destroy(actor);
     tdm_actor_destroy(other);
 }
 
 static void test_method_without_reply_is_read_as_nil(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     int64_t number;
     tdm_ref *ref;
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "nothing", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "n"), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &number), TDM_E_TYPE);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "n"), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number), TDM_E_TYPE);
     tdm_ref_release(ref);
     tdm_actor_destroy(actor);
 }
 
 static void a_description_tells_the_process(void **state)
 {
-    tdm_actor *actor =
-        world_create(runtime, &(struct tdm_actor_options){.name = "described", .num_gpus = 1});
+    tdm_actor *actor = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.name = "described", .num_gpus = 1});
     struct tdm_runtime_info node;
     struct tdm_actor_info info;
 
     (void)state;
     tdm_runtime_describe(runtime, &node);
     tdm_actor_describe(actor, &info);
-    assert_int_equal(info.pid, world_ask_int(actor, "pid"));
+    assert_int_equal(info.pid, actor_fixture_call_int(actor, "pid"));
     assert_string_equal(info.name, "described");
     assert_string_equal(info.class_name, "tester");
     assert_string_equal(info.node_id, node.node_id);
     assert_int_equal(strlen(info.id), 32);
     assert_int_equal(info.gpus_count, 1);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -86,8 +87,9 @@ static void who_waits_may_get_the_actor_that_was_there_before(void **state)
             status = tdm_actor_wait_ready(second, 1);
         } while (status == TDM_E_TIMEOUT);
         assert_int_equal(status, TDM_OK);
-        assert_int_equal(world_ask_int(first, "pid"), world_ask_int(second, "pid"));
-        assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+        assert_int_equal(actor_fixture_call_int(first, "pid"),
+                         actor_fixture_call_int(second, "pid"));
+        assert_int_equal(tdm_actor_kill(first, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(first);
         tdm_actor_destroy(second);
     }
@@ -95,14 +97,14 @@ static void who_waits_may_get_the_actor_that_was_there_before(void **state)
 
 static void a_name_finds_its_actor(void **state)
 {
-    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "named"});
+    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "named"});
     tdm_actor *found;
 
     (void)state;
-    assert_int_equal(tdm_actor_find(runtime, "named", PATIENCE_MS, &found), TDM_OK);
-    assert_int_equal(world_ask_int(actor, "pid"), world_ask_int(found, "pid"));
+    assert_int_equal(tdm_actor_find(runtime, "named", TEST_TIMEOUT_MS, &found), TDM_OK);
+    assert_int_equal(actor_fixture_call_int(actor, "pid"), actor_fixture_call_int(found, "pid"));
     tdm_actor_destroy(found);
-    assert_int_equal(tdm_actor_find(runtime, "nobody", PATIENCE_MS, &found), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm_actor_find(runtime, "nobody", TEST_TIMEOUT_MS, &found), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "nobody"));
     tdm_actor_destroy(actor);
 }
@@ -113,14 +115,14 @@ static void a_name_is_taken_until_its_actor_is_dead(void **state)
 
     (void)state;
     for (int round = 0; round < 5; round++) {
-        tdm_actor *actor = world_create(runtime, &options);
+        tdm_actor *actor = actor_fixture_create(runtime, &options);
         tdm_actor *second;
 
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
-        assert_int_equal(world_call(second, "pid", NULL), TDM_E_EXISTS);
+        assert_int_equal(actor_fixture_call(second, "pid", NULL), TDM_E_EXISTS);
         assert_non_null(strstr(tdm_error_detail(), "unique"));
         tdm_actor_destroy(second);
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
     }
 }
@@ -131,20 +133,20 @@ static void what_cannot_be_made_is_told_by_the_first_call(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, "s", "broken"), TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "the engine has no fuel"));
     assert_non_null(strstr(tdm_error_detail(), "its constructor"));
     assert_non_null(strstr(tdm_error_detail(), "node "));
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
 
     assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, "s", "exit"), TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "exit code 7"));
     tdm_actor_destroy(actor);
 
     assert_int_equal(tdm_actor_create(runtime, "no_such", NULL, &actor, ""), TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "no class \"no_such\" in "));
     tdm_actor_destroy(actor);
 }
@@ -167,33 +169,33 @@ static void mistakes_in_the_options_are_told_at_once(void **state)
 
 static void a_killed_actor_stays_dead(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
-    int64_t pid = world_ask_int(actor, "pid");
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    int64_t pid = actor_fixture_call_int(actor, "pid");
     tdm_ref *ref;
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-    assert_true(world_process_ends(pid, 0));
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_true(wait_process_exit(pid, 0));
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
     tdm_ref_release(ref);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
 static void an_actor_waits_for_what_others_hold(void **state)
 {
     struct tdm_actor_options options = {.num_gpus = 4};
-    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *first = actor_fixture_create(runtime, &options);
     tdm_actor *second;
 
     (void)state;
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
     assert_int_equal(tdm_actor_wait_ready(second, 100), TDM_E_TIMEOUT);
-    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(first, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(second, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(first);
     tdm_actor_destroy(second);
 }
@@ -201,15 +203,15 @@ static void an_actor_waits_for_what_others_hold(void **state)
 static void an_actor_that_waits_can_be_killed(void **state)
 {
     struct tdm_actor_options options = {.num_gpus = 4};
-    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *first = actor_fixture_create(runtime, &options);
     tdm_actor *second;
 
     (void)state;
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
     assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
-    assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
-    assert_int_equal(world_call(second, "pid", NULL), TDM_E_ACTOR_DIED);
-    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(second, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(actor_fixture_call(second, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(first, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(first);
     tdm_actor_destroy(second);
 }
@@ -219,32 +221,31 @@ static void what_no_node_has_is_refused_by_the_first_call(void **state)
     tdm_actor *actor;
 
     (void)state;
-    assert_int_equal(tdm_actor_create(runtime, "tester",
-                                      &(struct tdm_actor_options){.num_gpus = 5}, &actor, ""),
-                     TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+    assert_int_equal(
+        tdm_actor_create(runtime, "tester", &(struct tdm_actor_options){.num_gpus = 5}, &actor, ""),
+        TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "GPU 5"));
     tdm_actor_destroy(actor);
-    assert_int_equal(
-        tdm_actor_create(runtime, "tester",
-                         &(struct tdm_actor_options){.resources = {{"licence", 2}}}, &actor,
-                         ""),
-        TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.resources = {{"licence", 2}}},
+                                      &actor, ""),
+                     TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
     tdm_actor_destroy(actor);
 }
 
 static void named_resources_are_counted(void **state)
 {
     struct tdm_actor_options options = {.resources = {{"disk", 1.5}}};
-    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *first = actor_fixture_create(runtime, &options);
     tdm_actor *second;
 
     (void)state;
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
     assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
-    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(first, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(first);
     tdm_actor_destroy(second);
 }
@@ -269,7 +270,7 @@ int main(void)
     int failed;
 
     (void)setenv("TANDEM_RESOURCES", "disk=2", 1);
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

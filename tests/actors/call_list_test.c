@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/call_list.h"
 
-#include "actors/ref.h"
-#include "tests/support/link_peer.h"
+#include "actors/objects/ref.h"
+#include "tests/support/channel_peer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,66 +13,66 @@
 
 #include <cmocka.h>
 
-static struct link_peer peer;
+static struct channel_peer peer;
 
 enum { ROWS_MAX = 3 };
 
-struct rows {
+struct records {
     tdm_document *document; /* owned; the rows' texts are in it */
-    struct tdm_call_state rows[ROWS_MAX];
+    struct tdm_call_state records[ROWS_MAX];
     uint32_t count;
     uint64_t left_out;
 };
 
-static struct rows rows_now(void)
+static struct records rows_now(void)
 {
-    struct rows rows = {.count = 0};
-    struct tdm__rows written;
+    struct records records = {.count = 0};
+    struct tdm__state_records written;
     tdm_writer *writer;
     const tdm_value *root;
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    assert_int_equal(tdm__rows_begin(&written, ROWS_MAX), TDM_OK);
+    assert_int_equal(tdm__state_records_begin(&written, ROWS_MAX), TDM_OK);
     tdm__call_list_write(peer.runtime, NULL, &written);
-    tdm__rows_end(&written, writer);
-    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &rows.document), TDM_OK);
+    tdm__state_records_end(&written, writer);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &records.document), TDM_OK);
     tdm_writer_destroy(writer);
-    assert_int_equal(tdm_unpack(tdm_document_root(rows.document), "vu", &root, &rows.left_out),
-                     TDM_OK);
-    rows.count = tdm_value_count(root);
-    assert_true(rows.count <= ROWS_MAX);
-    for (uint32_t i = 0; i < rows.count; i++) {
-        tdm__call_row_read(tdm_value_at(root, i), &rows.rows[i]);
+    assert_int_equal(
+        tdm_unpack(tdm_document_root(records.document), "vu", &root, &records.left_out), TDM_OK);
+    records.count = tdm_value_count(root);
+    assert_true(records.count <= ROWS_MAX);
+    for (uint32_t i = 0; i < records.count; i++) {
+        tdm__call_record_read(tdm_value_at(root, i), &records.records[i]);
     }
-    return rows;
+    return records;
 }
 
 static void expect_one(const char *call_state)
 {
-    struct rows rows = rows_now();
+    struct records records = rows_now();
 
-    assert_int_equal(rows.count, 1);
-    assert_string_equal(rows.rows[0].state, call_state);
-    assert_string_equal(rows.rows[0].method, "m");
-    assert_string_equal(rows.rows[0].actor, peer.link->info.id);
-    assert_string_equal(rows.rows[0].caller_name, peer.runtime->self.name);
-    assert_int_equal(rows.rows[0].caller_pid, peer.runtime->self.pid);
-    assert_true(rows.rows[0].age_ms >= 0 && rows.rows[0].age_ms < PEER_WAIT_MS);
-    tdm_document_destroy(rows.document);
+    assert_int_equal(records.count, 1);
+    assert_string_equal(records.records[0].state, call_state);
+    assert_string_equal(records.records[0].method, "m");
+    assert_string_equal(records.records[0].actor, peer.channel->info.id);
+    assert_string_equal(records.records[0].caller_name, peer.runtime->self.name);
+    assert_int_equal(records.records[0].caller_pid, peer.runtime->self.pid);
+    assert_true(records.records[0].age_ms >= 0 && records.records[0].age_ms < PEER_WAIT_MS);
+    tdm_document_destroy(records.document);
 }
 
 static void expect_none(void)
 {
-    struct rows rows = rows_now();
+    struct records records = rows_now();
 
-    assert_int_equal(rows.count, 0);
-    tdm_document_destroy(rows.document);
+    assert_int_equal(records.count, 0);
+    tdm_document_destroy(records.document);
 }
 
 static bool somebody_pauses(void *arg)
 {
     (void)arg;
-    return !TAILQ_EMPTY(&peer.link->pausing);
+    return !TAILQ_EMPTY(&peer.channel->retry_paused);
 }
 
 static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
@@ -89,7 +89,7 @@ static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
     assert_int_equal(tdm_actor_call(&peer.actor, "m", &refs[1], "r", refs[0]), TDM_OK);
     expect_one("ARGUMENTS");
     assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK);
-    TAILQ_FIRST(&peer.link->flying)->pauses_count = 40; /* for long enough to be seen */
+    TAILQ_FIRST(&peer.channel->in_flight)->retry_pauses = 40; /* for long enough to be seen */
     peer_fail(&peer, 0, TDM_E_IO, "once more");
     peer_run_until(&peer, somebody_pauses, NULL);
     expect_one("PAUSING");
@@ -102,16 +102,16 @@ static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
 static void those_beyond_the_limit_are_counted(void **state)
 {
     tdm_ref *refs[ROWS_MAX + 2];
-    struct rows rows;
+    struct records records;
 
     (void)state;
     for (int i = 0; i < ROWS_MAX + 2; i++) {
         refs[i] = peer_call(&peer, i, NULL);
     }
-    rows = rows_now();
-    assert_int_equal(rows.count, ROWS_MAX);
-    assert_int_equal(rows.left_out, 2);
-    tdm_document_destroy(rows.document);
+    records = rows_now();
+    assert_int_equal(records.count, ROWS_MAX);
+    assert_int_equal(records.left_out, 2);
+    tdm_document_destroy(records.document);
     for (int i = 0; i < ROWS_MAX + 2; i++) {
         tdm_ref_release(refs[i]);
     }

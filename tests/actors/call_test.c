@@ -1,6 +1,6 @@
 /* call_test.c - what a method reads, replies, and how it fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static tdm_actor *actor;
 static void a_wrong_method_names_the_right_ones(void **state)
 {
     (void)state;
-    assert_int_equal(world_call(actor, "subtract", NULL), TDM_E_NOT_FOUND);
+    assert_int_equal(actor_fixture_call(actor, "subtract", NULL), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "class tester has no method \"subtract\""));
     assert_non_null(strstr(tdm_error_detail(), "add, append"));
 }
@@ -24,19 +24,19 @@ static void a_wrong_method_names_the_right_ones(void **state)
 static void wrong_arguments_tell_both_shapes(void **state)
 {
     (void)state;
-    assert_int_equal(world_call(actor, "add", "three"), TDM_E_TYPE);
+    assert_int_equal(actor_fixture_call(actor, "add", "three"), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(),
                         "the arguments: argument 1: wanted an integer, got a string");
-    assert_int_equal(world_call(actor, "add", NULL), TDM_E_TYPE);
+    assert_int_equal(actor_fixture_call(actor, "add", NULL), TDM_E_TYPE);
     assert_non_null(strstr(tdm_error_detail(), "wanted (i), got 0 values ()"));
 }
 
 static void a_failing_method_sends_its_words(void **state)
 {
     (void)state;
-    assert_int_equal(world_call(actor, "fail", "prompt 3 is too long"), TDM_E_METHOD);
+    assert_int_equal(actor_fixture_call(actor, "fail", "prompt 3 is too long"), TDM_E_METHOD);
     assert_string_equal(tdm_error_detail(), "prompt 3 is too long");
-    assert_int_equal(world_ask_int(actor, "pid") > 0, 1);
+    assert_int_equal(actor_fixture_call_int(actor, "pid") > 0, 1);
 }
 
 static void every_status_reaches_the_caller(void **state)
@@ -49,9 +49,8 @@ static void every_status_reaches_the_caller(void **state)
     for (size_t i = 1; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         tdm_ref *ref;
 
-        assert_int_equal(tdm_actor_call(actor, "status", &ref, "i", (int64_t)statuses[i]),
-                         TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), statuses[i]);
+        assert_int_equal(tdm_actor_call(actor, "status", &ref, "i", (int64_t)statuses[i]), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), statuses[i]);
         assert_string_equal(tdm_error_detail(), "as asked");
         tdm_ref_release(ref);
     }
@@ -62,9 +61,9 @@ static void arguments_outlive_the_reply(void **state)
     char text[64];
 
     (void)state;
-    world_ask_text(actor, "greet", "whoever reads this", text, sizeof(text));
+    actor_fixture_call_text(actor, "greet", "whoever reads this", text, sizeof(text));
     assert_string_equal(text, "hello");
-    world_ask_text(actor, "greeted", "", text, sizeof(text));
+    actor_fixture_call_text(actor, "greeted", "", text, sizeof(text));
     assert_string_equal(text, "whoever reads this/whoever reads this");
 }
 
@@ -76,14 +75,14 @@ static void a_second_reply_is_refused_and_the_first_stands(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "add", &ref, "i", (int64_t)0), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
     tdm_ref_release(ref);
     assert_int_equal(tdm_actor_call(actor, "twice", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "s", &once), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "s", &once), TDM_OK);
     assert_string_equal(once, "once");
     tdm_ref_release(ref);
     assert_int_equal(tdm_actor_call(actor, "add", &ref, "i", (int64_t)0), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
     assert_int_equal(total, TDM_E_STATE);
     tdm_ref_release(ref);
 }
@@ -97,15 +96,15 @@ static void values_come_back_as_they_went(void **state)
     int truth;
 
     (void)state;
-    assert_int_equal(
-        tdm_actor_call(actor, "echo", &ref, "(if(s)?)", (int64_t)-5, 2.5, "deep", 1), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "(if(s)?)", &integer, &number, &text, &truth),
+    assert_int_equal(tdm_actor_call(actor, "echo", &ref, "(if(s)?)", (int64_t)-5, 2.5, "deep", 1),
+                     TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "(if(s)?)", &integer, &number, &text, &truth),
                      TDM_OK);
     assert_int_equal(integer, -5);
     assert_true(number == 2.5);
     assert_string_equal(text, "deep");
     assert_int_equal(truth, 1);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "s", &text), TDM_E_TYPE);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "s", &text), TDM_E_TYPE);
     assert_non_null(strstr(tdm_error_detail(), "the result"));
     tdm_ref_release(ref);
 }
@@ -121,7 +120,7 @@ static void replies_of_many_megabytes_arrive_whole(void **state)
         size_t size_bytes;
 
         assert_int_equal(tdm_actor_call(actor, "blob", &ref, "u", sizes[i]), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "b", &bytes, &size_bytes), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes), TDM_OK);
         assert_int_equal(size_bytes, sizes[i]);
         for (size_t at = 0; at < size_bytes; at += 4093) {
             assert_int_equal(((const uint8_t *)bytes)[at], 0x5a);
@@ -138,7 +137,7 @@ static void a_reply_larger_than_any_frame_arrives(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "blob", &ref, "u", UINT64_C(300) << 20), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "b", &bytes, &size_bytes), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes), TDM_OK);
     assert_int_equal(size_bytes, UINT64_C(300) << 20);
     assert_int_equal(((const uint8_t *)bytes)[size_bytes - 1], 0x5a);
     tdm_ref_release(ref);
@@ -159,9 +158,9 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
-    actor = world_create(runtime, NULL);
+    runtime = actor_fixture_open(NULL);
+    actor = actor_fixture_create(runtime, NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     tdm_actor_destroy(actor);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

@@ -1,6 +1,6 @@
 /* concurrency_test.c - actors with threads, asynchronous ones, and how they leave. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -55,10 +55,10 @@ static tdm_status ask(tdm_call *call, void *self)
     tdm_status status;
 
     (void)self;
-    TDM_TRY(tdm_actor_find(tdm_runtime_current(), "adder", PATIENCE_MS, &other));
+    TDM_TRY(tdm_actor_find(tdm_runtime_current(), "adder", TEST_TIMEOUT_MS, &other));
     status = tdm_actor_call(other, "add", &ref, "i", (int64_t)1);
     if (status == TDM_OK) {
-        status = tdm_get(ref, PATIENCE_MS, "i", &total);
+        status = tdm_get(ref, TEST_TIMEOUT_MS, "i", &total);
     }
     tdm_ref_release(ref);
     tdm_actor_destroy(other);
@@ -78,10 +78,10 @@ static tdm_actor *create(const char *class_name, uint32_t max_concurrency)
 
     assert_int_equal(
         tdm_actor_create(runtime, class_name,
-                         &(struct tdm_actor_options){.max_concurrency = max_concurrency},
-                         &actor, ""),
+                         &(struct tdm_actor_options){.max_concurrency = max_concurrency}, &actor,
+                         ""),
         TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
     return actor;
 }
 
@@ -96,7 +96,7 @@ static void threads_of_an_actor_run_at_once(void **state)
         assert_int_equal(tdm_actor_call(actor, "meet", &refs[i], "i", (int64_t)4), TDM_OK);
     }
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(tdm_get(refs[i], PATIENCE_MS, "i", &threads[i]), TDM_OK);
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &threads[i]), TDM_OK);
         tdm_ref_release(refs[i]);
         for (int other = 0; other < i; other++) {
             assert_int_not_equal(threads[i], threads[other]);
@@ -108,7 +108,7 @@ static void threads_of_an_actor_run_at_once(void **state)
 static void threads_of_an_actor_wait_for_others_each_for_itself(void **state)
 {
     enum { ASKS = 100 };
-    tdm_actor *adder = world_create(runtime, &(struct tdm_actor_options){.name = "adder"});
+    tdm_actor *adder = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "adder"});
     tdm_actor *actor = create("meeting", 4);
     tdm_ref *refs[ASKS];
     int64_t sum = 0;
@@ -120,7 +120,7 @@ static void threads_of_an_actor_wait_for_others_each_for_itself(void **state)
     for (int i = 0; i < ASKS; i++) {
         int64_t total;
 
-        assert_int_equal(tdm_get(refs[i], PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         sum += total;
         tdm_ref_release(refs[i]);
     }
@@ -137,11 +137,11 @@ static void a_busy_group_leaves_the_others_free(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "meet", &first, "i", (int64_t)2), TDM_OK);
-    while (world_ask_int(actor, "here") < 1) { /* answered while "meet" is inside */
+    while (actor_fixture_call_int(actor, "here") < 1) { /* answered while "meet" is inside */
     }
     assert_int_equal(tdm_actor_call(actor, "meet", &second, "i", (int64_t)2), TDM_OK);
-    assert_int_equal(tdm_get(first, PATIENCE_MS, "i", &(int64_t){0}), TDM_OK);
-    assert_int_equal(tdm_get(second, PATIENCE_MS, "i", &(int64_t){0}), TDM_OK);
+    assert_int_equal(tdm_get(first, TEST_TIMEOUT_MS, "i", &(int64_t){0}), TDM_OK);
+    assert_int_equal(tdm_get(second, TEST_TIMEOUT_MS, "i", &(int64_t){0}), TDM_OK);
     tdm_ref_release(first);
     tdm_ref_release(second);
     tdm_actor_destroy(actor);
@@ -217,13 +217,13 @@ static void an_asynchronous_actor_keeps_a_thousand_calls(void **state)
     for (int i = 0; i < PATRONS; i++) {
         assert_int_equal(tdm_actor_call(actor, "borrow", &refs[i], "i", (int64_t)i), TDM_OK);
     }
-    assert_int_equal(world_ask_int(actor, "open"), PATRONS);
+    assert_int_equal(actor_fixture_call_int(actor, "open"), PATRONS);
     for (int i = 0; i < PATRONS; i++) {
-        int64_t answer = 0;
-        tdm_status status = tdm_get(refs[i], PATIENCE_MS, "i", &answer);
+        int64_t reply = 0;
+        tdm_status status = tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &reply);
 
         assert_int_equal(status, i % 2 == 0 ? TDM_OK : TDM_E_METHOD);
-        assert_int_equal(answer, i % 2 == 0 ? i * 2 : 0);
+        assert_int_equal(reply, i % 2 == 0 ? i * 2 : 0);
         tdm_ref_release(refs[i]);
     }
     tdm_actor_destroy(actor);
@@ -291,19 +291,19 @@ static void expect_one_end(const char *path)
 static void leave_from_inside(uint32_t max_concurrency)
 {
     tdm_actor *actor = create("leaver", max_concurrency);
-    int64_t pid = world_ask_int(actor, "idle");
+    int64_t pid = actor_fixture_call_int(actor, "idle");
     char path[64];
     tdm_ref *refs[2];
     const char *class_name = "";
 
     (void)snprintf(path, sizeof(path), "%s/ends", getenv("TMPDIR"));
-    assert_int_equal(world_call(actor, "will_write", path), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "will_write", path), TDM_OK);
     assert_int_equal(tdm_actor_call(actor, "leave", &refs[0], ""), TDM_OK);
-    assert_int_equal(tdm_get(refs[0], PATIENCE_MS, "s", &class_name), TDM_OK);
+    assert_int_equal(tdm_get(refs[0], TEST_TIMEOUT_MS, "s", &class_name), TDM_OK);
     assert_string_equal(class_name, "leaver");
     assert_int_equal(tdm_actor_call(actor, "idle", &refs[1], ""), TDM_OK);
-    assert_int_equal(tdm_get(refs[1], PATIENCE_MS, "i", &pid), TDM_E_ACTOR_DIED);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(tdm_get(refs[1], TEST_TIMEOUT_MS, "i", &pid), TDM_E_ACTOR_DIED);
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     expect_one_end(path);
     tdm_ref_release(refs[0]);
     tdm_ref_release(refs[1]);
@@ -345,7 +345,7 @@ static void a_class_may_take_every_name(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "__len__", &ref, "i", (int64_t)7), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "si", &name, &number), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "si", &name, &number), TDM_OK);
     assert_string_equal(name, "__len__");
     assert_int_equal(number, 7);
     tdm_ref_release(ref);
@@ -365,7 +365,7 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

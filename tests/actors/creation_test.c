@@ -1,6 +1,6 @@
 /* creation_test.c - every option of an actor, on the creator's node and on another. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <fcntl.h>
@@ -40,12 +40,11 @@ static int leave_one_behind(const char *address)
     tdm_actor *actors[2];
 
     for (int detached = 0; detached < 2; detached++) {
-        struct tdm_actor_options options = {.name = detached ? "stays" : "goes",
-                                            .detached = detached,
-                                            .labels = {"side=second"}};
+        struct tdm_actor_options options = {
+            .name = detached ? "stays" : "goes", .detached = detached, .labels = {"side=second"}};
 
         TDM_CHECK(tdm_actor_create(own, "tester", &options, &actors[detached], ""));
-        TDM_CHECK(tdm_actor_wait_ready(actors[detached], PATIENCE_MS));
+        TDM_CHECK(tdm_actor_wait_ready(actors[detached], TEST_TIMEOUT_MS));
     }
     tdm_actor_destroy(actors[0]);
     tdm_actor_destroy(actors[1]);
@@ -66,13 +65,13 @@ static struct finish race(tdm_runtime *own, int round, int get_if_exists, tdm_ac
 
     (void)snprintf(name, sizeof(name), "race/%d", round);
     finish.status = tdm_actor_create(
-        own, "tester",
-        &(struct tdm_actor_options){.name = name, .get_if_exists = get_if_exists}, actor, "");
+        own, "tester", &(struct tdm_actor_options){.name = name, .get_if_exists = get_if_exists},
+        actor, "");
     if (finish.status == TDM_OK) {
-        finish.status = tdm_actor_wait_ready(*actor, PATIENCE_MS);
+        finish.status = tdm_actor_wait_ready(*actor, TEST_TIMEOUT_MS);
     }
     if (finish.status == TDM_OK) {
-        finish.status = world_call(*actor, "pid", NULL);
+        finish.status = actor_fixture_call(*actor, "pid", NULL);
         tdm_actor_describe(*actor, &finish.winner);
     }
     return finish;
@@ -137,7 +136,7 @@ static void expect_text(tdm_actor *actor, const char *method, const char *argume
 {
     char text[256];
 
-    world_ask_text(actor, method, argument, text, sizeof(text));
+    actor_fixture_call_text(actor, method, argument, text, sizeof(text));
     assert_string_equal(text, wanted);
 }
 
@@ -171,7 +170,7 @@ static void every_option_holds_here_and_there(void **state)
             .environment = {"COLOUR=red", "LD_LIBRARY_PATH=/usr/lib/none"},
             .working_directory = "/usr",
             .labels = {there ? "side=second" : "side!=second"}};
-        tdm_actor *actor = world_create(runtime, &options);
+        tdm_actor *actor = actor_fixture_create(runtime, &options);
         struct tdm_actor_info info;
         struct tdm_actor_info same;
         tdm_actor *found;
@@ -182,15 +181,15 @@ static void every_option_holds_here_and_there(void **state)
         expect_text(actor, "place", "", "/usr");
         tdm_actor_describe(actor, &info);
         assert_int_equal(info.gpus_count, 1);
-        assert_int_equal(tdm_actor_find(runtime, "all of it", PATIENCE_MS, &found),
+        assert_int_equal(tdm_actor_find(runtime, "all of it", TEST_TIMEOUT_MS, &found),
                          TDM_E_NOT_FOUND); /* in another name space */
         options.get_if_exists = 1;
-        found = world_create(runtime, &options);
-        assert_int_equal(world_call(found, "pid", NULL), TDM_OK);
+        found = actor_fixture_create(runtime, &options);
+        assert_int_equal(actor_fixture_call(found, "pid", NULL), TDM_OK);
         tdm_actor_describe(found, &same);
         assert_string_equal(same.id, info.id);
         tdm_actor_destroy(found);
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
     }
 }
@@ -210,12 +209,12 @@ static void each_resource_is_held_and_given_back(void **state)
         tdm_actor *second;
 
         options.labels[0] = "side=second";
-        first = world_create(runtime, &options);
+        first = actor_fixture_create(runtime, &options);
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
         assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
-        assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
-        assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_OK);
-        assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(first, TEST_TIMEOUT_MS), TDM_OK);
+        assert_int_equal(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(second, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(first);
         tdm_actor_destroy(second);
     }
@@ -242,7 +241,7 @@ static void what_no_node_has_is_refused_with_words(void **state)
 
         assert_int_equal(tdm_actor_create(runtime, "tester", &wishes[i].options, &actor, ""),
                          TDM_OK);
-        assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+        assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
         if (strstr(tdm_error_detail(), wishes[i].words) == NULL) {
             fail_msg("\"%s\" does not speak of %s", tdm_error_detail(), wishes[i].words);
         }
@@ -256,34 +255,34 @@ static void the_nodes_are_chosen_as_asked(void **state)
     struct tdm_runtime_info here;
     tdm_actor *actors[6];
     char other[33];
-    int at_home = 0;
+    int at_owner_node = 0;
 
     (void)state;
     tdm_runtime_describe(runtime, &here);
     for (int i = 0; i < 2; i++) {
-        actors[i] = world_create(runtime, &options);
+        actors[i] = actor_fixture_create(runtime, &options);
         assert_string_equal(node_of(actors[i]), here.node_id); /* the creator's, by default */
     }
     options.scheduling = TDM_SCHEDULE_SPREAD;
     for (int i = 2; i < 6; i++) {
-        actors[i] = world_create(runtime, &options);
-        at_home += strcmp(node_of(actors[i]), here.node_id) == 0;
+        actors[i] = actor_fixture_create(runtime, &options);
+        at_owner_node += strcmp(node_of(actors[i]), here.node_id) == 0;
     }
-    assert_int_equal(at_home, 1); /* 3 on each then */
+    assert_int_equal(at_owner_node, 1); /* 3 on each then */
     (void)snprintf(other, sizeof(other), "%s", node_of(actors[2]));
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(tdm_actor_kill(actors[i], PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actors[i]);
     }
     options = (struct tdm_actor_options){
         .scheduling = TDM_SCHEDULE_NODE, .node_id = other, .num_gpus = 2};
-    actors[0] = world_create(runtime, &options);
+    actors[0] = actor_fixture_create(runtime, &options);
     assert_string_equal(node_of(actors[0]), other);
     options.scheduling = TDM_SCHEDULE_NODE_SOFT; /* no room there now */
-    actors[1] = world_create(runtime, &options);
+    actors[1] = actor_fixture_create(runtime, &options);
     assert_string_equal(node_of(actors[1]), here.node_id);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tdm_actor_kill(actors[i], PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actors[i]);
     }
 }
@@ -297,12 +296,12 @@ static void a_detached_actor_stays_when_its_driver_leaves(void **state)
 
     (void)state;
     end_driver(child, input, output);
-    assert_int_equal(tdm_actor_find(runtime, "goes", PATIENCE_MS, &actor), TDM_E_NOT_FOUND);
-    assert_int_equal(tdm_actor_find(runtime, "stays", PATIENCE_MS, &actor), TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_OK);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "goes", TEST_TIMEOUT_MS, &actor), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm_actor_find(runtime, "stays", TEST_TIMEOUT_MS, &actor), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
-    assert_int_equal(tdm_actor_find(runtime, "stays", PATIENCE_MS, &actor), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm_actor_find(runtime, "stays", TEST_TIMEOUT_MS, &actor), TDM_E_NOT_FOUND);
 }
 
 /* Two drivers, each with its own node, ask for the same name at the same moment. */
@@ -362,7 +361,7 @@ int main(int argc, char **argv)
     if (argc == 3) {
         return strcmp(argv[1], "race") == 0 ? run_races(argv[2]) : leave_one_behind(argv[2]);
     }
-    world_prepare();
+    actor_fixture_prepare();
     if (two_nodes_open(&cluster) == 0) {
         runtime = join(cluster.first.address);
         failed = play();
@@ -371,5 +370,5 @@ int main(int argc, char **argv)
     }
     tdm_runtime_stop(runtime);
     two_nodes_close(&cluster);
-    return failed + world_tidy();
+    return failed + actor_fixture_clean_up();
 }

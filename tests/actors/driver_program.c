@@ -1,7 +1,7 @@
 /* driver_program.c - a driver with calls under way, to be killed: prints who its processes are.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -21,15 +21,15 @@ static int work(tdm_actor *const *actors)
         for (int i = 0; i < ACTORS * WINDOW; i++) {
             refs[i] = NULL;
             if (status == TDM_OK) {
-                status = tdm_actor_call(actors[i % ACTORS], i % 5 == 0 ? "linger" : "add",
-                                        &refs[i], "i", (int64_t)1);
+                status = tdm_actor_call(actors[i % ACTORS], i % 5 == 0 ? "linger" : "add", &refs[i],
+                                        "i", (int64_t)1);
             }
         }
         for (int i = 0; i < ACTORS * WINDOW; i++) {
             const tdm_value *value;
 
             if (status == TDM_OK) {
-                status = tdm_get_value(refs[i], PATIENCE_MS, &value);
+                status = tdm_get_value(refs[i], TEST_TIMEOUT_MS, &value);
             }
         }
         if (status != TDM_OK) {
@@ -75,17 +75,17 @@ int main(int argc, char **argv)
     tdm_actor *actors[ACTORS];
     tdm_ref *ref;
 
-    world_use_tester();
+    actor_fixture_link_tester();
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     for (int i = 0; i < ACTORS; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "tester", NULL, &actors[i], ""));
-        TDM_CHECK(tdm_actor_wait_ready(actors[i], PATIENCE_MS));
+        TDM_CHECK(tdm_actor_wait_ready(actors[i], TEST_TIMEOUT_MS));
     }
     for (int with_exec = 0; with_exec < 2; with_exec++) {
         int64_t pid;
 
         TDM_CHECK(tdm_actor_call(actors[with_exec], "stray", &ref, "?", with_exec));
-        TDM_CHECK(tdm_get(ref, PATIENCE_MS, "i", &pid));
+        TDM_CHECK(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid));
         tdm_ref_release(ref);
     }
     if (argc > 1 && strcmp(argv[1], "--fork") == 0) {

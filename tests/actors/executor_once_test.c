@@ -1,8 +1,8 @@
 /* executor_once_test.c - calls that come again, streams, calls and answers that are held. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/exec_world.h"
+#include "tests/support/executor_fixture.h"
 
-#include "actors/call.h"
+#include "actors/server/call.h"
 #include "runtime/clock.h"
 
 #include <poll.h>
@@ -16,8 +16,8 @@
 
 /* ---- at most once ----------------------------------------------------------------------- */
 
-static void resend(struct tdm__request *request, uint64_t sequence, uint64_t acknowledged,
-                   struct pair_answer *answer)
+static void resend(struct tdm__rpc_request *request, uint64_t sequence, uint64_t acknowledged,
+                   struct pair_reply *answer)
 {
     request->sequence = sequence;
     request->acknowledged = acknowledged;
@@ -26,9 +26,9 @@ static void resend(struct tdm__request *request, uint64_t sequence, uint64_t ack
 
 static void a_call_that_ran_is_answered_again_and_not_run(void **state)
 {
-    struct tdm__request request = exec_request("note", 7);
-    struct pair_answer first;
-    struct pair_answer again;
+    struct tdm__rpc_request request = exec_request("note", 7);
+    struct pair_reply first;
+    struct pair_reply again;
 
     (void)state;
     exec_open(&exec_plain, 0);
@@ -39,20 +39,20 @@ static void a_call_that_ran_is_answered_again_and_not_run(void **state)
     resend(&request, 1, 0, &again);
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_int_equal(again.hash, first.hash);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 1);
     resend(&request, 2, 1, &again);
     assert_int_equal(exec_outcome(&again), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 2);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 2);
     resend(&request, 1, 0, &again); /* it has been acknowledged: no honest caller sends it */
     assert_int_equal(exec_outcome(&again), TDM_E_PROTOCOL);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 2);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 2);
     exec_close();
 }
 
 static void a_failure_is_kept_like_any_answer(void **state)
 {
-    struct tdm__request request = exec_request("note", 7);
-    struct pair_answer answer;
+    struct tdm__rpc_request request = exec_request("note", 7);
+    struct pair_reply answer;
 
     (void)state;
     exec_open(&exec_plain, 0);
@@ -68,25 +68,25 @@ static void a_failure_is_kept_like_any_answer(void **state)
 
 static void a_call_that_runs_is_answered_where_it_came_last(void **state)
 {
-    struct tdm__request request = exec_request("gate", 0);
-    struct pair_answer first;
-    struct pair_answer again;
+    struct tdm__rpc_request request = exec_request("gate", 0);
+    struct pair_reply first;
+    struct pair_reply again;
 
     (void)state;
     exec_open(&exec_plain, 0);
     resend(&request, 1, 0, &first);
-    exec_await(&exec_did.inside, 1);
+    exec_await(&executor_log.inside, 1);
     exec_cut(0);
     assert_int_equal(exec_outcome(&first), TDM_E_CLOSED);
     exec_connect(0);
     resend(&request, 1, 0, &again);
     request.method = "note";
     resend(&request, 2, 0, &first);
-    (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__deadline_in(5));
-    atomic_store(&exec_did.open, true);
+    (void)tdm__loop_run(executor_fixture.loop, NULL, NULL, tdm__deadline_after(5));
+    atomic_store(&executor_log.open, true);
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_int_equal(exec_outcome(&first), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.inside), 0);
+    assert_int_equal(atomic_load(&executor_log.inside), 0);
     exec_close();
 }
 
@@ -97,8 +97,8 @@ static tdm_status named(tdm_call *call, void *self)
     const char *name = tdm_call_method(call);
 
     (void)self;
-    (void)atomic_fetch_add(&exec_did.inside, 1);
-    while (!atomic_load(&exec_did.open)) {
+    (void)atomic_fetch_add(&executor_log.inside, 1);
+    while (!atomic_load(&executor_log.open)) {
         (void)poll(NULL, 0, 1);
     }
     atomic_store(&name_stayed, tdm_call_method(call) == name && strcmp(name, "whatever") == 0);
@@ -108,17 +108,17 @@ static tdm_status named(tdm_call *call, void *self)
 static void a_call_that_comes_again_leaves_its_name_where_it_is(void **state)
 {
     static const struct tdm_actor_class any = {.name = "any", .methods = {{"*", named}}};
-    struct tdm__request request = exec_request("whatever", 0);
-    struct pair_answer first;
-    struct pair_answer again;
+    struct tdm__rpc_request request = exec_request("whatever", 0);
+    struct pair_reply first;
+    struct pair_reply again;
 
     (void)state;
     exec_open(&any, 0);
     resend(&request, 1, 0, &first);
-    exec_await(&exec_did.inside, 1);
+    exec_await(&executor_log.inside, 1);
     resend(&request, 1, 0, &again);
     assert_int_equal(exec_outcome(&first), TDM_E_CLOSED); /* the second is taken up */
-    atomic_store(&exec_did.open, true);
+    atomic_store(&executor_log.open, true);
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_true(atomic_load(&name_stayed));
     exec_close();
@@ -126,26 +126,26 @@ static void a_call_that_comes_again_leaves_its_name_where_it_is(void **state)
 
 static void callers_have_sequences_of_their_own(void **state)
 {
-    struct tdm__request request = exec_request("note", 7);
-    struct pair_answer answers[CALLERS];
+    struct tdm__rpc_request request = exec_request("note", 7);
+    struct pair_reply replies[CALLERS];
 
     (void)state;
     exec_open(&exec_plain, 0);
     request.sequence = 1;
     for (int i = 0; i < CALLERS; i++) {
-        exec_send(i, &request, &answers[i]);
-        assert_int_equal(exec_outcome(&answers[i]), TDM_OK);
+        exec_send(i, &request, &replies[i]);
+        assert_int_equal(exec_outcome(&replies[i]), TDM_OK);
     }
-    assert_int_equal(atomic_load(&exec_did.notes_count), CALLERS);
+    assert_int_equal(atomic_load(&executor_log.notes_count), CALLERS);
     exec_close();
 }
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
 static atomic_int items_count;
-static struct pair_answer streamed;
+static struct pair_reply streamed;
 
-static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
+static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
 {
     (void)arg;
     (void)item;
@@ -154,7 +154,7 @@ static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
 
 static uint64_t begin_stream(uint8_t items)
 {
-    struct tdm__request request = exec_request("count", items);
+    struct tdm__rpc_request request = exec_request("count", items);
 
     atomic_store(&items_count, 0);
     request.on_item = on_item;
@@ -172,12 +172,12 @@ static void a_stream_is_no_more_than_some_items_ahead(void **state)
         int ahead = taken + TDM_STREAM_ITEMS_AHEAD < 50 ? taken + TDM_STREAM_ITEMS_AHEAD : 50;
 
         exec_await(&items_count, ahead);
-        (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__clock_ms());
+        (void)tdm__loop_run(executor_fixture.loop, NULL, NULL, tdm__clock_ms());
         assert_int_equal(atomic_load(&items_count), ahead);
-        assert_true(atomic_load(&exec_did.yielded) <= ahead);
+        assert_true(atomic_load(&executor_log.yielded) <= ahead);
         if (taken < 49) {
-            TDM__ENTER(exec_world.loop);
-            tdm__conn_credit(exec_world.conns[0], call_id, (uint64_t)taken + 1);
+            TDM__LOOP_ENTER(executor_fixture.loop);
+            tdm__conn_send_credit(executor_fixture.conns[0], call_id, (uint64_t)taken + 1);
         }
     }
     assert_int_equal(exec_outcome(&streamed), TDM_OK);
@@ -197,16 +197,16 @@ static void a_stream_that_nobody_takes_ends(void **state)
     (void)begin_stream(50);
     exec_await(&items_count, TDM_STREAM_ITEMS_AHEAD);
     exec_cut(0);
-    exec_await(&exec_did.streams_ended, 2);
-    assert_int_equal(atomic_load(&exec_did.yield_status), TDM_E_CANCELED);
+    exec_await(&executor_log.streams_ended, 2);
+    assert_int_equal(atomic_load(&executor_log.yield_status), TDM_E_CANCELED);
     exec_close();
 }
 
 /* Which of its items have arrived nobody can say. */
 static void a_stream_is_not_answered_again(void **state)
 {
-    struct tdm__request request = exec_request("count", 3);
-    struct pair_answer answer;
+    struct tdm__rpc_request request = exec_request("count", 3);
+    struct pair_reply answer;
 
     (void)state;
     exec_open(&exec_plain, 0);
@@ -223,7 +223,7 @@ static void a_stream_is_not_answered_again(void **state)
 
 static void who_asked_for_no_stream_gets_none(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply answer;
 
     (void)state;
     exec_open(&exec_plain, 0);
@@ -249,95 +249,96 @@ static void hold_sevens(void *arg, tdm_call *arrived)
 static void open_with_holds(const struct tdm_actor_class *actor_class)
 {
     exec_open(actor_class, 0);
-    TDM__ENTER(exec_world.loop);
-    tdm__executor_on_arrival(exec_did.executor, hold_sevens, NULL);
+    TDM__LOOP_ENTER(executor_fixture.loop);
+    tdm__executor_set_arrival_hook(executor_log.executor, hold_sevens, NULL);
 }
 
 static void a_held_call_holds_up_its_own_caller_only(void **state)
 {
-    struct pair_answer answers[3];
-    struct pair_answer other;
+    struct pair_reply replies[3];
+    struct pair_reply other;
 
     (void)state;
     open_with_holds(&exec_plain);
-    (void)exec_call(0, "note", 7, &answers[0]);
-    (void)exec_call(0, "note", 8, &answers[1]);
-    (void)exec_call(0, "note", 9, &answers[2]);
+    (void)exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
+    (void)exec_call(0, "note", 9, &replies[2]);
     (void)exec_call(1, "note", 1, &other);
     assert_int_equal(exec_outcome(&other), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 1);
     {
-        TDM__ENTER(exec_world.loop);
+        TDM__LOOP_ENTER(executor_fixture.loop);
         tdm__executor_release(held);
     }
-    assert_int_equal(exec_outcome(&answers[2]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[2]), TDM_OK);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(exec_did.notes[1 + i], 7 + i);
+        assert_int_equal(executor_log.notes[1 + i], 7 + i);
     }
     exec_close();
 }
 
 static void a_held_call_holds_up_nobody_where_order_is_free(void **state)
 {
-    struct pair_answer answers[2];
+    struct pair_reply replies[2];
 
     (void)state;
     open_with_holds(&exec_grouped);
-    (void)exec_call(0, "note", 7, &answers[0]);
-    (void)exec_call(0, "note", 8, &answers[1]);
-    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    (void)exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
     {
-        TDM__ENTER(exec_world.loop);
+        TDM__LOOP_ENTER(executor_fixture.loop);
         tdm__executor_release_failed(held, TDM_E_OWNER_DIED, "its argument is lost");
     }
-    assert_int_equal(exec_outcome(&answers[0]), TDM_E_OWNER_DIED);
-    assert_string_equal(answers[0].detail, "its argument is lost");
-    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    assert_int_equal(exec_outcome(&replies[0]), TDM_E_OWNER_DIED);
+    assert_string_equal(replies[0].detail, "its argument is lost");
+    assert_int_equal(atomic_load(&executor_log.notes_count), 1);
     exec_close();
 }
 
 static bool three_wait(void *arg)
 {
     (void)arg;
-    return tdm__executor_waiting_count(exec_did.executor) == 3;
+    return tdm__executor_waiting_count(executor_log.executor) == 3;
 }
 
 static void a_cut_call_takes_those_behind_it_along(void **state)
 {
-    struct pair_answer answers[3];
+    struct pair_reply replies[3];
 
     (void)state;
     open_with_holds(&exec_plain);
-    (void)exec_call(0, "note", 7, &answers[0]);
-    (void)exec_call(0, "note", 8, &answers[1]);
-    (void)exec_call(0, "note", 9, &answers[2]);
+    (void)exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
+    (void)exec_call(0, "note", 9, &replies[2]);
     {
-        TDM__ENTER(exec_world.loop);
+        TDM__LOOP_ENTER(executor_fixture.loop);
         assert_int_equal(
-            tdm__loop_run(exec_world.loop, three_wait, NULL, tdm__deadline_in(10000)), TDM_OK);
-        tdm__executor_release_cut(held, "its connection has ended");
+            tdm__loop_run(executor_fixture.loop, three_wait, NULL, tdm__deadline_after(10000)),
+            TDM_OK);
+        tdm__executor_release_disconnected(held, "its connection has ended");
     }
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(exec_outcome(&answers[i]), TDM_E_CLOSED);
+        assert_int_equal(exec_outcome(&replies[i]), TDM_E_CLOSED);
     }
-    assert_int_equal(atomic_load(&exec_did.notes_count), 0);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 0);
     exec_close();
 }
 
 static void a_held_call_can_be_canceled(void **state)
 {
-    struct pair_answer answers[2];
+    struct pair_reply replies[2];
     uint64_t call_id;
 
     (void)state;
     open_with_holds(&exec_plain);
-    call_id = exec_call(0, "note", 7, &answers[0]);
-    (void)exec_call(0, "note", 8, &answers[1]);
+    call_id = exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
     exec_cancel(0, call_id);
-    assert_int_equal(exec_outcome(&answers[0]), TDM_E_CANCELED);
-    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[0]), TDM_E_CANCELED);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
     {
-        TDM__ENTER(exec_world.loop);
+        TDM__LOOP_ENTER(executor_fixture.loop);
         tdm__executor_release(held); /* as its fetch ends */
     }
     exec_close();
@@ -346,50 +347,50 @@ static void a_held_call_can_be_canceled(void **state)
 /* A method may go on for hours after its reply: its caller, silent since, is forgotten. */
 static void a_call_that_was_answered_does_not_need_its_caller(void **state)
 {
-    struct pair_answer answers[2];
+    struct pair_reply replies[2];
     uint64_t call_id;
 
     (void)state;
     open_with_holds(&exec_plain);
-    call_id = exec_call(0, "note", 7, &answers[0]);
-    (void)exec_call(0, "note", 8, &answers[1]);
+    call_id = exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
     exec_cancel(0, call_id);
-    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
     {
-        TDM__ENTER(exec_world.loop);
-        assert_true(held->answered);
-        assert_null(held->caller);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        assert_true(held->is_replied);
+        assert_null(held->client_session);
         tdm__executor_release(held);
     }
     exec_close();
 }
 
-static void hold_answer(void *arg, tdm_call *answered, struct tdm__answer *answer)
+static void hold_reply(void *arg, tdm_call *answered, struct tdm__method_reply *answer)
 {
     (void)arg;
     (void)answer;
-    tdm__executor_hold_answer(answered);
+    tdm__executor_hold_reply(answered);
     held = answered;
-    (void)atomic_fetch_add(&exec_did.canceled, 1);
+    (void)atomic_fetch_add(&executor_log.canceled, 1);
 }
 
-static void an_answer_may_wait(void **state)
+static void a_reply_may_wait(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply answer;
 
     (void)state;
     exec_open(&exec_plain, 0);
     {
-        TDM__ENTER(exec_world.loop);
-        tdm__executor_on_answer(exec_did.executor, hold_answer, NULL);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        tdm__executor_set_reply_hook(executor_log.executor, hold_reply, NULL);
     }
     (void)exec_call(0, "note", 3, &answer);
-    exec_await(&exec_did.canceled, 1);
-    (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__deadline_in(5));
+    exec_await(&executor_log.canceled, 1);
+    (void)tdm__loop_run(executor_fixture.loop, NULL, NULL, tdm__deadline_after(5));
     assert_int_equal(answer.count, 0);
     {
-        TDM__ENTER(exec_world.loop);
-        tdm__executor_release_answer(held);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        tdm__executor_release_reply(held);
     }
     assert_int_equal(exec_outcome(&answer), TDM_OK);
     assert_int_equal(answer.size_bytes, 2);
@@ -413,7 +414,7 @@ int main(void)
         cmocka_unit_test(a_cut_call_takes_those_behind_it_along),
         cmocka_unit_test(a_held_call_can_be_canceled),
         cmocka_unit_test(a_call_that_was_answered_does_not_need_its_caller),
-        cmocka_unit_test(an_answer_may_wait),
+        cmocka_unit_test(a_reply_may_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* executor_test.c - the order of calls, their threads, how they are canceled, how it ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/executor.h"
+#include "actors/server/executor.h"
 
 #include "runtime/clock.h"
-#include "tests/support/exec_world.h"
+#include "tests/support/executor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,69 +18,69 @@
 
 static void calls_of_a_caller_run_in_its_order(void **state)
 {
-    static struct pair_answer answers[100];
+    static struct pair_reply replies[100];
 
     (void)state;
     exec_open(&exec_plain, 0);
     for (uint8_t i = 0; i < 100; i++) {
-        (void)exec_call(0, "note", i, &answers[i]);
+        (void)exec_call(0, "note", i, &replies[i]);
     }
-    assert_int_equal(exec_outcome(&answers[99]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[99]), TDM_OK);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(exec_did.notes[i], i);
+        assert_int_equal(executor_log.notes[i], i);
     }
     exec_close();
 }
 
 static void an_unknown_method_is_told_the_known_ones(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply reply;
 
     (void)state;
     exec_open(&exec_grouped, 0);
-    (void)exec_call(0, "nota", 1, &answer);
-    assert_int_equal(exec_outcome(&answer), TDM_E_NOT_FOUND);
-    assert_string_equal(answer.detail,
+    (void)exec_call(0, "nota", 1, &reply);
+    assert_int_equal(exec_outcome(&reply), TDM_E_NOT_FOUND);
+    assert_string_equal(reply.detail,
                         "class grouped has no method \"nota\"; it has: note, gate, watch");
     exec_close();
 }
 
 static void groups_run_at_once_and_do_not_wait_for_one_another(void **state)
 {
-    struct pair_answer answers[4];
-    struct pair_answer noted;
+    struct pair_reply replies[4];
+    struct pair_reply noted;
 
     (void)state;
     exec_open(&exec_grouped, 0);
     for (int i = 0; i < 3; i++) {
-        (void)exec_call(0, "gate", 0, &answers[i]);
+        (void)exec_call(0, "gate", 0, &replies[i]);
     }
-    (void)exec_call(0, "watch", 0, &answers[3]);
-    exec_await(&exec_did.inside, 3); /* two of "slow", one of "other" */
+    (void)exec_call(0, "watch", 0, &replies[3]);
+    exec_await(&executor_log.inside, 3); /* two of "slow", one of "other" */
     (void)exec_call(0, "note", 5, &noted);
     assert_int_equal(exec_outcome(&noted), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.inside), 3); /* the limit of "slow" holds */
-    atomic_store(&exec_did.open, true);
+    assert_int_equal(atomic_load(&executor_log.inside), 3); /* the limit of "slow" holds */
+    atomic_store(&executor_log.open, true);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(exec_outcome(&answers[i]), TDM_OK);
+        assert_int_equal(exec_outcome(&replies[i]), TDM_OK);
     }
     exec_close();
 }
 
 static void max_concurrency_methods_run_at_once(void **state)
 {
-    struct pair_answer answers[5];
+    struct pair_reply replies[5];
 
     (void)state;
     exec_open(&exec_plain, 4);
     for (int i = 0; i < 5; i++) {
-        (void)exec_call(i % 2, "gate", 0, &answers[i]);
+        (void)exec_call(i % 2, "gate", 0, &replies[i]);
     }
-    exec_await(&exec_did.inside, 4);
-    assert_int_equal(atomic_load(&exec_did.inside), 4);
-    atomic_store(&exec_did.open, true);
+    exec_await(&executor_log.inside, 4);
+    assert_int_equal(atomic_load(&executor_log.inside), 4);
+    atomic_store(&executor_log.open, true);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(exec_outcome(&answers[i]), TDM_OK);
+        assert_int_equal(exec_outcome(&replies[i]), TDM_OK);
     }
     exec_close();
 }
@@ -101,25 +101,25 @@ static void a_class_with_a_group_it_has_not_is_refused(void **state)
 
 static void a_full_mailbox_refuses(void **state)
 {
-    struct tdm__request request = exec_request("note", 1);
-    struct pair_answer gated;
-    struct pair_answer refused;
+    struct tdm__rpc_request request = exec_request("note", 1);
+    struct pair_reply gated;
+    struct pair_reply refused;
 
     (void)state;
     exec_open(&exec_plain, 0);
     (void)exec_call(0, "gate", 0, &gated);
-    exec_await(&exec_did.inside, 1);
+    exec_await(&executor_log.inside, 1);
     for (int i = 0; i < 100000; i++) {
-        TDM__ENTER(exec_world.loop);
-        assert_int_equal(tdm__conn_call(exec_world.conns[0], &request, NULL, NULL, NULL),
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        assert_int_equal(tdm__conn_call(executor_fixture.conns[0], &request, NULL, NULL, NULL),
                          TDM_OK);
     }
     exec_send(0, &request, &refused);
     assert_int_equal(exec_outcome(&refused), TDM_E_AGAIN);
     assert_string_equal(refused.detail, "the mailbox is full: 100000 calls wait");
-    atomic_store(&exec_did.open, true);
+    atomic_store(&executor_log.open, true);
     assert_int_equal(exec_outcome(&gated), TDM_OK);
-    exec_await(&exec_did.notes_count, 100000);
+    exec_await(&executor_log.notes_count, 100000);
     exec_close();
 }
 
@@ -127,76 +127,76 @@ static void a_full_mailbox_refuses(void **state)
 
 static void a_call_that_comes_to_its_turn_too_late_never_runs(void **state)
 {
-    struct tdm__request request = exec_request("note", 1);
-    struct pair_answer gated;
-    struct pair_answer late;
-    struct pair_answer after;
+    struct tdm__rpc_request request = exec_request("note", 1);
+    struct pair_reply gated;
+    struct pair_reply late;
+    struct pair_reply after;
 
     (void)state;
     exec_open(&exec_plain, 0);
     (void)exec_call(0, "gate", 0, &gated);
-    exec_await(&exec_did.inside, 1);
-    request.deadline_ms = tdm__deadline_in(5);
+    exec_await(&executor_log.inside, 1);
+    request.deadline_ms = tdm__deadline_after(5);
     exec_send(0, &request, &late);
     assert_int_equal(exec_outcome(&late), TDM_E_TIMEOUT);
     /* What is left of a deadline counts from the arrival: the actor's is later than ours. */
     (void)nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    atomic_store(&exec_did.open, true);
+    atomic_store(&executor_log.open, true);
     (void)exec_call(0, "note", 2, &after);
     assert_int_equal(exec_outcome(&after), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
-    assert_int_equal(exec_did.notes[0], 2);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 1);
+    assert_int_equal(executor_log.notes[0], 2);
     exec_close();
 }
 
 static void a_canceled_call_in_line_never_runs(void **state)
 {
-    struct pair_answer gated;
-    struct pair_answer answers[2];
+    struct pair_reply gated;
+    struct pair_reply replies[2];
     uint64_t call_id;
 
     (void)state;
     exec_open(&exec_plain, 0);
     (void)exec_call(0, "gate", 0, &gated);
-    exec_await(&exec_did.inside, 1);
-    call_id = exec_call(0, "note", 1, &answers[0]);
-    (void)exec_call(0, "note", 2, &answers[1]);
+    exec_await(&executor_log.inside, 1);
+    call_id = exec_call(0, "note", 1, &replies[0]);
+    (void)exec_call(0, "note", 2, &replies[1]);
     exec_cancel(0, call_id);
-    assert_int_equal(exec_outcome(&answers[0]), TDM_E_CANCELED);
-    atomic_store(&exec_did.open, true);
-    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
-    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    assert_int_equal(exec_outcome(&replies[0]), TDM_E_CANCELED);
+    atomic_store(&executor_log.open, true);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 1);
     exec_close();
 }
 
 /* Nobody drives the loop for it but those who drive for themselves. */
 static void a_method_that_runs_sees_that_it_is_canceled(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply reply;
     uint64_t call_id;
 
     (void)state;
     exec_open(&exec_plain, 0);
-    call_id = exec_call(0, "watch", 0, &answer);
-    exec_await(&exec_did.inside, 1);
-    assert_int_equal(atomic_load(&exec_did.canceled), 0);
+    call_id = exec_call(0, "watch", 0, &reply);
+    exec_await(&executor_log.inside, 1);
+    assert_int_equal(atomic_load(&executor_log.canceled), 0);
     exec_cancel(0, call_id);
-    assert_int_equal(exec_outcome(&answer), TDM_OK); /* it says itself what comes of it */
-    assert_int_equal(atomic_load(&exec_did.canceled), 1);
+    assert_int_equal(exec_outcome(&reply), TDM_OK); /* it says itself what comes of it */
+    assert_int_equal(atomic_load(&executor_log.canceled), 1);
     exec_close();
 }
 
 static void a_method_that_runs_sees_that_its_caller_has_gone(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply reply;
 
     (void)state;
     exec_open(&exec_plain, 0);
-    (void)exec_call(0, "watch", 0, &answer);
-    exec_await(&exec_did.inside, 1);
+    (void)exec_call(0, "watch", 0, &reply);
+    exec_await(&executor_log.inside, 1);
     exec_cut(0);
-    assert_int_equal(exec_outcome(&answer), TDM_E_CLOSED);
-    exec_await(&exec_did.canceled, 1);
+    assert_int_equal(exec_outcome(&reply), TDM_E_CLOSED);
+    exec_await(&executor_log.canceled, 1);
     exec_close();
 }
 
@@ -204,8 +204,8 @@ static void a_method_that_runs_sees_that_its_caller_has_gone(void **state)
 
 static void kept_calls_are_answered_later_on_any_thread(void **state)
 {
-    static struct pair_answer answers[KEPT_MAX + 1];
-    struct pair_answer noted;
+    static struct pair_reply replies[KEPT_MAX + 1];
+    struct pair_reply noted;
 
     (void)state;
     exec_open(&exec_asynchronous, 0);
@@ -213,20 +213,20 @@ static void kept_calls_are_answered_later_on_any_thread(void **state)
         if (i == KEPT_MAX) {
             (void)exec_call(0, "note", 1, &noted);
         } else {
-            (void)exec_call(0, "keep", 0, &answers[i]);
+            (void)exec_call(0, "keep", 0, &replies[i]);
         }
     }
-    exec_await(&exec_did.kept_count, KEPT_MAX);
+    exec_await(&executor_log.kept_count, KEPT_MAX);
     assert_int_equal(noted.count, 0); /* a thousand are under way: the next one waits */
     for (int i = 0; i < KEPT_MAX; i++) {
         if (i % 2 == 0) {
-            assert_int_equal(tdm_call_reply(exec_did.kept[i], "i", (int64_t)i), TDM_OK);
+            assert_int_equal(tdm_call_reply(executor_log.kept[i], "i", (int64_t)i), TDM_OK);
         } else {
-            tdm_call_fail(exec_did.kept[i], TDM_E_METHOD, "odd");
+            tdm_call_fail(executor_log.kept[i], TDM_E_METHOD, "odd");
         }
     }
     for (int i = 0; i < KEPT_MAX; i++) {
-        assert_int_equal(exec_outcome(&answers[i]), i % 2 == 0 ? TDM_OK : TDM_E_METHOD);
+        assert_int_equal(exec_outcome(&replies[i]), i % 2 == 0 ? TDM_OK : TDM_E_METHOD);
     }
     assert_int_equal(exec_outcome(&noted), TDM_OK);
     exec_close();
@@ -234,30 +234,30 @@ static void kept_calls_are_answered_later_on_any_thread(void **state)
 
 static void only_asynchronous_methods_keep_calls(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply reply;
 
     (void)state;
     exec_open(&exec_plain, 0);
-    (void)exec_call(0, "keep", 0, &answer);
-    assert_int_equal(exec_outcome(&answer), TDM_E_STATE);
+    (void)exec_call(0, "keep", 0, &reply);
+    assert_int_equal(exec_outcome(&reply), TDM_E_STATE);
     exec_close();
 }
 
 static void a_kept_call_fails_with_its_actor(void **state)
 {
-    struct pair_answer answer;
+    struct pair_reply reply;
 
     (void)state;
     exec_open(&exec_asynchronous, 0);
-    (void)exec_call(0, "keep", 0, &answer);
-    exec_await(&exec_did.kept_count, 1);
+    (void)exec_call(0, "keep", 0, &reply);
+    exec_await(&executor_log.kept_count, 1);
     {
-        TDM__ENTER(exec_world.loop);
-        tdm__executor_end(exec_did.executor, false);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        tdm__executor_request_end(executor_log.executor, false);
     }
-    assert_int_equal(exec_outcome(&answer), TDM_E_ACTOR_DIED);
+    assert_int_equal(exec_outcome(&reply), TDM_E_ACTOR_DIED);
     exec_await_end();
-    assert_int_equal(tdm_call_reply(exec_did.kept[0], ""),
+    assert_int_equal(tdm_call_reply(executor_log.kept[0], ""),
                      TDM_E_STATE); /* too late, but harmless */
     exec_close();
 }
@@ -275,66 +275,66 @@ static void note_post(void *arg)
 static void posts_run_between_methods_on_their_thread(void **state)
 {
     static atomic_int posts;
-    struct pair_answer gated;
+    struct pair_reply gated;
 
     (void)state;
     atomic_store(&posts, 0);
     exec_open(&exec_plain, 0);
     (void)exec_call(0, "gate", 0, &gated);
-    exec_await(&exec_did.inside, 1);
+    exec_await(&executor_log.inside, 1);
     {
-        TDM__ENTER(exec_world.loop);
-        assert_int_equal(tdm__executor_post(exec_did.executor, note_post, &posts), TDM_OK);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        assert_int_equal(tdm__executor_post(executor_log.executor, note_post, &posts), TDM_OK);
     }
-    (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__deadline_in(3));
+    (void)tdm__loop_run(executor_fixture.loop, NULL, NULL, tdm__deadline_after(3));
     assert_int_equal(atomic_load(&posts), 0);
-    atomic_store(&exec_did.open, true);
+    atomic_store(&executor_log.open, true);
     exec_await(&posts, 1);
-    assert_true(pthread_equal(posted_on, exec_world.main_thread));
+    assert_true(pthread_equal(posted_on, executor_fixture.main_thread));
     exec_close();
 }
 
 static void an_end_at_once_fails_what_waits(void **state)
 {
-    struct pair_answer answers[3];
+    struct pair_reply replies[3];
 
     (void)state;
     exec_open(&exec_plain, 0);
-    (void)exec_call(0, "gate", 0, &answers[0]);
-    exec_await(&exec_did.inside, 1);
-    (void)exec_call(0, "leave", 0, &answers[1]);
-    (void)exec_call(0, "note", 1, &answers[2]);
-    atomic_store(&exec_did.open, true);
-    assert_int_equal(exec_outcome(&answers[0]), TDM_OK);
-    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
-    assert_int_equal(exec_outcome(&answers[2]), TDM_E_ACTOR_DIED);
+    (void)exec_call(0, "gate", 0, &replies[0]);
+    exec_await(&executor_log.inside, 1);
+    (void)exec_call(0, "leave", 0, &replies[1]);
+    (void)exec_call(0, "note", 1, &replies[2]);
+    atomic_store(&executor_log.open, true);
+    assert_int_equal(exec_outcome(&replies[0]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[2]), TDM_E_ACTOR_DIED);
     exec_await_end();
-    assert_int_equal(atomic_load(&exec_did.notes_count), 0);
-    (void)exec_call(0, "note", 1, &answers[2]);
-    assert_int_equal(exec_outcome(&answers[2]), TDM_E_ACTOR_DIED);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 0);
+    (void)exec_call(0, "note", 1, &replies[2]);
+    assert_int_equal(exec_outcome(&replies[2]), TDM_E_ACTOR_DIED);
     exec_close();
 }
 
 static void end_that_drains(const struct tdm_actor_class *actor_class)
 {
-    struct pair_answer answers[50];
+    struct pair_reply replies[50];
 
     exec_open(actor_class, 0);
-    (void)exec_call(0, "gate", 0, &answers[0]);
-    exec_await(&exec_did.inside, 1);
+    (void)exec_call(0, "gate", 0, &replies[0]);
+    exec_await(&executor_log.inside, 1);
     for (uint8_t i = 1; i < 50; i++) {
-        (void)exec_call(0, "note", i, &answers[i]);
+        (void)exec_call(0, "note", i, &replies[i]);
     }
     {
-        TDM__ENTER(exec_world.loop);
-        tdm__executor_end(exec_did.executor, true);
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        tdm__executor_request_end(executor_log.executor, true);
     }
-    atomic_store(&exec_did.open, true);
+    atomic_store(&executor_log.open, true);
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(exec_outcome(&answers[i]), TDM_OK);
+        assert_int_equal(exec_outcome(&replies[i]), TDM_OK);
     }
     exec_await_end();
-    assert_int_equal(atomic_load(&exec_did.notes_count), 49);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 49);
     exec_close();
 }
 

@@ -1,6 +1,6 @@
 /* idle_test.c - who waits costs nothing, however fast the calls before were. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include "runtime/clock.h"
 
@@ -39,12 +39,12 @@ static void wait_outside(int64_t time_ms)
 static void wait_inside(int64_t time_ms)
 {
     tdm_ref *never;
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
 
     assert_int_equal(tdm_actor_call(actor, "hang", &never, ""), TDM_OK);
     assert_int_equal(tdm_get(never, time_ms, ""), TDM_E_TIMEOUT);
     tdm_ref_release(never);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -55,7 +55,7 @@ static void call_often(tdm_actor *actor)
         tdm_ref *ref;
 
         assert_int_equal(tdm_actor_call(actor, "add", &ref, "i", (int64_t)1), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         assert_int_equal(total, i);
         tdm_ref_release(ref);
     }
@@ -64,12 +64,12 @@ static void call_often(tdm_actor *actor)
 /* What both sides have learnt from fast calls ends with them. */
 static void check_idle(void (*wait)(int64_t time_ms))
 {
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     struct tdm_actor_info info;
     int64_t driver_ns;
     int64_t actor_ns;
 
-    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_describe(actor, &info);
     call_often(actor);
     wait_outside(SETTLE_MS);
@@ -101,7 +101,7 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

@@ -2,8 +2,8 @@
  * left. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/support/chance.h"
 #include "tests/support/driver_run.h"
+#include "tests/support/test_random.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -32,14 +32,14 @@ enum {
     GONE_MS = 5000 * SLOWDOWN
 };
 
-static struct chance chance;
+static struct test_random chance;
 static int moments;
 static struct driver_run run;
 static struct driver_run next; /* in the same $TMPDIR */
 
 static void wait_for_the_moment(void)
 {
-    (void)poll(NULL, 0, (int)chance_below(&chance, MOMENT_MS_MAX));
+    (void)poll(NULL, 0, (int)test_random_below(&chance, MOMENT_MS_MAX));
 }
 
 static int count_shared_memory(void)
@@ -49,8 +49,7 @@ static int count_shared_memory(void)
     int count = 0;
 
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        count +=
-            strstr(entry->d_name, "tandem") != NULL || strstr(entry->d_name, "tdm") != NULL;
+        count += strstr(entry->d_name, "tandem") != NULL || strstr(entry->d_name, "tdm") != NULL;
     }
     if (entries != NULL) {
         (void)closedir(entries);
@@ -67,8 +66,7 @@ static void expect_news(int status, const char *words)
     if (!driver_line(&run, line, sizeof(line), NEWS_MS)) {
         fail_msg("the driver said nothing within %d ms", (int)NEWS_MS);
     }
-    if (sscanf(line, "failed %d", &told) != 1 || told != status ||
-        strstr(line, words) == NULL) {
+    if (sscanf(line, "failed %d", &told) != 1 || told != status || strstr(line, words) == NULL) {
         fail_msg("wanted status %d and \"%s\", the driver said: %s", status, words, line);
     }
 }
@@ -83,7 +81,7 @@ static void a_killed_worker_is_named(void **state)
         char words[64];
 
         driver_start(&run, NULL);
-        victim = run.actors[chance_below(&chance, DRIVER_ACTORS)];
+        victim = run.actors[test_random_below(&chance, DRIVER_ACTORS)];
         (void)snprintf(words, sizeof(words), "pid %d, signal 9 (killed)", (int)victim);
         wait_for_the_moment();
         assert_int_equal(kill(victim, SIGKILL), 0);
@@ -150,8 +148,8 @@ static void calls_go_on_when_redis_is_killed(void **state)
         driver_start(&run, NULL);
         wait_for_the_moment();
         assert_int_equal(kill(run.redis, SIGKILL), 0);
-        for (int64_t end_ms = tdm__deadline_in(GONE_MS);
-             (redis == 0 || redis == run.redis) && tdm__deadline_left(end_ms) > 0;) {
+        for (int64_t end_ms = tdm__deadline_after(GONE_MS);
+             (redis == 0 || redis == run.redis) && tdm__deadline_remaining_ms(end_ms) > 0;) {
             (void)poll(NULL, 0, 5);
             redis = driver_find_child(run.daemon, "tandem-store");
         }
@@ -166,14 +164,14 @@ static void calls_go_on_when_redis_is_killed(void **state)
     }
 }
 
-/* The warden cleans up after all others; after the warden itself, the next start does. */
+/* The supervisor cleans up after all others; after the supervisor itself, the next start does. */
 static void the_next_daemon_sweeps_what_two_kills_left(void **state)
 {
     (void)state;
     driver_start(&run, NULL);
-    assert_int_equal(kill(run.warden, SIGSTOP), 0);
+    assert_int_equal(kill(run.supervisor, SIGSTOP), 0);
     assert_int_equal(kill(run.daemon, SIGKILL), 0);
-    assert_int_equal(kill(run.warden, SIGKILL), 0);
+    assert_int_equal(kill(run.supervisor, SIGKILL), 0);
     expect_news(-60, "its daemon has gone");
     (void)driver_end(&run, END_MS);
     driver_start_in(&next, run.temporary, NULL);
@@ -212,6 +210,6 @@ int main(void)
     const char *wanted = getenv("TANDEM_TEST_MOMENTS");
 
     moments = wanted == NULL ? MOMENTS : (int)strtol(wanted, NULL, 10);
-    chance = chance_start("kills", 20261121);
+    chance = test_random_init("kills", 20261121);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

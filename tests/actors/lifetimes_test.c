@@ -1,9 +1,9 @@
 /* lifetimes_test.c - actors restarted, released, stopped; seen from their node's daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/common/actor_spec.h"
 #include "actors/runtime.h"
-#include "actors/spec.h"
 #include "runtime/clock.h"
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -44,8 +44,7 @@ static tdm_status phoenix_about(tdm_call *call, void *self)
 
     (void)self;
     tdm_runtime_describe(tdm_runtime_current(), &info);
-    return tdm_call_reply(call, "iss", (int64_t)info.restarts_count, info.job_id,
-                          info.class_name);
+    return tdm_call_reply(call, "iss", (int64_t)info.restarts_count, info.job_id, info.class_name);
 }
 
 /* A background process that nothing in its environment connects with this actor. */
@@ -94,7 +93,7 @@ static tdm_actor *make(const struct tdm_actor_options *options, const char *word
     tdm_actor *actor = NULL;
 
     assert_int_equal(tdm_actor_create(runtime, "phoenix", options, &actor, "s", word), TDM_OK);
-    if (tdm_actor_wait_ready(actor, PATIENCE_MS) != TDM_OK) {
+    if (tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS) != TDM_OK) {
         fail_msg("%s", tdm_error_detail());
     }
     tdm_actor_describe(actor, &info);
@@ -112,10 +111,9 @@ static tdm_status ask(const char *method, const struct tdm__id *id, int may_rest
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
     assert_int_equal(
-        tdm_pack(writer, "b?", (const void *)id->bytes, sizeof(id->bytes), may_restart),
-        TDM_OK);
-    status =
-        tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), PATIENCE_MS, document_out);
+        tdm_pack(writer, "b?", (const void *)id->bytes, sizeof(id->bytes), may_restart), TDM_OK);
+    status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), TEST_TIMEOUT_MS,
+                                      document_out);
     tdm_writer_destroy(writer);
     return status;
 }
@@ -158,7 +156,7 @@ static void a_living_actor_answers_for_itself(void **state)
     assert_int_equal(fate(&life), TDM_OK);
     assert_int_equal(life.pid, pid);
     assert_int_equal(life.incarnation, 0);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -166,9 +164,8 @@ static void it_returns_as_often_as_it_may(void **state)
 {
     struct tdm_runtime_info info;
     struct life life;
-    tdm_actor *actor =
-        make(&(struct tdm_actor_options){.name = "bird", .num_gpus = 1, .max_restarts = 2}, "",
-             &life);
+    tdm_actor *actor = make(
+        &(struct tdm_actor_options){.name = "bird", .num_gpus = 1, .max_restarts = 2}, "", &life);
     tdm_actor *again;
     int64_t restarts;
     const char *job;
@@ -178,9 +175,9 @@ static void it_returns_as_often_as_it_may(void **state)
     (void)state;
     die_and_return(&life);
     die_and_return(&life);
-    assert_int_equal(tdm_actor_find(runtime, "bird", PATIENCE_MS, &again), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "bird", TEST_TIMEOUT_MS, &again), TDM_OK);
     assert_int_equal(tdm_actor_call(again, "about", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "iss", &restarts, &job, &class_name), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "iss", &restarts, &job, &class_name), TDM_OK);
     tdm_runtime_describe(runtime, &info);
     assert_int_equal(restarts, 2);
     assert_string_equal(job, info.job_id);
@@ -205,7 +202,7 @@ static void a_storm_of_deaths_is_survived_and_slows_down(void **state)
     }
     assert_true(tdm__clock_ms() - begun_ms >= 50 + 100 + 200 + 400);
     assert_int_equal(ask("actor.kill", &life.id, 0, NULL), TDM_OK);
-    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
 }
@@ -221,13 +218,13 @@ static void a_kill_ends_also_what_is_being_restarted(void **state)
         die_and_return(&life);
     }
     assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
-    assert_true(world_process_ends(life.pid, PATIENCE_MS)); /* the next would come in 0.4 s */
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS)); /* the next would come in 0.4 s */
     assert_int_equal(ask("actor.kill", &life.id, 0, NULL), TDM_OK);
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
     for (int i = 0; i < 20; i++) { /* its name is free at once, each time */
         actor = make(&(struct tdm_actor_options){.name = "late"}, "", &life);
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
     }
 }
@@ -239,11 +236,11 @@ static void a_kill_may_allow_the_restart(void **state)
 
     (void)state;
     assert_int_equal(ask("actor.kill", &life.id, 1, NULL), TDM_OK);
-    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_OK);
     assert_int_equal(life.incarnation, 1);
     assert_int_equal(ask("actor.kill", &life.id, 1, NULL), TDM_OK);
-    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
 }
@@ -262,7 +259,8 @@ static void a_constructor_that_fails_again_is_the_death(void **state)
 
 static void an_exit_of_its_own_is_no_accident(void **state)
 {
-    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    tdm_actor *actor =
+        actor_fixture_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
     struct tdm_actor_info info;
     struct life life;
 
@@ -270,7 +268,7 @@ static void an_exit_of_its_own_is_no_accident(void **state)
     tdm_actor_describe(actor, &info);
     assert_int_equal(tdm__id_parse(info.id, &life.id), TDM_OK);
     assert_int_equal(tdm_actor_call(actor, "exit", NULL, "i", (int64_t)0), TDM_OK);
-    assert_true(world_process_ends(info.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(info.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "exit code 0"));
     tdm_actor_destroy(actor);
@@ -286,12 +284,12 @@ static void a_released_actor_ends_in_good_order(void **state)
 
     (void)state;
     assert_int_equal(ask("actor.release", &life.id, 0, NULL), TDM_OK);
-    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "its last handle is gone"));
     assert_int_equal(ask("actor.release", &kept.id, 0, NULL), TDM_OK);
     assert_int_equal(fate(&kept), TDM_OK);
-    assert_int_equal(tdm_actor_kill(detached, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(detached, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(detached);
     tdm_actor_destroy(actor);
 }
@@ -303,14 +301,14 @@ static tdm_status create_or_get(const char *name, tdm_document **document_out)
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__actor_spec_make("phoenix",
-                                 &(struct tdm_actor_options){.name = name, .get_if_exists = 1},
-                                 (struct tdm_bytes){"\x90", 1}, &spec));
+    TDM_TRY(tdm__actor_spec_create("phoenix",
+                                   &(struct tdm_actor_options){.name = name, .get_if_exists = 1},
+                                   (struct tdm_bytes){"\x90", 1}, &spec));
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "default");
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
     tdm__actor_spec_write(writer, spec);
-    status = tdm__runtime_ask(runtime, "actor.create", tdm_writer_bytes(writer), PATIENCE_MS,
-                              document_out);
+    status = tdm__runtime_call_daemon(runtime, "actor.create", tdm_writer_bytes(writer),
+                                      TEST_TIMEOUT_MS, document_out);
     tdm_writer_destroy(writer);
     tdm__actor_spec_destroy(spec);
     return status;
@@ -329,7 +327,7 @@ static void who_has_the_name_is_given_if_asked_for(void **state)
     assert_string_equal(tdm_value_string(tdm_value_at(tdm_document_root(document), 0), ""),
                         tdm__id_text(&life.id, id));
     tdm_document_destroy(document);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     assert_int_equal(create_or_get("only", &document), TDM_OK);
     assert_int_equal(tdm_value_count(tdm_document_root(document)), 6);
@@ -356,23 +354,24 @@ static void a_shared_name_is_one_actor_in_one_process(void **state)
     for (int i = 0; i < HANDLES * CALLS; i++) {
         int64_t total = 0;
 
-        assert_int_equal(tdm_get(refs[i / CALLS][i % CALLS], PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(refs[i / CALLS][i % CALLS], TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         most = total > most ? total : most;
         tdm_ref_release(refs[i / CALLS][i % CALLS]);
     }
     assert_int_equal(most, HANDLES * CALLS);
     for (int i = HANDLES - 1; i > 0; i--) { /* they were found by name: they do not count */
-        assert_int_equal(world_ask_int(actors[i], "pid"), world_ask_int(actors[0], "pid"));
+        assert_int_equal(actor_fixture_call_int(actors[i], "pid"),
+                         actor_fixture_call_int(actors[0], "pid"));
         tdm_actor_destroy(actors[i]);
     }
-    assert_int_equal(world_call(actors[0], "pid", NULL), TDM_OK);
-    assert_int_equal(tdm_actor_kill(actors[0], PATIENCE_MS), TDM_OK);
+    assert_int_equal(actor_fixture_call(actors[0], "pid", NULL), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actors[0], TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actors[0]);
 }
 
 static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
 {
-    tdm_actor *all = world_create(runtime, &(struct tdm_actor_options){.num_gpus = 4});
+    tdm_actor *all = actor_fixture_create(runtime, &(struct tdm_actor_options){.num_gpus = 4});
     tdm_actor *waits;
     tdm_ref *ref;
 
@@ -383,15 +382,15 @@ static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
                                       &waits, ""),
                      TDM_OK);
     assert_int_equal(tdm_actor_call(all, "echo", &ref, "h", waits), TDM_E_STATE);
-    assert_int_equal(tdm_actor_kill(all, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(all, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(all);
-    assert_int_equal(tdm_actor_wait_ready(waits, PATIENCE_MS), TDM_OK);
-    all = world_create(runtime, NULL);
+    assert_int_equal(tdm_actor_wait_ready(waits, TEST_TIMEOUT_MS), TDM_OK);
+    all = actor_fixture_create(runtime, NULL);
     assert_int_equal(tdm_actor_call(all, "echo", &ref, "h", waits), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
     tdm_ref_release(ref);
     tdm_actor_destroy(all);
-    assert_int_equal(tdm_actor_kill(waits, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(waits, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(waits);
 }
 
@@ -402,7 +401,7 @@ static void a_name_that_is_just_given_up_is_taken(void **state)
 
     (void)state;
     for (int i = 0; i < 20; i++) {
-        tdm_actor *first = world_create(runtime, &options);
+        tdm_actor *first = actor_fixture_create(runtime, &options);
         tdm_actor *second;
         struct tdm_actor_info info;
         tdm_status status;
@@ -410,13 +409,12 @@ static void a_name_that_is_just_given_up_is_taken(void **state)
         tdm_actor_describe(first, &info);
         assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
-        status = tdm_actor_wait_ready(second, PATIENCE_MS);
-        if (status != TDM_OK &&
-            status != TDM_E_ACTOR_DIED) { /* it may be the dying one still */
+        status = tdm_actor_wait_ready(second, TEST_TIMEOUT_MS);
+        if (status != TDM_OK && status != TDM_E_ACTOR_DIED) { /* it may be the dying one still */
             fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
         }
-        if (world_call(second, "pid", NULL) == TDM_OK) {
-            assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+        if (actor_fixture_call(second, "pid", NULL) == TDM_OK) {
+            assert_int_equal(tdm_actor_kill(second, TEST_TIMEOUT_MS), TDM_OK);
         }
         tdm_actor_destroy(first);
         tdm_actor_destroy(second);
@@ -446,7 +444,7 @@ static int64_t stray_of(tdm_actor *actor, int with_exec)
     tdm_ref *ref;
 
     assert_int_equal(tdm_actor_call(actor, "stray", &ref, "?", with_exec), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &pid), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid), TDM_OK);
     tdm_ref_release(ref);
     return pid;
 }
@@ -454,19 +452,19 @@ static int64_t stray_of(tdm_actor *actor, int with_exec)
 /* An actor with a background process comes and goes: the daemon has looked for orphans. */
 static void have_orphans_swept(void)
 {
-    tdm_actor *other = world_create(runtime, NULL);
+    tdm_actor *other = actor_fixture_create(runtime, NULL);
     int64_t stray = stray_of(other, 1);
 
-    assert_int_equal(tdm_actor_kill(other, PATIENCE_MS), TDM_OK);
-    assert_true(world_process_ends(stray, PATIENCE_MS));
+    assert_int_equal(tdm_actor_kill(other, TEST_TIMEOUT_MS), TDM_OK);
+    assert_true(wait_process_exit(stray, TEST_TIMEOUT_MS));
     tdm_actor_destroy(other);
 }
 
 static void background_processes_live_as_long_as_their_actor(void **state)
 {
     (void)state;
-    for (int forked = 0; forked < 2; forked++) { /* executed, then from a template */
-        tdm_actor *owner = world_create(runtime, NULL);
+    for (int forked = 0; forked < 2; forked++) { /* executed, then from a fork_server */
+        tdm_actor *owner = actor_fixture_create(runtime, NULL);
         int64_t strays[2];
 
         for (int with_exec = 0; with_exec < 2; with_exec++) {
@@ -475,16 +473,16 @@ static void background_processes_live_as_long_as_their_actor(void **state)
         }
         assert_int_equal(kill((pid_t)strays[0], 0), 0);
         assert_int_equal(kill((pid_t)strays[1], 0), 0);
-        assert_int_equal(tdm_actor_kill(owner, PATIENCE_MS), TDM_OK);
-        assert_true(world_process_ends(strays[0], PATIENCE_MS));
-        assert_true(world_process_ends(strays[1], PATIENCE_MS));
+        assert_int_equal(tdm_actor_kill(owner, TEST_TIMEOUT_MS), TDM_OK);
+        assert_true(wait_process_exit(strays[0], TEST_TIMEOUT_MS));
+        assert_true(wait_process_exit(strays[1], TEST_TIMEOUT_MS));
         tdm_actor_destroy(owner);
     }
 }
 
 static void a_restart_ends_the_background_of_the_life_before(void **state)
 {
-    tdm_actor *actor = world_create(
+    tdm_actor *actor = actor_fixture_create(
         runtime, &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = -1});
     struct tdm_actor_info info;
     struct life life = {.incarnation = 0};
@@ -497,11 +495,11 @@ static void a_restart_ends_the_background_of_the_life_before(void **state)
     life.pid = info.pid;
     die_and_return(&life);
     second = stray_of(actor, 1);
-    assert_true(world_process_ends(first, PATIENCE_MS));
+    assert_true(wait_process_exit(first, TEST_TIMEOUT_MS));
     have_orphans_swept();
     assert_int_equal(kill((pid_t)second, 0), 0);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-    assert_true(world_process_ends(second, PATIENCE_MS));
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_true(wait_process_exit(second, TEST_TIMEOUT_MS));
     tdm_actor_destroy(actor);
 }
 
@@ -515,12 +513,12 @@ static void a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors(v
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "hide", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &hidden), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &hidden), TDM_OK);
     tdm_ref_release(ref);
     have_orphans_swept();
     assert_int_equal(kill((pid_t)hidden, 0), 0);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-    assert_true(world_process_ends(hidden, PATIENCE_MS));
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_true(wait_process_exit(hidden, TEST_TIMEOUT_MS));
     tdm_actor_destroy(actor);
 }
 
@@ -549,7 +547,7 @@ int main(void)
 
     (void)snprintf(health, sizeof(health), "%d", (int)HEALTH_MS);
     (void)setenv("TANDEM_HEALTH_TIMEOUT_MS", health, 1);
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

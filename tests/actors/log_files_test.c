@@ -1,7 +1,7 @@
 /* log_files_test.c - files of output: their names, bounds, ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/node/log_files.h"
-#include "tests/support/redis_world.h"
+#include "actors/daemon/log_files.h"
+#include "tests/support/redis_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -81,7 +81,7 @@ static void a_line_that_does_not_fit_shows_its_end(void **state)
 
 static void a_bounded_file_keeps_its_end_and_its_offsets(void **state)
 {
-    struct tdm__log_piece piece;
+    struct tdm__log_file_range piece;
     char line[LINE_BYTES];
     struct stat about;
 
@@ -92,11 +92,11 @@ static void a_bounded_file_keeps_its_end_and_its_offsets(void **state)
     assert_true(about.st_blocks * 512 <= 64 * 1024 + 2 * 4096);
     append_lines("bounded", 10000, 1);
     if (about.st_size == 0) {
-        return; /* a filesystem without holes: emptied */
+        return; /* a filesystem without placeholders: emptied */
     }
-    assert_int_equal(tdm__log_file_read(in_directory("bounded"), 10000 * LINE_BYTES, line,
-                                        sizeof(line), &piece),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__log_file_read(in_directory("bounded"), 10000 * LINE_BYTES, line, sizeof(line), &piece),
+        TDM_OK);
     assert_int_equal(piece.bytes_count, LINE_BYTES);
     assert_memory_equal(line + LINE_BYTES - 6, "10000\n", 6);
     assert_int_equal(tdm__log_file_read(in_directory("bounded"), 0, line, sizeof(line), &piece),

@@ -1,6 +1,6 @@
 /* log_printer_test.c - lines of others with their origin, for readers fast and slow. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/log_printer.h"
+#include "actors/daemon/log_printer.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -39,8 +39,8 @@ static const char *said(struct printing *printing)
 
 static size_t take(struct printing *printing, const char *origin, const char *text, bool last)
 {
-    return tdm__log_printer_take(printing->printer, TDM__LOG_OUT, origin, text, strlen(text),
-                                 last);
+    return tdm__log_printer_write(printing->printer, TDM__LOG_OUT, origin, text, strlen(text),
+                                  last);
 }
 
 static void end(struct printing *printing)

@@ -1,7 +1,7 @@
 /* lost_node_test.c - what a lost node leaves, and what comes back on another. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <poll.h>
@@ -25,15 +25,14 @@ static tdm_runtime *runtime;
 /* Holds a GPU on each of three nodes for as long as it lives. */
 static tdm_status grouper_hold(tdm_call *call, void *self)
 {
-    static const struct tdm_bundle bundles[3] = {
-        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const struct tdm_bundle bundles[3] = {{.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
     static const struct tdm_placement_group_options options = {.strategy = TDM_STRICT_SPREAD,
                                                                .name = "orphan"};
     tdm_placement_group *group;
 
     (void)self;
     TDM_TRY(tdm_placement_group_create_with(tdm_runtime_current(), bundles, 3, &options,
-                                            PATIENCE_MS, &group));
+                                            TEST_TIMEOUT_MS, &group));
     tdm_placement_group_release(group);
     return tdm_call_reply(call, "");
 }
@@ -51,8 +50,8 @@ static tdm_status ask(const char *method, const tdm_actor *actor, tdm_document *
     assert_int_equal(tdm__id_parse(info.id, &id), TDM_OK);
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
     assert_int_equal(tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes)), TDM_OK);
-    status =
-        tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), PATIENCE_MS, document_out);
+    status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), TEST_TIMEOUT_MS,
+                                      document_out);
     tdm_writer_destroy(writer);
     return status;
 }
@@ -76,7 +75,7 @@ static tdm_actor *make_there(const struct tdm_actor_options *wanted)
     struct tdm_actor_options options = *wanted;
 
     options.labels[0] = "side=second";
-    return world_create(runtime, &options);
+    return actor_fixture_create(runtime, &options);
 }
 
 static void labels_lead_to_the_node(void **state)
@@ -90,13 +89,13 @@ static void labels_lead_to_the_node(void **state)
     tdm_actor_describe(actor, &there);
     tdm_runtime_describe(runtime, &here);
     assert_string_not_equal(there.node_id, here.node_id);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     assert_int_equal(tdm_actor_create(runtime, "tester",
-                                      &(struct tdm_actor_options){.labels = {"side=third"}},
-                                      &none, ""),
+                                      &(struct tdm_actor_options){.labels = {"side=third"}}, &none,
+                                      ""),
                      TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(none, PATIENCE_MS), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm_actor_wait_ready(none, TEST_TIMEOUT_MS), TDM_E_NO_RESOURCES);
     tdm_actor_destroy(none);
 }
 
@@ -105,14 +104,15 @@ static void a_name_is_free_when_the_kill_was_answered(void **state)
     (void)state;
     for (int i = 0; i < 30; i++) {
         struct tdm_actor_options options = {.name = "again"};
-        tdm_actor *actor = i % 2 == 0 ? make_there(&options) : world_create(runtime, &options);
+        tdm_actor *actor =
+            i % 2 == 0 ? make_there(&options) : actor_fixture_create(runtime, &options);
 
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
     }
 }
 
-static void its_node_restarts_it_and_its_home_learns_of_its_death(void **state)
+static void its_node_restarts_it_and_its_owner_learns_of_its_death(void **state)
 {
     tdm_actor *actor = make_there(&(struct tdm_actor_options){.max_restarts = 1});
     struct tdm_actor_info info;
@@ -150,7 +150,7 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     given_up = there;
     options.scheduling = TDM_SCHEDULE_NODE_SOFT;
     options.node_id = there.node_id;
-    actor = world_create(runtime, &options);
+    actor = actor_fixture_create(runtime, &options);
     tdm_actor_describe(actor, &there);
     assert_string_not_equal(there.node_id, here.node_id);
     assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
@@ -158,22 +158,21 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     assert_string_equal(node_id, here.node_id);
     assert_int_equal(incarnation, 1);
     assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
-    assert_true(world_process_ends(there.pid, PATIENCE_MS));
-    assert_true(world_process_ends(given_up.pid, PATIENCE_MS));
-    assert_int_equal(tdm_actor_find(runtime, "wanderer", PATIENCE_MS, &found), TDM_OK);
-    assert_int_not_equal(world_ask_int(found, "pid"), there.pid);
+    assert_true(wait_process_exit(there.pid, TEST_TIMEOUT_MS));
+    assert_true(wait_process_exit(given_up.pid, TEST_TIMEOUT_MS));
+    assert_int_equal(tdm_actor_find(runtime, "wanderer", TEST_TIMEOUT_MS, &found), TDM_OK);
+    assert_int_not_equal(actor_fixture_call_int(found, "pid"), there.pid);
     tdm_actor_destroy(found);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     tdm_actor_destroy(scout);
     for (int i = 0; i < 200; i++) { /* it has joined again */
         actor = NULL;
-        assert_int_equal(
-            tdm_actor_create(runtime, "tester",
-                             &(struct tdm_actor_options){.labels = {"side=second"}}, &actor,
-                             ""),
-            TDM_OK);
-        if (tdm_actor_wait_ready(actor, PATIENCE_MS) == TDM_OK) {
+        assert_int_equal(tdm_actor_create(runtime, "tester",
+                                          &(struct tdm_actor_options){.labels = {"side=second"}},
+                                          &actor, ""),
+                         TDM_OK);
+        if (tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS) == TDM_OK) {
             i = 200;
         }
         tdm_actor_destroy(actor);
@@ -187,7 +186,7 @@ static tdm_actor *make_grouper(const char *label)
     tdm_actor *grouper;
 
     assert_int_equal(tdm_actor_create(runtime, "grouper", &options, &grouper, ""), TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(grouper, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(grouper, TEST_TIMEOUT_MS), TDM_OK);
     return grouper;
 }
 
@@ -195,14 +194,14 @@ static tdm_actor *make_grouper(const char *label)
 static uint32_t bundle_here(const tdm_placement_group *group)
 {
     struct tdm_runtime_info here;
-    struct tdm_bundle_place place;
+    struct tdm_bundle_placement place;
     uint32_t bundle = 0;
 
     tdm_runtime_describe(runtime, &here);
-    assert_int_equal(tdm_placement_group_place(group, bundle, &place), TDM_OK);
+    assert_int_equal(tdm_placement_group_locate_bundle(group, bundle, &place), TDM_OK);
     while (strcmp(place.node_id, here.node_id) != 0) {
         bundle++;
-        assert_int_equal(tdm_placement_group_place(group, bundle, &place), TDM_OK);
+        assert_int_equal(tdm_placement_group_locate_bundle(group, bundle, &place), TDM_OK);
     }
     return bundle;
 }
@@ -221,25 +220,25 @@ static void a_lost_nodes_group_ends_and_gives_its_places_back(void **state)
     (void)state;
     assert_int_equal(test_node_start(&cluster, "third", &third, said), 0);
     grouper = make_grouper("side=third");
-    assert_int_equal(world_call(grouper, "hold", NULL), TDM_OK);
-    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", PATIENCE_MS, &group),
+    assert_int_equal(actor_fixture_call(grouper, "hold", NULL), TDM_OK);
+    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", TEST_TIMEOUT_MS, &group),
                      TDM_OK);
     options.group = group;
     options.bundle = bundle_here(group);
-    guest = world_create(runtime, &options);
+    guest = actor_fixture_create(runtime, &options);
     tdm_actor_describe(guest, &info);
     assert_int_equal(kill(third.daemon, SIGKILL), 0);
-    (void)waitpid(third.warden, NULL, 0);
-    third.warden = 0;
+    (void)waitpid(third.supervisor, NULL, 0);
+    third.supervisor = 0;
     tdm_placement_group_release(group);
-    status = tdm_placement_group_create(runtime, both_gpus, 2, TDM_STRICT_SPREAD, PATIENCE_MS,
+    status = tdm_placement_group_create(runtime, both_gpus, 2, TDM_STRICT_SPREAD, TEST_TIMEOUT_MS,
                                         &group);
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
     }
-    assert_true(world_process_ends(info.pid, PATIENCE_MS));
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", PATIENCE_MS, &group),
+    assert_true(wait_process_exit(info.pid, TEST_TIMEOUT_MS));
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", TEST_TIMEOUT_MS, &group),
                      TDM_E_NOT_FOUND);
     tdm_actor_destroy(guest);
     tdm_actor_destroy(grouper);
@@ -250,8 +249,7 @@ static void a_lost_nodes_actors_return_on_another(void **state)
 {
     struct tdm_actor_options options = {.name = "soft", .max_restarts = -1};
     struct tdm_runtime_info here;
-    tdm_actor *hard =
-        make_there(&(struct tdm_actor_options){.name = "hard", .max_restarts = -1});
+    tdm_actor *hard = make_there(&(struct tdm_actor_options){.name = "hard", .max_restarts = -1});
     tdm_actor *mortal = make_there(&(struct tdm_actor_options){.name = "mortal"});
     tdm_actor *soft;
     tdm_actor *heir;
@@ -264,17 +262,17 @@ static void a_lost_nodes_actors_return_on_another(void **state)
     tdm_runtime_describe(runtime, &here);
     options.scheduling = TDM_SCHEDULE_NODE_SOFT;
     options.node_id = there.node_id;
-    soft = world_create(runtime, &options);
+    soft = actor_fixture_create(runtime, &options);
     assert_int_equal(kill(cluster.second.daemon, SIGKILL), 0);
-    (void)waitpid(cluster.second.warden, NULL, 0);
-    cluster.second.warden = 0;
+    (void)waitpid(cluster.second.supervisor, NULL, 0);
+    cluster.second.supervisor = 0;
     assert_int_equal(fate(soft, node_id, &incarnation), TDM_OK);
     assert_string_equal(node_id, here.node_id);
     assert_int_equal(incarnation, 1);
     assert_int_equal(fate(mortal, node_id, &incarnation), TDM_E_NODE_LOST);
-    assert_int_equal(world_call(soft, "pid", NULL), TDM_OK);
-    heir = world_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
-    assert_int_equal(tdm_actor_kill(hard, PATIENCE_MS), TDM_OK); /* it waits for its label */
+    assert_int_equal(actor_fixture_call(soft, "pid", NULL), TDM_OK);
+    heir = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
+    assert_int_equal(tdm_actor_kill(hard, TEST_TIMEOUT_MS), TDM_OK); /* it waits for its label */
     tdm_actor_destroy(heir);
     tdm_actor_destroy(soft);
     tdm_actor_destroy(hard);
@@ -286,7 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_lead_to_the_node),
         cmocka_unit_test(a_name_is_free_when_the_kill_was_answered),
-        cmocka_unit_test(its_node_restarts_it_and_its_home_learns_of_its_death),
+        cmocka_unit_test(its_node_restarts_it_and_its_owner_learns_of_its_death),
         cmocka_unit_test(a_node_that_comes_back_ends_what_was_made_anew_elsewhere),
         cmocka_unit_test(a_lost_nodes_group_ends_and_gives_its_places_back),
         cmocka_unit_test(a_lost_nodes_actors_return_on_another),

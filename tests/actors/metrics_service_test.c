@@ -1,6 +1,6 @@
 /* metrics_service_test.c - a node's numbers are right, and a text that Prometheus can read. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/one_node.h"
 
 #include <ctype.h>
@@ -22,7 +22,7 @@ static void scrape(void)
     tdm_document *document;
     struct tdm_bytes bytes;
 
-    assert_int_equal(one_node_ask(runtime, "metrics.read", &document, ""), TDM_OK);
+    assert_int_equal(one_node_call(runtime, "metrics.read", &document, ""), TDM_OK);
     bytes = tdm_value_bytes(tdm_value_at(tdm_document_root(document), 0));
     assert_true(bytes.size_bytes > 0 && bytes.size_bytes < sizeof(text));
     memcpy(text, bytes.data, bytes.size_bytes);
@@ -114,8 +114,7 @@ static void check_text(void)
     for (char *line = strtok_r(text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
-            (void)snprintf(family, sizeof(family), "%.*s", (int)strcspn(line + 7, " "),
-                           line + 7);
+            (void)snprintf(family, sizeof(family), "%.*s", (int)strcspn(line + 7, " "), line + 7);
         } else if (strncmp(line, "# TYPE ", 7) == 0) {
             assert_int_equal(strncmp(line + 7, family, strlen(family)), 0);
         } else {
@@ -128,20 +127,18 @@ static void check_text(void)
 
 static void calls_of_an_actor_are_counted(void **state)
 {
-    tdm_actor *actor = world_create(
+    tdm_actor *actor = actor_fixture_create(
         runtime, &(struct tdm_actor_options){.name = "busy\"1\"", .num_gpus = 0.5});
 
     (void)state;
     for (int i = 0; i < 7; i++) {
-        (void)world_ask_int(actor, "pid");
+        (void)actor_fixture_call_int(actor, "pid");
     }
-    assert_int_equal(world_call(actor, "fail", "on purpose"), TDM_E_METHOD);
+    assert_int_equal(actor_fixture_call(actor, "fail", "on purpose"), TDM_E_METHOD);
     scrape();
-    assert_true(value_of("tandem_actor_calls_total{class=\"tester\",name=\"busy\\\"1\\\"\"") ==
-                8);
+    assert_true(value_of("tandem_actor_calls_total{class=\"tester\",name=\"busy\\\"1\\\"\"") == 8);
     assert_true(
-        value_of("tandem_actor_calls_failed_total{class=\"tester\",name=\"busy\\\"1\\\"\"") ==
-        1);
+        value_of("tandem_actor_calls_failed_total{class=\"tester\",name=\"busy\\\"1\\\"\"") == 1);
     assert_true(value_of("tandem_actor_call_seconds_count{class=\"tester\",name=\"busy") == 8);
     assert_true(value_of("tandem_actors{state=\"alive\"}") == 1);
     assert_true(value_of("tandem_resources{resource=\"GPU\"}") == 4);
@@ -151,7 +148,7 @@ static void calls_of_an_actor_are_counted(void **state)
     assert_true(value_of("tandem_gpu_capacity_bytes{gpu=\"3\"}") > 0);
     assert_true(value_of("process_resident_memory_bytes") > 0);
     check_text();
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     scrape();
     assert_true(value_of("tandem_actors_ended_total") == 1);
     assert_true(value_of("tandem_object_store_limit_bytes") > 0);
@@ -161,7 +158,7 @@ static void calls_of_an_actor_are_counted(void **state)
 
 static void an_actor_that_hangs_holds_up_nobody(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref = NULL;
 
     (void)state;
@@ -170,7 +167,7 @@ static void an_actor_that_hangs_holds_up_nobody(void **state)
     scrape();
     assert_true(value_of("tandem_actors{state=\"alive\"}") == 1);
     tdm_ref_release(ref);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -182,7 +179,7 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

@@ -1,8 +1,8 @@
 /* node_test.c - what a node tells of itself, and what goes with a process that has left it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/objects/objects.h"
+#include "actors/objects/ref_table.h"
 #include "runtime/clock.h"
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -23,9 +23,9 @@ struct left {
     char socket[128];
 };
 
-static struct left leave_behind(struct node_scene *scene)
+static struct left leave_behind(struct node_fixture *scene)
 {
-    struct left left = {.actor = node_scene_add(scene, ACTOR_WAITING)->spec->id};
+    struct left left = {.actor = node_fixture_add(scene, ACTOR_WAITING)->spec->id};
     char id[TDM__ID_TEXT_BYTES];
     int fd;
 
@@ -37,7 +37,7 @@ static struct left leave_behind(struct node_scene *scene)
     return left;
 }
 
-static void expect_left(struct node_scene *scene, const struct left *left, bool is_there)
+static void expect_left(struct node_fixture *scene, const struct left *left, bool is_there)
 {
     assert_int_equal(tdm__actor_entry_find(&scene->node, &left->actor) != NULL, is_there);
     assert_int_equal(access(left->socket, F_OK) == 0, is_there);
@@ -46,9 +46,9 @@ static void expect_left(struct node_scene *scene, const struct left *left, bool 
 
 static void a_driver_takes_along_what_it_made(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
     struct left left = leave_behind(scene);
-    struct actor_entry *of_another = node_scene_add(scene, ACTOR_WAITING);
+    struct actor_entry *of_another = node_fixture_add(scene, ACTOR_WAITING);
 
     of_another->spec->creator = scene->node.record.id;
     tdm__node_peer_closed(&scene->node, &scene->driver.self);
@@ -61,11 +61,10 @@ static void a_driver_takes_along_what_it_made(void **state)
  * A node that stops ends all of them in good order. */
 static void others_take_nothing_along(void **state)
 {
-    static const enum tdm__peer_kind kinds[] = {TDM__PEER_WORKER, TDM__PEER_DAEMON,
-                                                TDM__PEER_TOOL};
-    struct node_scene *scene = *state;
+    static const enum tdm__peer_kind kinds[] = {TDM__PEER_WORKER, TDM__PEER_DAEMON, TDM__PEER_TOOL};
+    struct node_fixture *scene = *state;
     struct left left = leave_behind(scene);
-    struct tdm__identity peer = scene->driver.self;
+    struct tdm__peer_identity peer = scene->driver.self;
 
     for (uint32_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         peer.kind = kinds[i];
@@ -92,19 +91,19 @@ static bool is_counted(void *arg)
 
 static void a_node_ends_its_actors_and_tells_once(void **state)
 {
-    struct node_scene *scene = *state;
-    struct actor_entry *placing = node_scene_add(scene, ACTOR_PLACING);
+    struct node_fixture *scene = *state;
+    struct actor_entry *placing = node_fixture_add(scene, ACTOR_PLACING);
     uint32_t ends = 0;
 
-    (void)node_scene_add(scene, ACTOR_WAITING);
-    node_scene_add(scene, ACTOR_RESTARTING)->spec->detached = true;
+    (void)node_fixture_add(scene, ACTOR_WAITING);
+    node_fixture_add(scene, ACTOR_RESTARTING)->spec->detached = true;
     tdm__node_end_actors(&scene->node, count_end, &ends);
     assert_true(scene->node.stopping);
-    node_scene_settle(scene);
+    node_fixture_settle(scene);
     assert_int_equal(ends, 0);
     assert_ptr_equal(scene->node.actors->all, placing); /* its place is still looked for */
     tdm__actor_entry_remove(placing, TDM_E_ACTOR_DIED, "over");
-    node_scene_run(scene, is_counted, &ends);
+    node_fixture_run(scene, is_counted, &ends);
     assert_int_equal(ends, 1);
 }
 
@@ -129,51 +128,51 @@ static bool is_written(void *arg)
 /* Another version's, say: the others are told of all the same. */
 static void a_record_that_cannot_be_read_is_a_nil_in_the_list(void **state)
 {
-    const struct tdm__write write = {.kind = TDM__WRITE_PUT,
-                                     .key = "node/zz",
-                                     .version = TDM__VERSION_ANY,
-                                     .bytes = {"\x07", 1}};
-    struct node_scene *scene = *state;
+    const struct tdm__store_write write = {.kind = TDM__STORE_PUT,
+                                           .key = "node/zz",
+                                           .version = TDM__VERSION_ANY,
+                                           .bytes = {"\x07", 1}};
+    struct node_fixture *scene = *state;
     struct writing writing = {false};
-    struct far_answer answer;
-    const tdm_value *rows;
+    struct remote_reply reply;
+    const tdm_value *records;
 
     scene->world.store->ops->commit(scene->world.store, &write, 1,
-                                    tdm__deadline_in(FAR_END_WAIT_MS), on_written, &writing);
-    node_scene_run(scene, is_written, &writing);
-    far_end_ask(&scene->driver, &answer, "node.list", "");
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
-    rows = far_answer_value(&answer);
-    assert_int_equal(tdm_value_count(rows), 2);
-    assert_string_equal(tdm_value_string(tdm_value_at(tdm_value_at(rows, 0), 1), ""), "this");
-    assert_int_equal(tdm_value_kind_of(tdm_value_at(rows, 1)), TDM_NIL);
-    far_answer_free(&answer);
+                                    tdm__deadline_after(REMOTE_PEER_WAIT_MS), on_written, &writing);
+    node_fixture_run(scene, is_written, &writing);
+    remote_peer_ask(&scene->driver, &reply, "node.list", "");
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    records = remote_reply_value(&reply);
+    assert_int_equal(tdm_value_count(records), 2);
+    assert_string_equal(tdm_value_string(tdm_value_at(tdm_value_at(records, 0), 1), ""), "this");
+    assert_int_equal(tdm_value_kind_of(tdm_value_at(records, 1)), TDM_NIL);
+    remote_reply_free(&reply);
 }
 
 static void without_the_store_it_tells_of_itself_alone(void **state)
 {
-    struct node_scene *scene = *state;
-    struct far_answer answer;
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
 
-    scene->deaf.deaf_to = "node/*";
-    scene->deaf.deaf_reads = 1;
-    assert_int_equal(far_end_call(&scene->driver, "node.list", ""), TDM_E_TIMEOUT);
-    far_end_ask(&scene->driver, &answer, "node.describe", "");
-    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
-    assert_string_equal(tdm_value_string(tdm_value_at(far_answer_value(&answer), 2), ""),
+    scene->deaf.fail_pattern = "node/*";
+    scene->deaf.fail_reads_count = 1;
+    assert_int_equal(remote_peer_call(&scene->driver, "node.list", ""), TDM_E_TIMEOUT);
+    remote_peer_ask(&scene->driver, &reply, "node.describe", "");
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    assert_string_equal(tdm_value_string(tdm_value_at(remote_reply_value(&reply), 2), ""),
                         scene->directory);
-    far_answer_free(&answer);
-    assert_int_equal(far_end_call(&scene->driver, "node.nothing", ""), TDM_E_NOT_FOUND);
+    remote_reply_free(&reply);
+    assert_int_equal(remote_peer_call(&scene->driver, "node.nothing", ""), TDM_E_NOT_FOUND);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(a_driver_takes_along_what_it_made),
-        NODE_SCENE_TEST(others_take_nothing_along),
-        NODE_SCENE_TEST(a_node_ends_its_actors_and_tells_once),
-        NODE_SCENE_TEST(a_record_that_cannot_be_read_is_a_nil_in_the_list),
-        NODE_SCENE_TEST(without_the_store_it_tells_of_itself_alone),
+        NODE_FIXTURE_TEST(a_driver_takes_along_what_it_made),
+        NODE_FIXTURE_TEST(others_take_nothing_along),
+        NODE_FIXTURE_TEST(a_node_ends_its_actors_and_tells_once),
+        NODE_FIXTURE_TEST(a_record_that_cannot_be_read_is_a_nil_in_the_list),
+        NODE_FIXTURE_TEST(without_the_store_it_tells_of_itself_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

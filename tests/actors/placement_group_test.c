@@ -1,7 +1,7 @@
 /* placement_group_test.c - bundles are held all or none, in order, and given back with the
  * group. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <tandem/state.h>
 
@@ -23,7 +23,7 @@ static tdm_placement_group *create(const struct tdm_bundle *bundles, uint32_t co
 {
     tdm_placement_group *group = NULL;
     tdm_status status =
-        tdm_placement_group_create(runtime, bundles, count, strategy, PATIENCE_MS, &group);
+        tdm_placement_group_create(runtime, bundles, count, strategy, TEST_TIMEOUT_MS, &group);
 
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -35,8 +35,7 @@ static void every_strategy_places_what_fits_one_node(void **state)
 {
     static const struct tdm_bundle bundles[4] = {
         {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
-    static const enum tdm_placement_strategy strategies[] = {TDM_PACK, TDM_SPREAD,
-                                                             TDM_STRICT_PACK};
+    static const enum tdm_placement_strategy strategies[] = {TDM_PACK, TDM_SPREAD, TDM_STRICT_PACK};
     struct tdm_runtime_info node;
 
     (void)state;
@@ -46,14 +45,14 @@ static void every_strategy_places_what_fits_one_node(void **state)
 
         assert_int_equal(tdm_placement_group_bundles_count(group), 4);
         for (uint32_t i = 0; i < 4; i++) {
-            struct tdm_bundle_place place;
+            struct tdm_bundle_placement place;
 
-            assert_int_equal(tdm_placement_group_place(group, i, &place), TDM_OK);
+            assert_int_equal(tdm_placement_group_locate_bundle(group, i, &place), TDM_OK);
             assert_string_equal(place.node_id, node.node_id);
             assert_int_equal(place.gpus_count, 1);
             assert_int_equal(place.gpu_indices[0], i); /* the promised order */
         }
-        assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
     }
 }
 
@@ -63,9 +62,9 @@ static void a_node_each_needs_as_many_nodes(void **state)
     tdm_placement_group *group = create(bundles, 1, TDM_STRICT_SPREAD);
 
     (void)state;
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
     assert_int_equal(
-        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, PATIENCE_MS, &group),
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, TEST_TIMEOUT_MS, &group),
         TDM_E_NO_RESOURCES);
 }
 
@@ -81,10 +80,10 @@ static void a_timeout_tells_what_is_wanted_and_what_is_free(void **state)
                      TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "GPU 2"));
     assert_non_null(strstr(tdm_error_detail(), "of 4"));
-    assert_int_equal(tdm_placement_group_remove(held, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(held, TEST_TIMEOUT_MS), TDM_OK);
     /* The one that gave up must not come to hold anything later. */
     held = create(&(struct tdm_bundle){.num_gpus = 4}, 1, TDM_PACK);
-    assert_int_equal(tdm_placement_group_remove(held, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(held, TEST_TIMEOUT_MS), TDM_OK);
     assert_int_equal(tdm_placement_group_remove(NULL, 0), TDM_OK);
 }
 
@@ -98,29 +97,28 @@ static void actors_share_the_gpu_of_their_bundle(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
-        struct tdm_bundle_place place;
+        struct tdm_bundle_placement place;
         struct tdm_actor_info info;
 
-        actors[i] = world_create(
+        actors[i] = actor_fixture_create(
             runtime, &(struct tdm_actor_options){
                          .num_gpus = 0.5, .group = group, .bundle = i / 2, .num_cpus = 0.5});
-        assert_int_equal(tdm_placement_group_place(group, i / 2, &place), TDM_OK);
+        assert_int_equal(tdm_placement_group_locate_bundle(group, i / 2, &place), TDM_OK);
         tdm_actor_describe(actors[i], &info);
         assert_int_equal(info.gpus_count, 1);
         assert_int_equal(info.gpu_indices[0], place.gpu_indices[0]);
     }
-    assert_int_equal(
-        tdm_actor_create(runtime, "tester",
-                         &(struct tdm_actor_options){.num_gpus = 0.5, .group = group}, &late,
-                         ""),
-        TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 0.5, .group = group},
+                                      &late, ""),
+                     TDM_OK);
     assert_int_equal(tdm_actor_wait_ready(late, 100), TDM_E_TIMEOUT);
-    assert_int_equal(tdm_actor_kill(actors[0], PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(late, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
-    assert_int_equal(world_call(late, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(actors[0], TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(late, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(actor_fixture_call(late, "pid", NULL), TDM_E_ACTOR_DIED);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(world_call(actors[i], "pid", NULL), TDM_E_ACTOR_DIED);
+        assert_int_equal(actor_fixture_call(actors[i], "pid", NULL), TDM_E_ACTOR_DIED);
         tdm_actor_destroy(actors[i]);
     }
     tdm_actor_destroy(late);
@@ -130,24 +128,23 @@ static void what_a_bundle_never_holds_is_refused(void **state)
 {
     static const struct tdm_bundle bundle = {.num_gpus = 1};
     tdm_placement_group *group = create(&bundle, 1, TDM_PACK);
-    struct tdm_bundle_place place;
+    struct tdm_bundle_placement place;
     tdm_actor *actor;
 
     (void)state;
-    assert_int_equal(tdm_placement_group_place(group, 1, &place), TDM_E_INVAL);
+    assert_int_equal(tdm_placement_group_locate_bundle(group, 1, &place), TDM_E_INVAL);
     assert_int_equal(tdm_actor_create(runtime, "tester",
                                       &(struct tdm_actor_options){.group = group, .bundle = 1},
                                       &actor, ""),
                      TDM_E_INVAL);
-    assert_int_equal(
-        tdm_actor_create(runtime, "tester",
-                         &(struct tdm_actor_options){.num_gpus = 2, .group = group}, &actor,
-                         ""),
-        TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 2, .group = group},
+                                      &actor, ""),
+                     TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "bundle 0"));
     tdm_actor_destroy(actor);
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 static void mistakes_are_told(void **state)
@@ -157,13 +154,12 @@ static void mistakes_are_told(void **state)
     (void)state;
     assert_int_equal(tdm_placement_group_create(runtime, NULL, 0, TDM_PACK, 1000, &group),
                      TDM_E_INVAL);
-    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 0}},
-                                                1, TDM_PACK, 1000, &group),
+    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 0}}, 1,
+                                                TDM_PACK, 1000, &group),
                      TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "bundle 0"));
-    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 1}},
-                                                1, (enum tdm_placement_strategy)7, 1000,
-                                                &group),
+    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 1}}, 1,
+                                                (enum tdm_placement_strategy)7, 1000, &group),
                      TDM_E_INVAL);
 }
 
@@ -173,7 +169,7 @@ static tdm_placement_group *create_stage(void)
     const struct tdm_placement_group_options options = {.name = "stage"};
     tdm_placement_group *group = NULL;
     tdm_status status =
-        tdm_placement_group_create_with(runtime, &bundle, 1, &options, PATIENCE_MS, &group);
+        tdm_placement_group_create_with(runtime, &bundle, 1, &options, TEST_TIMEOUT_MS, &group);
 
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -184,12 +180,12 @@ static tdm_placement_group *create_stage(void)
 /* NULL if it is gone afterwards. */
 static void *remove_group(void *group)
 {
-    const struct tdm_group_state *groups = NULL;
+    const struct tdm_placement_group_state *groups = NULL;
     bool is_gone = true;
     uint32_t count = 0;
 
-    if (tdm_placement_group_remove(group, PATIENCE_MS) != TDM_OK ||
-        tdm_list_groups(runtime, PATIENCE_MS, &groups, &count) != TDM_OK) {
+    if (tdm_placement_group_remove(group, TEST_TIMEOUT_MS) != TDM_OK ||
+        tdm_list_placement_groups(runtime, TEST_TIMEOUT_MS, &groups, &count) != TDM_OK) {
         return runtime;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -212,7 +208,7 @@ static void all_who_remove_a_group_wait_until_it_is_gone(void **state)
         groups[0] = create_stage();
         for (int i = 1; i < REMOVERS; i++) {
             assert_int_equal(
-                tdm_placement_group_find(runtime, NULL, "stage", PATIENCE_MS, &groups[i]),
+                tdm_placement_group_find(runtime, NULL, "stage", TEST_TIMEOUT_MS, &groups[i]),
                 TDM_OK);
         }
         for (int i = 0; i < REMOVERS; i++) {
@@ -240,7 +236,7 @@ int main(void)
     int failed;
 
     options.cpus = 8;
-    runtime = world_open(&options);
+    runtime = actor_fixture_open(&options);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

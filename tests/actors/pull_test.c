@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/pull.h"
 
-#include "actors/handle.h"
-#include "actors/link.h"
-#include "actors/objects/objects.h"
-#include "tests/support/actor_world.h"
+#include "actors/client/actor_channel.h"
+#include "actors/client/actor_handle.h"
+#include "actors/objects/ref_table.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <poll.h>
@@ -115,7 +115,7 @@ static tdm_status distant_read(tdm_call *call, void *self)
     const void *bytes;
     size_t size_bytes;
 
-    TDM_TRY(tdm_get(((struct distant *)self)->ref, PATIENCE_MS, "b", &bytes, &size_bytes));
+    TDM_TRY(tdm_get(((struct distant *)self)->ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     return tdm_call_reply(call, "?", is_data(bytes, size_bytes) ? 1 : 0);
 }
 
@@ -174,11 +174,11 @@ static tdm_status distant_stream(tdm_call *call, void *self)
 /* use (): bytes in use, values lent */
 static tdm_status distant_use(tdm_call *call, void *self)
 {
-    struct tdm__memory_use use;
+    struct tdm__object_memory_stats use;
 
     (void)self;
-    tdm__memory_use(tdm_runtime_current(), &use);
-    return tdm_call_reply(call, "uu", use.used_bytes, (uint64_t)use.lent_count);
+    tdm__object_memory_stats(tdm_runtime_current(), &use);
+    return tdm_call_reply(call, "uu", use.used_bytes, (uint64_t)use.exported_count);
 }
 
 static void distant_destruct(void *self)
@@ -221,7 +221,7 @@ static tdm_actor *create_far(void)
     tdm_actor *actor = NULL;
 
     must(tdm_actor_create(runtime, "distant", &options, &actor, ""));
-    must(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -229,7 +229,7 @@ static int said(tdm_ref *ref)
 {
     int yes = 0;
 
-    must(tdm_get(ref, PATIENCE_MS, "?", &yes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "?", &yes));
     tdm_ref_release(ref);
     return yes;
 }
@@ -239,33 +239,33 @@ static void assert_is_data(tdm_ref *ref)
     const void *bytes;
     size_t size_bytes;
 
-    must(tdm_get(ref, PATIENCE_MS, "b", &bytes, &size_bytes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     assert_true(is_data(bytes, size_bytes));
     tdm_ref_release(ref);
 }
 
 /* Loans come back, and kept answers go, by messages of their own. */
-static void assert_nothing_is_lent(void)
+static void assert_nothing_is_exported(void)
 {
-    struct tdm__memory_use here = {0};
+    struct tdm__object_memory_stats here = {0};
     uint64_t used_bytes = 0;
-    uint64_t lent_count = 0;
+    uint64_t exported_count = 0;
 
-    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
         tdm_ref *ref;
 
         must(tdm_actor_call(far, "use", &ref, ""));
-        must(tdm_get(ref, PATIENCE_MS, "uu", &used_bytes, &lent_count));
+        must(tdm_get(ref, TEST_TIMEOUT_MS, "uu", &used_bytes, &exported_count));
         tdm_ref_release(ref);
-        tdm__memory_use(runtime, &here);
-        if (used_bytes + lent_count + here.used_bytes + here.lent_count == 0) {
+        tdm__object_memory_stats(runtime, &here);
+        if (used_bytes + exported_count + here.used_bytes + here.exported_count == 0) {
             return;
         }
         (void)poll(NULL, 0, 5);
     }
     fail_msg("there %llu bytes, %llu lent; here %llu, %u", (unsigned long long)used_bytes,
-             (unsigned long long)lent_count, (unsigned long long)here.used_bytes,
-             here.lent_count);
+             (unsigned long long)exported_count, (unsigned long long)here.used_bytes,
+             here.exported_count);
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
@@ -281,16 +281,16 @@ static void a_value_for_which_there_is_no_room_goes_back(void **state)
 
     (void)state;
     must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    assert_int_not_equal(tdm_get_value(inner, PATIENCE_MS, &value), TDM_OK);
+    assert_int_not_equal(tdm_get_value(inner, TEST_TIMEOUT_MS, &value), TDM_OK);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, SIG_DFL);
     tdm_ref_release(inner);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void large_arguments_and_results_cross(void **state)
@@ -302,7 +302,7 @@ static void large_arguments_and_results_cross(void **state)
     assert_true(said(ref));
     must(tdm_actor_call(far, "make", &ref, ""));
     assert_is_data(ref);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void calls_behind_a_large_one_keep_their_order(void **state)
@@ -321,14 +321,14 @@ static void calls_behind_a_large_one_keep_their_order(void **state)
     must(tdm_get(refs[1], 0, ""));
     tdm_ref_release(refs[1]);
     must(tdm_actor_call(far, "drop", &refs[1], ""));
-    must(tdm_get(refs[1], PATIENCE_MS, ""));
+    must(tdm_get(refs[1], TEST_TIMEOUT_MS, ""));
     tdm_ref_release(refs[1]);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void a_reference_is_fetched_once(void **state)
 {
-    struct tdm__memory_use use;
+    struct tdm__object_memory_stats use;
     tdm_ref *ref;
     tdm_ref *inner;
     tdm_ref *copy;
@@ -336,15 +336,15 @@ static void a_reference_is_fetched_once(void **state)
 
     (void)state;
     must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     must(tdm_ref_copy(inner, &copy));
     assert_is_data(copy);
-    tdm__memory_use(runtime, &use);
+    tdm__object_memory_stats(runtime, &use);
     used_bytes = use.used_bytes;
     assert_true(used_bytes >= data_bytes && used_bytes < 2 * data_bytes);
     assert_is_data(inner);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void the_other_nodes_objects_are_listed(void **state)
@@ -359,9 +359,9 @@ static void the_other_nodes_objects_are_listed(void **state)
     (void)state;
     tdm_runtime_describe(runtime, &node);
     must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
-    must(tdm_list_objects(runtime, PATIENCE_MS, &objects, &count, &missing));
+    must(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, &missing));
     assert_true(missing.nodes == 0 && missing.processes == 0);
     assert_int_equal(count, 1);
     assert_string_not_equal(objects[0].node_id, node.node_id);
@@ -369,7 +369,7 @@ static void the_other_nodes_objects_are_listed(void **state)
     assert_true((size_t)objects[0].size_bytes >= data_bytes);
     tdm_list_free(objects);
     tdm_ref_release(inner);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void large_items_cross_in_order(void **state)
@@ -380,25 +380,25 @@ static void large_items_cross_in_order(void **state)
     (void)state;
     must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)3));
     for (int i = 0; i < 3; i++) {
-        must(tdm_stream_next(stream, PATIENCE_MS, &item));
+        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
         assert_is_data(item);
     }
-    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &item), TDM_E_END);
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item), TDM_E_END);
     tdm_stream_destroy(stream);
 
     must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)30));
-    must(tdm_stream_next(stream, PATIENCE_MS, &item));
+    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
     tdm_ref_release(item);
     tdm_stream_destroy(stream);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static bool pulls(void *arg)
 {
-    const struct tdm__link *link = arg;
-    const struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->flying);
+    const struct tdm__actor_channel *link = arg;
+    const struct tdm__pending_call *pending_call = TAILQ_FIRST(&link->in_flight);
 
-    return outgoing == NULL || outgoing->pull != NULL;
+    return pending_call == NULL || pending_call->pull != NULL;
 }
 
 /* The line is cut in the middle of a result: it is fetched again over the next one. */
@@ -411,12 +411,12 @@ static void a_result_cut_midway_comes_again(void **state)
         TDM__LOCK(runtime);
 
         must(tdm_actor_call(far, "make", &ref, ""));
-        must(tdm__runtime_wait(runtime, pulls, far->link, PATIENCE_MS));
-        assert_non_null(TAILQ_FIRST(&far->link->flying));
-        tdm__conn_close(far->link->conn);
+        must(tdm__runtime_wait(runtime, pulls, far->channel, TEST_TIMEOUT_MS));
+        assert_non_null(TAILQ_FIRST(&far->channel->in_flight));
+        tdm__conn_close(far->channel->conn);
     }
     assert_is_data(ref);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 /* The arguments that come with the call once more are not fetched, and what lends them ends. */
@@ -429,12 +429,12 @@ static void a_call_sent_again_takes_its_arguments_back(void **state)
         TDM__LOCK(runtime);
 
         must(tdm_actor_call(far, "echo", &ref, "b", (const void *)data, data_bytes));
-        must(tdm__runtime_wait(runtime, pulls, far->link, PATIENCE_MS));
-        assert_non_null(TAILQ_FIRST(&far->link->flying));
-        tdm__conn_close(far->link->conn);
+        must(tdm__runtime_wait(runtime, pulls, far->channel, TEST_TIMEOUT_MS));
+        assert_non_null(TAILQ_FIRST(&far->channel->in_flight));
+        tdm__conn_close(far->channel->conn);
     }
     assert_is_data(ref);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static bool never(void *arg)
@@ -445,9 +445,9 @@ static bool never(void *arg)
 
 static bool is_open(void *arg)
 {
-    const struct tdm__link *link = arg;
+    const struct tdm__actor_channel *link = arg;
 
-    return link->state == TDM__LINK_OPEN && tdm__conn_is_open(link->conn);
+    return link->state == TDM__CHANNEL_OPEN && tdm__conn_is_open(link->conn);
 }
 
 /* Cut after that many milliseconds: somewhere before, in, or after the large arguments. */
@@ -465,15 +465,15 @@ static void note_and_cut(int milliseconds)
         must(tdm_actor_call(far, "note", &refs[1], "ib", (int64_t)2, "small", (size_t)5));
         must(tdm_actor_call(far, "note", &refs[2], "ib", (int64_t)3, "small", (size_t)5));
         (void)tdm__runtime_wait(runtime, never, NULL, milliseconds);
-        tdm__conn_close(far->link->conn);
-        must(tdm__runtime_wait(runtime, is_open, far->link, PATIENCE_MS));
+        tdm__conn_close(far->channel->conn);
+        must(tdm__runtime_wait(runtime, is_open, far->channel, TEST_TIMEOUT_MS));
     }
     for (int i = 0; i < 3; i++) {
-        must(tdm_get(refs[i], PATIENCE_MS, ""));
+        must(tdm_get(refs[i], TEST_TIMEOUT_MS, ""));
         tdm_ref_release(refs[i]);
     }
     must(tdm_actor_call(far, "order", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "s", &order));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "s", &order));
     assert_string_equal(order, "123");
     tdm_ref_release(ref);
 }
@@ -484,7 +484,7 @@ static void calls_behind_one_that_was_cut_keep_their_order(void **state)
     for (int milliseconds = 1; milliseconds < 25; milliseconds += 2) {
         note_and_cut(milliseconds);
     }
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void a_maker_killed_midway_is_named(void **state)
@@ -498,19 +498,19 @@ static void a_maker_killed_midway_is_named(void **state)
 
     (void)state;
     must(tdm_actor_call(mortal, "put", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     {
         TDM__LOCK(runtime);
 
         must(tdm_actor_call(mortal, "make", &result, ""));
-        must(tdm__runtime_wait(runtime, pulls, mortal->link, PATIENCE_MS));
-        tdm__reference_want(inner);
-        must(tdm_actor_kill(mortal, PATIENCE_MS));
+        must(tdm__runtime_wait(runtime, pulls, mortal->channel, TEST_TIMEOUT_MS));
+        tdm__reference_fetch(inner);
+        must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     }
-    status = tdm_get_value(result, PATIENCE_MS, &value);
+    status = tdm_get_value(result, TEST_TIMEOUT_MS, &value);
     assert_true(status == TDM_E_ACTOR_DIED || status == TDM_OK); /* it may have been faster */
-    status = tdm_get_value(inner, PATIENCE_MS, &value);
+    status = tdm_get_value(inner, TEST_TIMEOUT_MS, &value);
     if (status != TDM_OK) {
         assert_int_equal(status, TDM_E_OWNER_DIED);
         assert_non_null(strstr(tdm_error_detail(), "distant"));
@@ -518,35 +518,35 @@ static void a_maker_killed_midway_is_named(void **state)
     tdm_ref_release(result);
     tdm_ref_release(inner);
     tdm_actor_destroy(mortal);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
-static void a_reader_killed_midway_returns_its_loan(void **state)
+static void a_reader_killed_midway_returns_its_export(void **state)
 {
     tdm_actor *mortal = create_far();
     tdm_ref *ref;
     tdm_ref *result;
     const tdm_value *value;
-    struct tdm__memory_use use = {0};
+    struct tdm__object_memory_stats use = {0};
 
     (void)state;
     must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
     must(tdm_actor_call(mortal, "keep", &result, "R", ref));
-    must(tdm_get(result, PATIENCE_MS, ""));
+    must(tdm_get(result, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(result);
     must(tdm_actor_call(mortal, "read", &result, ""));
-    for (int i = 0; i < PATIENCE_MS && use.lent_count == 0; i++) {
-        tdm__memory_use(runtime, &use);
+    for (int i = 0; i < TEST_TIMEOUT_MS && use.exported_count == 0; i++) {
+        tdm__object_memory_stats(runtime, &use);
         (void)poll(NULL, 0, 1);
         if (tdm_get_value(result, 0, &value) == TDM_OK) {
             break; /* it was faster */
         }
     }
-    must(tdm_actor_kill(mortal, PATIENCE_MS));
+    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_ref_release(result);
     tdm_ref_release(ref);
     tdm_actor_destroy(mortal);
-    assert_nothing_is_lent();
+    assert_nothing_is_exported();
 }
 
 static void hostile_offers_are_refused(void **state)
@@ -560,13 +560,13 @@ static void hostile_offers_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(offers) / sizeof(offers[0]); i++) {
-        assert_true(tdm__is_offer((struct tdm_bytes){offers[i], sizes[i]}) || i > 2);
+        assert_true(tdm__pull_is_offer((struct tdm_bytes){offers[i], sizes[i]}) || i > 2);
         assert_int_equal(tdm__pull_start(runtime, runtime->daemon,
                                          (struct tdm_bytes){offers[i], sizes[i]}, NULL, NULL,
                                          &pull),
                          TDM_E_PROTOCOL);
     }
-    assert_false(tdm__is_offer((struct tdm_bytes){"\x91\x01", 2}));
+    assert_false(tdm__pull_is_offer((struct tdm_bytes){"\x91\x01", 2}));
 }
 
 int main(void)
@@ -582,7 +582,7 @@ int main(void)
         cmocka_unit_test(a_call_sent_again_takes_its_arguments_back),
         cmocka_unit_test(calls_behind_one_that_was_cut_keep_their_order),
         cmocka_unit_test(a_maker_killed_midway_is_named),
-        cmocka_unit_test(a_reader_killed_midway_returns_its_loan),
+        cmocka_unit_test(a_reader_killed_midway_returns_its_export),
         cmocka_unit_test(hostile_offers_are_refused),
     };
     int failed = 1;
@@ -590,7 +590,7 @@ int main(void)
     if (getenv("TANDEM_WORKER") != NULL) {
         return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
     }
-    world_prepare();
+    actor_fixture_prepare();
     data = make_data();
     if (two_nodes_open(&cluster) == 0) {
         struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
@@ -608,5 +608,5 @@ int main(void)
     tdm_runtime_stop(runtime);
     two_nodes_close(&cluster);
     free(data);
-    return failed + world_tidy();
+    return failed + actor_fixture_clean_up();
 }

@@ -1,6 +1,6 @@
 /* queue_test.c - items in order, those who wait for them, and those who have waited enough. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static int64_t number_of(tdm_ref *item)
     const char *text;
     int64_t number;
 
-    assert_int_equal(tdm_get(item, PATIENCE_MS, "is", &number, &text), TDM_OK);
+    assert_int_equal(tdm_get(item, TEST_TIMEOUT_MS, "is", &number, &text), TDM_OK);
     assert_string_equal(text, "item");
     tdm_ref_release(item);
     return number;
@@ -77,7 +77,7 @@ static void expect(tdm_ref *ref, tdm_status status)
 {
     const tdm_value *value;
 
-    assert_int_equal(tdm_get_value(ref, PATIENCE_MS, &value), status);
+    assert_int_equal(tdm_get_value(ref, TEST_TIMEOUT_MS, &value), status);
     tdm_ref_release(ref);
 }
 
@@ -187,7 +187,7 @@ static void who_waits_longest_gets_the_first_item(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *first = begin_get(queue, TDM_FOREVER);
-    tdm_ref *second = begin_get(queue, PATIENCE_MS);
+    tdm_ref *second = begin_get(queue, TEST_TIMEOUT_MS);
 
     (void)state;
     put(queue, 1);
@@ -207,7 +207,7 @@ static void who_waits_for_room_keeps_the_place_of_the_item(void **state)
     (void)state;
     put(queue, 1);
     second = begin_put(queue, TDM_FOREVER, 2);
-    third = begin_put(queue, PATIENCE_MS, 3);
+    third = begin_put(queue, TEST_TIMEOUT_MS, 3);
     assert_int_equal(size(queue), 1);
     assert_int_equal(get(queue), 1);
     expect(second, TDM_OK);
@@ -255,8 +255,7 @@ static void a_thousand_and_more_may_wait(void **state)
 
     (void)state;
     for (int i = 0; i < GETTERS; i++) {
-        assert_int_equal(tdm_actor_call(queue, "get", &refs[i], "i", (int64_t)TDM_FOREVER),
-                         TDM_OK);
+        assert_int_equal(tdm_actor_call(queue, "get", &refs[i], "i", (int64_t)TDM_FOREVER), TDM_OK);
     }
     for (int64_t i = 0; i < GETTERS; i++) {
         put(queue, i);
@@ -283,7 +282,7 @@ static tdm_status consume(tdm_call *call, void *self)
         const char *text;
         tdm_ref *item;
 
-        status = tdm_queue_get(queue, PATIENCE_MS, &item);
+        status = tdm_queue_get(queue, TEST_TIMEOUT_MS, &item);
         if (status == TDM_OK) {
             status = tdm_get(item, 0, "is", &number, &text);
             tdm_ref_release(item);
@@ -307,20 +306,18 @@ static void each_item_reaches_one_of_many_consumers(void **state)
 
     (void)state;
     for (int i = 0; i < CONSUMERS; i++) {
-        assert_int_equal(tdm_actor_create(runtime, "consumer", NULL, &consumers[i], ""),
-                         TDM_OK);
-        assert_int_equal(tdm_actor_call(consumers[i], "consume", &totals[i], "h", queue),
-                         TDM_OK);
+        assert_int_equal(tdm_actor_create(runtime, "consumer", NULL, &consumers[i], ""), TDM_OK);
+        assert_int_equal(tdm_actor_call(consumers[i], "consume", &totals[i], "h", queue), TDM_OK);
     }
     for (int64_t i = 1; i <= ITEMS + CONSUMERS; i++) {
         assert_int_equal(
-            tdm_queue_put(queue, PATIENCE_MS, "is", i <= ITEMS ? i : (int64_t)0, "item"),
+            tdm_queue_put(queue, TEST_TIMEOUT_MS, "is", i <= ITEMS ? i : (int64_t)0, "item"),
             TDM_OK);
     }
     for (int i = 0; i < CONSUMERS; i++) {
         int64_t total;
 
-        assert_int_equal(tdm_get(totals[i], PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(totals[i], TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         sum += total;
         tdm_ref_release(totals[i]);
         tdm_actor_destroy(consumers[i]);
@@ -345,7 +342,7 @@ static void a_queue_keeps_what_its_items_refer_to(void **state)
     tdm_ref_release(value);
     assert_int_equal(tdm_queue_get(queue, 0, &item), TDM_OK);
     assert_int_equal(tdm_get(item, 0, "R", &taken), TDM_OK);
-    assert_int_equal(tdm_get(taken, PATIENCE_MS, "i", &number), TDM_OK);
+    assert_int_equal(tdm_get(taken, TEST_TIMEOUT_MS, "i", &number), TDM_OK);
     assert_int_equal(number, 42);
     tdm_ref_release(taken);
     tdm_ref_release(item);
@@ -358,7 +355,7 @@ static void the_end_of_a_queue_is_told_to_those_who_wait(void **state)
     tdm_ref *ref = begin_get(queue, TDM_FOREVER);
 
     (void)state;
-    assert_int_equal(tdm_actor_kill(queue, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(queue, TEST_TIMEOUT_MS), TDM_OK);
     expect(ref, TDM_E_ACTOR_DIED);
     tdm_actor_destroy(queue);
 }
@@ -370,11 +367,11 @@ static void a_queue_ends_in_good_order_although_one_has_left_it_waiting(void **s
     struct tdm_actor_info info;
 
     (void)state;
-    assert_int_equal(tdm_actor_wait_ready(queue, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(queue, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_describe(queue, &info);
     assert_int_equal(tdm_cancel(ref, 0), TDM_OK);
     tdm_actor_destroy(queue);
-    assert_true(world_process_ends(info.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(info.pid, TEST_TIMEOUT_MS));
     tdm_ref_release(ref);
 }
 
@@ -398,7 +395,7 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

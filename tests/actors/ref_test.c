@@ -1,6 +1,6 @@
 /* ref_test.c - results are waited for, read, kept and let go. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static tdm_runtime *runtime;
 
 static void a_result_that_is_late_can_be_read_later(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
 
     (void)state;
@@ -25,7 +25,7 @@ static void a_result_that_is_late_can_be_read_later(void **state)
     assert_int_equal(tdm_get(ref, 10, ""), TDM_E_TIMEOUT);
     assert_string_equal(tdm_error_detail(), "no result within 10 ms");
     assert_int_equal(tdm_get(ref, 0, ""), TDM_E_TIMEOUT);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, 0, ""), TDM_OK);
     tdm_ref_release(ref);
     tdm_actor_destroy(actor);
@@ -33,14 +33,14 @@ static void a_result_that_is_late_can_be_read_later(void **state)
 
 static void a_result_that_nobody_wants_is_dropped(void **state)
 {
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "linger", &ref, "i", (int64_t)20), TDM_OK);
     tdm_ref_release(ref);
     assert_int_equal(tdm_actor_call(actor, "fail", NULL, "s", "unheard"), TDM_OK);
-    assert_true(world_ask_int(actor, "pid") > 0);
+    assert_true(actor_fixture_call_int(actor, "pid") > 0);
     tdm_ref_release(NULL);
     tdm_actor_destroy(actor);
 }
@@ -56,7 +56,7 @@ struct relay {
 static void *read_relayed(void *arg)
 {
     struct relay *relay = arg;
-    const char *answer;
+    const char *reply;
 
     for (int i = 0; i < RELAYED; i++) {
         (void)pthread_mutex_lock(&relay->mutex);
@@ -64,8 +64,8 @@ static void *read_relayed(void *arg)
             (void)pthread_cond_wait(&relay->changed, &relay->mutex);
         }
         (void)pthread_mutex_unlock(&relay->mutex);
-        if (tdm_get(relay->refs[i], PATIENCE_MS, "s", &answer) != TDM_OK ||
-            strcmp(answer, "relayed") != 0) {
+        if (tdm_get(relay->refs[i], TEST_TIMEOUT_MS, "s", &reply) != TDM_OK ||
+            strcmp(reply, "relayed") != 0) {
             return relay->refs[i];
         }
         tdm_ref_release(relay->refs[i]);
@@ -77,7 +77,7 @@ static void results_are_read_and_let_go_of_while_another_thread_calls(void **sta
 {
     static struct relay relay = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                                  .changed = PTHREAD_COND_INITIALIZER};
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     pthread_t reader;
     void *failed;
 
@@ -97,8 +97,8 @@ static void results_are_read_and_let_go_of_while_another_thread_calls(void **sta
 
 static void a_wait_tells_who_is_done(void **state)
 {
-    tdm_actor *slow = world_create(runtime, NULL);
-    tdm_actor *quick = world_create(runtime, NULL);
+    tdm_actor *slow = actor_fixture_create(runtime, NULL);
+    tdm_actor *quick = actor_fixture_create(runtime, NULL);
     tdm_ref *refs[3];
     uint8_t done[3] = {9, 9, 9};
 
@@ -106,7 +106,7 @@ static void a_wait_tells_who_is_done(void **state)
     assert_int_equal(tdm_actor_call(slow, "hang", &refs[0], ""), TDM_OK);
     assert_int_equal(tdm_actor_call(quick, "fail", &refs[1], "s", "done is done"), TDM_OK);
     assert_int_equal(tdm_actor_call(quick, "pid", &refs[2], ""), TDM_OK);
-    assert_int_equal(tdm_wait(refs, 3, 2, PATIENCE_MS, done), TDM_OK);
+    assert_int_equal(tdm_wait(refs, 3, 2, TEST_TIMEOUT_MS, done), TDM_OK);
     assert_memory_equal(done, ((uint8_t[]){0, 1, 1}), 3);
     assert_int_equal(tdm_wait(refs, 3, 3, 50, done), TDM_E_TIMEOUT);
     assert_string_equal(tdm_error_detail(), "fewer than 3 of 3 results within 50 ms");
@@ -115,8 +115,8 @@ static void a_wait_tells_who_is_done(void **state)
     assert_int_equal(tdm_wait(refs, 3, 4, 0, done), TDM_E_INVAL);
     assert_int_equal(tdm_wait(NULL, 0, 0, 0, NULL), TDM_OK);
 
-    assert_int_equal(tdm_actor_kill(slow, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_wait(refs, 3, 3, PATIENCE_MS, done), TDM_OK);
+    assert_int_equal(tdm_actor_kill(slow, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_wait(refs, 3, 3, TEST_TIMEOUT_MS, done), TDM_OK);
     for (int i = 0; i < 3; i++) {
         tdm_ref_release(refs[i]);
     }
@@ -149,7 +149,7 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

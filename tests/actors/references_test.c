@@ -1,11 +1,11 @@
 /* references_test.c - references and handles passed on: borrowed, counted, lost with owners. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/handle.h"
-#include "actors/link.h"
-#include "actors/objects/large.h"
-#include "actors/objects/objects.h"
+#include "actors/client/actor_channel.h"
+#include "actors/client/actor_handle.h"
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table.h"
 #include "actors/runtime.h"
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -56,7 +56,7 @@ static tdm_status keeper_read(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "i", &shelf));
     TDM_TRY(shelf_of(shelf));
-    TDM_TRY(tdm_get(keeper->refs[shelf], PATIENCE_MS, "i", &number));
+    TDM_TRY(tdm_get(keeper->refs[shelf], TEST_TIMEOUT_MS, "i", &number));
     return tdm_call_reply(call, "i", number);
 }
 
@@ -197,21 +197,21 @@ static tdm_status keeper_ask(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(tdm_actor_call(keeper->actor, "linger", &ref, "ii", (int64_t)0, (int64_t)42));
-    status = tdm_get(ref, PATIENCE_MS, "i", &number);
+    status = tdm_get(ref, TEST_TIMEOUT_MS, "i", &number);
     tdm_ref_release(ref);
     TDM_TRY(status);
     return tdm_call_reply(call, "i", number);
 }
 
-/* counts (): owned, loans, borrowed, kept */
+/* counts (): owned, borrower_pins, borrowed, kept */
 static tdm_status keeper_counts(tdm_call *call, void *self)
 {
-    struct tdm__objects_count count;
+    struct tdm__ref_table_counts count;
 
     (void)self;
-    tdm__objects_count(tdm_runtime_current(), &count);
-    return tdm_call_reply(call, "uuuu", (uint64_t)count.owned, (uint64_t)count.loans,
-                          (uint64_t)count.borrowed, (uint64_t)count.kept);
+    tdm__ref_table_counts(tdm_runtime_current(), &count);
+    return tdm_call_reply(call, "uuuu", (uint64_t)count.owned, (uint64_t)count.borrower_pins,
+                          (uint64_t)count.borrowed, (uint64_t)count.reply_pins);
 }
 
 static tdm_status keeper_exit(tdm_call *call, void *self)
@@ -267,7 +267,7 @@ static tdm_actor *keeper_create(void)
     tdm_actor *actor = NULL;
 
     must(tdm_actor_create(runtime, "keeper", NULL, &actor, ""));
-    must(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -283,17 +283,17 @@ static tdm_ref *put(int64_t number)
 static tdm_status done(tdm_ref *ref)
 {
     const tdm_value *value;
-    tdm_status status = tdm_get_value(ref, PATIENCE_MS, &value);
+    tdm_status status = tdm_get_value(ref, TEST_TIMEOUT_MS, &value);
 
     tdm_ref_release(ref);
     return status;
 }
 
-static void keep(tdm_actor *actor, int64_t shelf, tdm_ref *kept)
+static void keep(tdm_actor *actor, int64_t shelf, tdm_ref *reply_pins)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "keep", &ref, "iR", shelf, kept));
+    must(tdm_actor_call(actor, "keep", &ref, "iR", shelf, reply_pins));
     must(done(ref));
 }
 
@@ -311,7 +311,7 @@ static tdm_status read_shelf(tdm_actor *actor, int64_t shelf, int64_t *number_ou
     tdm_status status;
 
     must(tdm_actor_call(actor, "read", &ref, "i", shelf));
-    status = tdm_get(ref, PATIENCE_MS, "i", number_out);
+    status = tdm_get(ref, TEST_TIMEOUT_MS, "i", number_out);
     tdm_ref_release(ref);
     return status;
 }
@@ -331,16 +331,16 @@ static tdm_ref *given(tdm_actor *actor, const char *method, int64_t argument)
     tdm_ref *inner = NULL;
 
     must(tdm_actor_call(actor, method, &ref, "i", argument));
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     return inner;
 }
 
 struct counts {
     uint64_t owned;
-    uint64_t loans;
+    uint64_t borrower_pins;
     uint64_t borrowed;
-    uint64_t kept;
+    uint64_t reply_pins;
 };
 
 static struct counts counts_of(tdm_actor *actor)
@@ -349,23 +349,24 @@ static struct counts counts_of(tdm_actor *actor)
     tdm_ref *ref;
 
     must(tdm_actor_call(actor, "counts", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "uuuu", &counts.owned, &counts.loans, &counts.borrowed,
-                 &counts.kept));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &counts.owned, &counts.borrower_pins,
+                 &counts.borrowed, &counts.reply_pins));
     tdm_ref_release(ref);
     return counts;
 }
 
 static struct counts counts_here(void)
 {
-    struct tdm__objects_count count;
+    struct tdm__ref_table_counts count;
 
-    tdm__objects_count(runtime, &count);
-    return (struct counts){count.owned, count.loans, count.borrowed, count.kept};
+    tdm__ref_table_counts(runtime, &count);
+    return (struct counts){count.owned, count.borrower_pins, count.borrowed, count.reply_pins};
 }
 
 static bool all_gone(struct counts counts)
 {
-    return counts.owned == 0 && counts.loans == 0 && counts.borrowed == 0 && counts.kept == 0;
+    return counts.owned == 0 && counts.borrower_pins == 0 && counts.borrowed == 0 &&
+           counts.reply_pins == 0;
 }
 
 /* Drops travel by themselves: waits until nothing is counted anywhere. */
@@ -375,7 +376,7 @@ static void assert_nothing_is_held(void)
     struct counts one = {0};
     struct counts two = {0};
 
-    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
         one = counts_of(first);
         two = counts_of(second);
         here = counts_here();
@@ -385,13 +386,13 @@ static void assert_nothing_is_held(void)
         (void)poll(NULL, 0, 5);
     }
     fail_msg("still held: here %llu %llu %llu %llu, first %llu %llu %llu %llu, second %llu "
-             "%llu %llu %llu (owned, loans, borrowed, kept)",
-             (unsigned long long)here.owned, (unsigned long long)here.loans,
-             (unsigned long long)here.borrowed, (unsigned long long)here.kept,
-             (unsigned long long)one.owned, (unsigned long long)one.loans,
-             (unsigned long long)one.borrowed, (unsigned long long)one.kept,
-             (unsigned long long)two.owned, (unsigned long long)two.loans,
-             (unsigned long long)two.borrowed, (unsigned long long)two.kept);
+             "%llu %llu %llu (owned, borrower_pins, borrowed, kept)",
+             (unsigned long long)here.owned, (unsigned long long)here.borrower_pins,
+             (unsigned long long)here.borrowed, (unsigned long long)here.reply_pins,
+             (unsigned long long)one.owned, (unsigned long long)one.borrower_pins,
+             (unsigned long long)one.borrowed, (unsigned long long)one.reply_pins,
+             (unsigned long long)two.owned, (unsigned long long)two.borrower_pins,
+             (unsigned long long)two.borrowed, (unsigned long long)two.reply_pins);
 }
 
 /* ---- borrowing -------------------------------------------------------------------------- */
@@ -403,7 +404,7 @@ static void a_borrowed_value_outlives_the_owners_reference(void **state)
     (void)state;
     keep(first, 0, ref);
     tdm_ref_release(ref);
-    assert_int_equal(counts_here().loans, 1);
+    assert_int_equal(counts_here().borrower_pins, 1);
     assert_int_equal(shelf_number(first, 0), 7);
     assert_int_equal(shelf_number(first, 0), 7);
     drop(first, 0);
@@ -442,7 +443,7 @@ static void an_actors_reference_reaches_others_through_a_driver(void **state)
     drop(second, 0);
 
     ref = given(first, "make", 10);
-    must(tdm_get(ref, PATIENCE_MS, "i", &number));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 10);
     tdm_ref_release(ref);
     assert_nothing_is_held();
@@ -485,10 +486,10 @@ static void references_inside_values_live_with_them(void **state)
     tdm_ref_release(inner);
     must(tdm_actor_call(first, "echo", &ref, "r", outer));
     tdm_ref_release(outer);
-    must(tdm_get(ref, PATIENCE_MS, "v", &values));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "v", &values));
     must(tdm_value_ref(runtime, tdm_value_at(values, 1), &found));
     tdm_ref_release(ref);
-    must(tdm_get(found, PATIENCE_MS, "i", &number));
+    must(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 12);
     assert_int_equal(tdm_value_ref(runtime, NULL, &none), TDM_E_TYPE);
     assert_null(none);
@@ -502,9 +503,9 @@ static void references_inside_values_live_with_them(void **state)
     tdm_ref_release(outer);
     outer = given(second, "give", 0);
     drop(second, 0);
-    must(tdm_get(outer, PATIENCE_MS, "R", &found));
+    must(tdm_get(outer, TEST_TIMEOUT_MS, "R", &found));
     tdm_ref_release(outer);
-    must(tdm_get(found, PATIENCE_MS, "i", &number));
+    must(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 13);
     tdm_ref_release(found);
     assert_nothing_is_held();
@@ -521,8 +522,8 @@ static void many_are_waited_for_together(void **state)
     refs[0] = put(1);
     refs[1] = given(first, "make", 2);
     must(tdm_actor_call(second, "linger", &refs[2], "ii", (int64_t)20, (int64_t)3));
-    must(tdm_wait(refs, 3, 3, PATIENCE_MS, ready));
-    must(tdm_get_many(refs, 3, PATIENCE_MS, values));
+    must(tdm_wait(refs, 3, 3, TEST_TIMEOUT_MS, ready));
+    must(tdm_get_many(refs, 3, TEST_TIMEOUT_MS, values));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tdm_value_int(tdm_value_at(values[i], 0), 0), i + 1);
     }
@@ -535,7 +536,7 @@ static void many_are_waited_for_together(void **state)
 
     must(tdm_actor_call(first, "linger", &refs[0], "ii", (int64_t)0, (int64_t)-1));
     must(tdm_actor_call(second, "linger", &refs[1], "ii", (int64_t)300, (int64_t)1));
-    assert_int_equal(tdm_get_many(refs, 2, PATIENCE_MS, values), TDM_E_METHOD);
+    assert_int_equal(tdm_get_many(refs, 2, TEST_TIMEOUT_MS, values), TDM_E_METHOD);
     assert_non_null(strstr(tdm_error_detail(), "result 1 of 2"));
     assert_int_equal(tdm_get_many(&refs[1], 1, 0, values), TDM_E_TIMEOUT);
     tdm_ref_release(refs[0]);
@@ -576,17 +577,17 @@ static void references_come_in_items(void **state)
     for (int64_t i = 0; i < ITEMS; i++) {
         int64_t index = -1;
 
-        must(tdm_stream_next(stream, PATIENCE_MS, &item));
-        must(tdm_get(item, PATIENCE_MS, "iR", &index, &found[i]));
+        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+        must(tdm_get(item, TEST_TIMEOUT_MS, "iR", &index, &found[i]));
         assert_int_equal(index, i);
         tdm_ref_release(item);
     }
-    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &item), TDM_E_END);
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item), TDM_E_END);
     tdm_stream_destroy(stream);
     for (int64_t i = 0; i < ITEMS; i++) {
         int64_t number = 0;
 
-        must(tdm_get(found[i], PATIENCE_MS, "i", &number));
+        must(tdm_get(found[i], TEST_TIMEOUT_MS, "i", &number));
         assert_int_equal(number, 100 + i);
         tdm_ref_release(found[i]);
     }
@@ -600,7 +601,7 @@ static void items_that_nobody_takes_leave_nothing_held(void **state)
 
     (void)state;
     must(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)1000));
-    must(tdm_stream_next(stream, PATIENCE_MS, &item));
+    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
     tdm_ref_release(item);
     tdm_stream_destroy(stream);
     assert_nothing_is_held();
@@ -611,12 +612,12 @@ static void cut_after(tdm_actor *actor, const char *path)
 {
     bool marked = false;
 
-    for (int i = 0; i < PATIENCE_MS && !marked; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS && !marked; i++) {
         marked = access(path, F_OK) == 0;
         (void)poll(NULL, 0, 1);
     }
     assert_true(marked);
-    tdm__conn_close(actor->link->conn);
+    tdm__conn_close(actor->channel->conn);
 }
 
 static void an_answer_sent_again_still_has_its_references(void **state)
@@ -637,12 +638,12 @@ static void an_answer_sent_again_still_has_its_references(void **state)
         must(tdm_actor_call(actor, "make_marked", &ref, "is", (int64_t)17, path));
         cut_after(actor, path);
     }
-    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
-    must(tdm_get(inner, PATIENCE_MS, "i", &number));
+    must(tdm_get(inner, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 17);
     tdm_ref_release(inner);
-    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
         counts = counts_of(actor);
         if (all_gone(counts)) {
             break;
@@ -658,14 +659,14 @@ static void an_answer_sent_again_still_has_its_references(void **state)
 static void an_answer_too_late_leaves_nothing_held(void **state)
 {
     struct tdm_call_options options = {.timeout_ms = 100};
-    struct tdm__memory_use use;
+    struct tdm__object_memory_stats use;
     tdm_ref *ref;
 
     (void)state;
     must(tdm_actor_call_with(first, "make_late", &options, &ref, "i", (int64_t)300));
     assert_int_equal(done(ref), TDM_E_TIMEOUT);
     assert_nothing_is_held();
-    tdm__memory_use(runtime, &use);
+    tdm__object_memory_stats(runtime, &use);
     assert_int_equal(use.read_count, 0);
 }
 
@@ -692,14 +693,14 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     int64_t number;
 
     (void)state;
-    must(tdm_get(here, PATIENCE_MS, "i", &number));
+    must(tdm_get(here, TEST_TIMEOUT_MS, "i", &number));
     keep(first, 0, lost);
     owner_socket(owner, socket, sizeof(socket));
     assert_int_equal(access(socket, F_OK), 0);
     must(tdm_actor_call(owner, "exit", &ref, ""));
     assert_int_equal(done(ref), TDM_E_ACTOR_DIED);
     assert_int_equal(access(socket, F_OK), -1);
-    assert_int_equal(tdm_get(lost, PATIENCE_MS, "i", &number), TDM_E_OWNER_DIED);
+    assert_int_equal(tdm_get(lost, TEST_TIMEOUT_MS, "i", &number), TDM_E_OWNER_DIED);
     assert_non_null(strstr(tdm_error_detail(), "exit code 9"));
     must(tdm_get(here, 0, "i", &number));
     assert_int_equal(number, 14);
@@ -724,8 +725,8 @@ static void a_borrowers_death_returns_its_holds(void **state)
     keep(borrower, 0, ref);
     keep(first, 0, ref);
     tdm_ref_release(ref);
-    assert_int_equal(counts_here().loans, 2);
-    must(tdm_actor_kill(borrower, PATIENCE_MS));
+    assert_int_equal(counts_here().borrower_pins, 2);
+    must(tdm_actor_kill(borrower, TEST_TIMEOUT_MS));
     tdm_actor_destroy(borrower);
     assert_int_equal(shelf_number(first, 0), 16);
     drop(first, 0);
@@ -744,7 +745,7 @@ static void a_handle_works_where_it_arrives(void **state)
     must(tdm_actor_call(first, "employ", &ref, "h", third));
     must(done(ref));
     must(tdm_actor_call(first, "ask", &ref, ""));
-    must(tdm_get(ref, PATIENCE_MS, "i", &number));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 42);
     tdm_ref_release(ref);
     assert_int_equal(counts_of(first).borrowed, 1);
@@ -777,11 +778,11 @@ int main(void)
     };
     int failed;
 
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     first = keeper_create();
     second = keeper_create();
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     tdm_actor_destroy(first);
     tdm_actor_destroy(second);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

@@ -1,6 +1,6 @@
 /* runtime_test.c - a process joins, leaves, joins again, forks, and outlives its node. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/driver_run.h"
 
 #include <poll.h>
@@ -55,13 +55,13 @@ static void one_runtime_follows_another(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         tdm_runtime *runtime = start(NULL);
-        tdm_actor *actor = world_create(runtime, NULL);
-        int64_t pid = world_ask_int(actor, "pid");
+        tdm_actor *actor = actor_fixture_create(runtime, NULL);
+        int64_t pid = actor_fixture_call_int(actor, "pid");
 
         assert_int_equal(tdm_runtime_start(NULL, &second), TDM_E_STATE);
         tdm_actor_destroy(actor);
         tdm_runtime_stop(runtime);
-        assert_true(world_process_ends(pid, 0));
+        assert_true(wait_process_exit(pid, 0));
     }
     tdm_runtime_stop(NULL);
 }
@@ -69,11 +69,11 @@ static void one_runtime_follows_another(void **state)
 static void test_handles_can_be_destroyed_after_the_runtime_has_stopped(void **state)
 {
     tdm_runtime *runtime = start(NULL);
-    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "late"});
+    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "late"});
     tdm_actor *found;
 
     (void)state;
-    assert_int_equal(tdm_actor_find(runtime, "late", PATIENCE_MS, &found), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "late", TEST_TIMEOUT_MS, &found), TDM_OK);
     tdm_runtime_stop(runtime);
     tdm_actor_destroy(found);
     tdm_actor_destroy(actor);
@@ -82,7 +82,7 @@ static void test_handles_can_be_destroyed_after_the_runtime_has_stopped(void **s
 static void it_stops_with_all_kinds_of_things_under_way(void **state)
 {
     tdm_runtime *runtime = start(NULL);
-    tdm_actor *busy = world_create(runtime, NULL);
+    tdm_actor *busy = actor_fixture_create(runtime, NULL);
     tdm_actor *unready;
     tdm_actor *waiting;
     tdm_ref *refs[3];
@@ -94,8 +94,7 @@ static void it_stops_with_all_kinds_of_things_under_way(void **state)
     assert_int_equal(tdm_actor_call(unready, "echo", &refs[2], "r", refs[0]), TDM_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(tdm_actor_create(runtime, "tester",
-                                          &(struct tdm_actor_options){.num_gpus = 3}, &waiting,
-                                          ""),
+                                          &(struct tdm_actor_options){.num_gpus = 3}, &waiting, ""),
                          TDM_OK);
         tdm_actor_destroy(waiting);
     }
@@ -110,7 +109,7 @@ static void it_stops_with_all_kinds_of_things_under_way(void **state)
 static void a_second_driver_joins_by_address(void **state)
 {
     tdm_runtime *runtime = start(NULL);
-    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "hers"});
+    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "hers"});
     struct tdm_runtime_info info;
     int wait_status;
     pid_t child;
@@ -129,12 +128,12 @@ static void a_second_driver_joins_by_address(void **state)
 
         options.address = info.address;
         good = tdm_runtime_start(&options, &own) == TDM_OK &&
-               tdm_actor_find(own, "hers", PATIENCE_MS, &found) == TDM_OK &&
+               tdm_actor_find(own, "hers", TEST_TIMEOUT_MS, &found) == TDM_OK &&
                tdm_actor_call(found, "add", &ref, "i", (int64_t)4) == TDM_OK &&
-               tdm_get(ref, PATIENCE_MS, "i", &total) == TDM_OK && total == 4 &&
-               tdm_actor_create(own, "tester", &(struct tdm_actor_options){.name = "his"},
-                                &made, "") == TDM_OK &&
-               tdm_actor_wait_ready(made, PATIENCE_MS) == TDM_OK;
+               tdm_get(ref, TEST_TIMEOUT_MS, "i", &total) == TDM_OK && total == 4 &&
+               tdm_actor_create(own, "tester", &(struct tdm_actor_options){.name = "his"}, &made,
+                                "") == TDM_OK &&
+               tdm_actor_wait_ready(made, TEST_TIMEOUT_MS) == TDM_OK;
         if (!good) {
             (void)fprintf(stderr, "%s\n", tdm_error_detail());
         }
@@ -144,7 +143,7 @@ static void a_second_driver_joins_by_address(void **state)
     assert_int_equal(wait_status, 0);
     for (int i = 0;; i++) {
         tdm_actor *his;
-        tdm_status status = tdm_actor_find(runtime, "his", PATIENCE_MS, &his);
+        tdm_status status = tdm_actor_find(runtime, "his", TEST_TIMEOUT_MS, &his);
 
         if (status == TDM_E_NOT_FOUND) {
             break;
@@ -154,7 +153,7 @@ static void a_second_driver_joins_by_address(void **state)
         tdm_actor_destroy(his);
         (void)poll(NULL, 0, 5);
     }
-    assert_true(world_ask_int(actor, "pid") > 1);
+    assert_true(actor_fixture_call_int(actor, "pid") > 1);
     tdm_actor_destroy(actor);
     tdm_runtime_stop(runtime);
 }
@@ -162,7 +161,7 @@ static void a_second_driver_joins_by_address(void **state)
 static void a_forked_child_is_refused_and_harms_nobody(void **state)
 {
     tdm_runtime *runtime = start(NULL);
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     int wait_status;
     tdm_ref *ref;
     pid_t child;
@@ -174,7 +173,7 @@ static void a_forked_child_is_refused_and_harms_nobody(void **state)
         tdm_actor *other;
         tdm_ref *second;
         int good = tdm_runtime_current() == NULL &&
-                   tdm_get(ref, PATIENCE_MS, "") == TDM_E_STATE &&
+                   tdm_get(ref, TEST_TIMEOUT_MS, "") == TDM_E_STATE &&
                    strstr(tdm_error_detail(), "forked") != NULL &&
                    tdm_actor_call(actor, "pid", &second, "") == TDM_E_STATE &&
                    tdm_actor_create(runtime, "tester", NULL, &other, "") == TDM_E_STATE &&
@@ -187,9 +186,9 @@ static void a_forked_child_is_refused_and_harms_nobody(void **state)
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     assert_int_equal(wait_status, 0);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
     tdm_ref_release(ref);
-    assert_true(world_ask_int(actor, "pid") > 1);
+    assert_true(actor_fixture_call_int(actor, "pid") > 1);
     tdm_actor_destroy(actor);
     tdm_runtime_stop(runtime);
 }
@@ -197,39 +196,39 @@ static void a_forked_child_is_refused_and_harms_nobody(void **state)
 static void every_question_after_the_daemons_death_names_it(void **state)
 {
     tdm_runtime *runtime = start(NULL);
-    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_actor *waiting;
     tdm_actor *other;
     tdm_placement_group *group;
     char words[64];
     tdm_ref *ref;
-    pid_t daemon = driver_find_child(driver_find_child(getpid(), "tandem-warden"), "tandemd");
+    pid_t daemon = driver_find_child(driver_find_child(getpid(), "tandem-super"), "tandemd");
 
     (void)state;
     assert_true(daemon > 1);
     (void)snprintf(words, sizeof(words), "the daemon (pid %d) ended by signal 9 (killed)",
                    (int)daemon);
-    assert_int_equal(tdm_actor_create(runtime, "tester",
-                                      &(struct tdm_actor_options){.num_gpus = 4}, &other, ""),
-                     TDM_OK);
-    assert_int_equal(tdm_actor_create(runtime, "tester",
-                                      &(struct tdm_actor_options){.num_gpus = 4}, &waiting, ""),
+    assert_int_equal(
+        tdm_actor_create(runtime, "tester", &(struct tdm_actor_options){.num_gpus = 4}, &other, ""),
+        TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &(struct tdm_actor_options){.num_gpus = 4},
+                                      &waiting, ""),
                      TDM_OK);
     assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, 20, ""), TDM_E_TIMEOUT);
     assert_int_equal(kill(daemon, SIGKILL), 0);
-    assert_int_equal(tdm_actor_wait_ready(waiting, PATIENCE_MS), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_actor_wait_ready(waiting, TEST_TIMEOUT_MS), TDM_E_NODE_LOST);
     assert_non_null(strstr(tdm_error_detail(), words));
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_NODE_LOST);
     assert_non_null(strstr(tdm_error_detail(), words));
     assert_non_null(strstr(tdm_error_detail(), "in method hang"));
-    assert_int_equal(world_call(waiting, "pid", NULL), TDM_E_NODE_LOST);
+    assert_int_equal(actor_fixture_call(waiting, "pid", NULL), TDM_E_NODE_LOST);
     tdm_actor_destroy(other);
     assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &other, ""), TDM_E_NODE_LOST);
-    assert_int_equal(tdm_actor_find(runtime, "x", PATIENCE_MS, &other), TDM_E_NODE_LOST);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_E_NODE_LOST);
-    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 1}},
-                                                1, TDM_PACK, PATIENCE_MS, &group),
+    assert_int_equal(tdm_actor_find(runtime, "x", TEST_TIMEOUT_MS, &other), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 1}}, 1,
+                                                TDM_PACK, TEST_TIMEOUT_MS, &group),
                      TDM_E_NODE_LOST);
     assert_non_null(strstr(tdm_error_detail(), words));
     tdm_ref_release(ref);
@@ -273,7 +272,7 @@ int main(void)
     if (getenv("TANDEM_WORKER") != NULL) {
         (void)start(NULL); /* never returns */
     }
-    world_prepare();
+    actor_fixture_prepare();
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_tidy();
+    return failed + actor_fixture_clean_up();
 }

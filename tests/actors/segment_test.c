@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { SIZE_BYTES = 300000, CAPACITY_BYTES = 5 * TDM__SEGMENT_STEP_BYTES };
+enum { SIZE_BYTES = 300000, CAPACITY_BYTES = 5 * TDM__SEGMENT_ALIGN_BYTES };
 
 static struct tdm__segment *make(struct tdm__segments *segments, size_t size_bytes)
 {
@@ -28,22 +28,23 @@ static struct tdm__segment *make(struct tdm__segments *segments, size_t size_byt
 static void a_reader_sees_what_the_writer_wrote(void **state)
 {
     struct tdm__segments segments;
-    struct tdm__views views;
+    struct tdm__segment_views views;
     struct tdm__segment *segment;
-    struct tdm__view *view;
+    struct tdm__segment_view *view;
 
     (void)state;
     tdm__segments_init(&segments);
-    tdm__views_init(&views, 0);
+    tdm__segment_views_init(&views, 0);
     segment = make(&segments, SIZE_BYTES);
     assert_int_equal(segment->capacity_bytes, CAPACITY_BYTES);
     memset(segment->address, 7, SIZE_BYTES);
     assert_int_equal(
-        tdm__views_open(&views, &segment->id, dup(segment->fd), CAPACITY_BYTES, &view), TDM_OK);
+        tdm__segment_views_open(&views, &segment->id, dup(segment->fd), CAPACITY_BYTES, &view),
+        TDM_OK);
     assert_memory_equal(view->address, segment->address, SIZE_BYTES);
-    tdm__views_release(&views, view);
+    tdm__segment_views_release(&views, view);
     assert_true(TAILQ_EMPTY(&views.all));
-    tdm__views_fini(&views);
+    tdm__segment_views_fini(&views);
     tdm__segments_fini(&segments);
 }
 
@@ -75,7 +76,7 @@ static void the_pages_of_a_fresh_one_are_made_at_once(void **state)
         print_message("this kernel has no MADV_POPULATE_WRITE\n");
     }
     memset(segment->address, 7, SIZE_BYTES);
-    tdm__segments_give_back(&segments, segment);
+    tdm__segments_recycle(&segments, segment);
     assert_ptr_equal(tdm__segments_reuse(&segments, SIZE_BYTES), segment);
     assert_false(segment->fresh);
     tdm__segment_populate(segment, SIZE_BYTES);
@@ -91,9 +92,8 @@ static void nobody_else_can_write(void **state)
     (void)state;
     tdm__segments_init(&segments);
     segment = make(&segments, SIZE_BYTES);
-    assert_ptr_equal(
-        mmap(NULL, CAPACITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0),
-        MAP_FAILED);
+    assert_ptr_equal(mmap(NULL, CAPACITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0),
+                     MAP_FAILED);
     assert_int_equal(write(segment->fd, "x", 1), -1);
     assert_int_not_equal(ftruncate(segment->fd, 0), 0);
     ((char *)segment->address)[0] = 'x'; /* its maker still can */
@@ -111,9 +111,9 @@ static void idle_segments_are_used_again_if_they_fit(void **state)
     small = make(&segments, 1);
     large = make(&segments, SIZE_BYTES);
     assert_null(tdm__segments_reuse(&segments, 1));
-    tdm__segments_give_back(&segments, small);
-    tdm__segments_give_back(&segments, large);
-    assert_int_equal(segments.idle_bytes, CAPACITY_BYTES + TDM__SEGMENT_STEP_BYTES);
+    tdm__segments_recycle(&segments, small);
+    tdm__segments_recycle(&segments, large);
+    assert_int_equal(segments.idle_bytes, CAPACITY_BYTES + TDM__SEGMENT_ALIGN_BYTES);
     assert_null(tdm__segments_reuse(&segments, CAPACITY_BYTES + 1));
     assert_ptr_equal(tdm__segments_reuse(&segments, SIZE_BYTES / 2), large);
     assert_ptr_equal(tdm__segments_reuse(&segments, 1), small);
@@ -132,9 +132,9 @@ static void trimming_frees_the_coldest_first(void **state)
         all[i] = make(&segments, 1);
     }
     for (int i = 0; i < 3; i++) {
-        tdm__segments_give_back(&segments, all[i]);
+        tdm__segments_recycle(&segments, all[i]);
     }
-    assert_int_equal(tdm__segments_trim(&segments, 1), TDM__SEGMENT_STEP_BYTES);
+    assert_int_equal(tdm__segments_trim(&segments, 1), TDM__SEGMENT_ALIGN_BYTES);
     assert_ptr_equal(tdm__segments_reuse(&segments, 1), all[2]);
     assert_ptr_equal(tdm__segments_reuse(&segments, 1), all[1]);
     assert_null(tdm__segments_reuse(&segments, 1));
@@ -145,72 +145,73 @@ static void trimming_frees_the_coldest_first(void **state)
 static void views_are_kept_within_their_bound(void **state)
 {
     struct tdm__segments segments;
-    struct tdm__views views;
+    struct tdm__segment_views views;
     struct tdm__segment *segment[2];
-    struct tdm__view *view[2];
+    struct tdm__segment_view *view[2];
 
     (void)state;
     tdm__segments_init(&segments);
-    tdm__views_init(&views, TDM__SEGMENT_STEP_BYTES);
+    tdm__segment_views_init(&views, TDM__SEGMENT_ALIGN_BYTES);
     for (int i = 0; i < 2; i++) {
         segment[i] = make(&segments, 1);
-        assert_int_equal(tdm__views_open(&views, &segment[i]->id, dup(segment[i]->fd),
-                                         TDM__SEGMENT_STEP_BYTES, &view[i]),
+        assert_int_equal(tdm__segment_views_open(&views, &segment[i]->id, dup(segment[i]->fd),
+                                                 TDM__SEGMENT_ALIGN_BYTES, &view[i]),
                          TDM_OK);
-        view[i]->lender = &segments;
+        view[i]->exporter = &segments;
     }
-    tdm__views_release(&views, view[0]);
-    assert_ptr_equal(tdm__views_find(&views, &segment[0]->id), view[0]);
-    tdm__views_release(&views, view[0]);
-    tdm__views_release(&views, view[1]); /* the other one has to go */
-    assert_null(tdm__views_find(&views, &segment[0]->id));
-    assert_int_equal(tdm__views_trim(&views), TDM__SEGMENT_STEP_BYTES);
+    tdm__segment_views_release(&views, view[0]);
+    assert_ptr_equal(tdm__segment_views_find(&views, &segment[0]->id), view[0]);
+    tdm__segment_views_release(&views, view[0]);
+    tdm__segment_views_release(&views, view[1]); /* the other one has to go */
+    assert_null(tdm__segment_views_find(&views, &segment[0]->id));
+    assert_int_equal(tdm__segment_views_trim(&views), TDM__SEGMENT_ALIGN_BYTES);
     assert_true(TAILQ_EMPTY(&views.all));
-    tdm__views_fini(&views);
+    tdm__segment_views_fini(&views);
     tdm__segments_fini(&segments);
 }
 
 static void views_go_with_their_lender(void **state)
 {
     struct tdm__segments segments;
-    struct tdm__views views;
+    struct tdm__segment_views views;
     struct tdm__segment *segment[3];
-    struct tdm__view *view[3];
-    int lenders[2];
+    struct tdm__segment_view *view[3];
+    int exporters[2];
 
     (void)state;
     tdm__segments_init(&segments);
-    tdm__views_init(&views, UINT64_MAX);
+    tdm__segment_views_init(&views, UINT64_MAX);
     for (int i = 0; i < 3; i++) {
         segment[i] = make(&segments, 1);
-        assert_int_equal(tdm__views_open(&views, &segment[i]->id, dup(segment[i]->fd),
-                                         TDM__SEGMENT_STEP_BYTES, &view[i]),
+        assert_int_equal(tdm__segment_views_open(&views, &segment[i]->id, dup(segment[i]->fd),
+                                                 TDM__SEGMENT_ALIGN_BYTES, &view[i]),
                          TDM_OK);
-        view[i]->lender = &lenders[i == 2];
+        view[i]->exporter = &exporters[i == 2];
     }
-    tdm__views_release(&views, view[0]);
-    tdm__views_release(&views, view[2]);
-    tdm__views_forget(&views, &lenders[0]);
-    assert_null(tdm__views_find(&views, &segment[0]->id));
-    assert_memory_equal(view[1]->address, segment[1]->address, TDM__SEGMENT_STEP_BYTES);
-    tdm__views_release(&views, view[1]); /* its last reader */
-    assert_null(tdm__views_find(&views, &segment[1]->id));
-    assert_int_equal(tdm__views_trim(&views), TDM__SEGMENT_STEP_BYTES);
+    tdm__segment_views_release(&views, view[0]);
+    tdm__segment_views_release(&views, view[2]);
+    tdm__segment_views_forget(&views, &exporters[0]);
+    assert_null(tdm__segment_views_find(&views, &segment[0]->id));
+    assert_memory_equal(view[1]->address, segment[1]->address, TDM__SEGMENT_ALIGN_BYTES);
+    tdm__segment_views_release(&views, view[1]); /* its last reader */
+    assert_null(tdm__segment_views_find(&views, &segment[1]->id));
+    assert_int_equal(tdm__segment_views_trim(&views), TDM__SEGMENT_ALIGN_BYTES);
     assert_true(TAILQ_EMPTY(&views.all));
     tdm__segments_fini(&segments);
 }
 
 static void expect_refusal(int fd, size_t capacity_bytes, const char *why)
 {
-    struct tdm__views views;
-    struct tdm__view *view;
+    struct tdm__segment_views views;
+    struct tdm__segment_view *view;
     struct tdm__id id = {{1}};
 
-    tdm__views_init(&views, 0);
+    tdm__segment_views_init(&views, 0);
     assert_true(fd >= 0);
-    assert_int_equal(tdm__views_open(&views, &id, fd, capacity_bytes, &view), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__segment_views_open(&views, &id, fd, capacity_bytes, &view),
+                     TDM_E_PROTOCOL);
     assert_non_null(strstr(tdm_error_detail(), why));
-    tdm__views_fini(&views);
+    tdm__segment_views_fini(&views);
 }
 
 static void what_is_no_segment_is_refused(void **state)
@@ -222,10 +223,10 @@ static void what_is_no_segment_is_refused(void **state)
     (void)state;
     tdm__segments_init(&segments);
     segment = make(&segments, 1);
-    assert_int_equal(ftruncate(unsealed, TDM__SEGMENT_STEP_BYTES), 0);
-    expect_refusal(unsealed, TDM__SEGMENT_STEP_BYTES, "not sealed");
+    assert_int_equal(ftruncate(unsealed, TDM__SEGMENT_ALIGN_BYTES), 0);
+    expect_refusal(unsealed, TDM__SEGMENT_ALIGN_BYTES, "not sealed");
     expect_refusal(open("/dev/null", O_RDWR | O_CLOEXEC), 1, "not sealed");
-    expect_refusal(dup(segment->fd), 2 * TDM__SEGMENT_STEP_BYTES, "said to have 131072");
+    expect_refusal(dup(segment->fd), 2 * TDM__SEGMENT_ALIGN_BYTES, "said to have 131072");
     expect_refusal(dup(segment->fd), 0, "said to have 0");
     tdm__segments_fini(&segments);
 }

@@ -86,8 +86,7 @@ int main(void)
     const char *base = getenv("TMPDIR");
     int failed;
 
-    (void)snprintf(directory, sizeof(directory), "%s/spill-XXXXXX",
-                   base == NULL ? "/tmp" : base);
+    (void)snprintf(directory, sizeof(directory), "%s/spill-XXXXXX", base == NULL ? "/tmp" : base);
     value = malloc(VALUE_BYTES);
     if (value == NULL || mkdtemp(directory) == NULL) {
         return 1;

@@ -1,6 +1,6 @@
 /* state_service_test.c - a list of the cluster says what it lacks: nodes, processes, rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/node_scene.h"
+#include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,50 +14,50 @@
 /* ---- two more nodes --------------------------------------------------------------------- */
 
 struct cluster {
-    struct node_scene *scene;
-    struct far_end others[2];
-    struct far_answer answer;
+    struct node_fixture *scene;
+    struct remote_peer others[2];
+    struct remote_reply answer;
 };
 
-static void ask(struct cluster *cluster, struct node_scene *scene, const char *kind)
+static void ask(struct cluster *cluster, struct node_fixture *scene, const char *kind)
 {
     cluster->scene = scene;
-    node_scene_other(scene, &cluster->others[0], "one");
-    node_scene_other(scene, &cluster->others[1], "two");
-    far_end_ask(&scene->driver, &cluster->answer, "state.list", "s", kind);
+    node_fixture_other(scene, &cluster->others[0], "one");
+    node_fixture_other(scene, &cluster->others[1], "two");
+    remote_peer_ask(&scene->driver, &cluster->answer, "state.list", "s", kind);
     for (int i = 0; i < 2; i++) {
-        far_end_hold(&cluster->others[i], 1);
+        remote_peer_hold(&cluster->others[i], 1);
         assert_string_equal(tdm__incoming_method(cluster->others[i].held[0]), "state.here");
     }
 }
 
-static struct tdm__incoming *question(struct cluster *cluster, int index)
+static struct tdm__incoming_call *question(struct cluster *cluster, int index)
 {
     assert_int_equal(cluster->answer.count, 0); /* the last one is waited for */
-    return far_end_take(&cluster->others[index]);
+    return remote_peer_take(&cluster->others[index]);
 }
 
-static void expect(struct cluster *cluster, uint32_t rows, uint64_t nodes, uint64_t processes,
+static void expect(struct cluster *cluster, uint32_t records, uint64_t nodes, uint64_t processes,
                    uint64_t left_out)
 {
     const tdm_value *value;
 
-    assert_int_equal(far_end_wait(&cluster->scene->driver, &cluster->answer), TDM_OK);
-    value = far_answer_value(&cluster->answer);
-    assert_int_equal(tdm_value_count(tdm_value_at(value, 0)), rows);
+    assert_int_equal(remote_peer_wait(&cluster->scene->driver, &cluster->answer), TDM_OK);
+    value = remote_reply_value(&cluster->answer);
+    assert_int_equal(tdm_value_count(tdm_value_at(value, 0)), records);
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 1), 99), nodes);
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 2), 99), processes);
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 3), 99), left_out);
-    far_answer_free(&cluster->answer);
-    far_end_close(&cluster->others[0]);
-    far_end_close(&cluster->others[1]);
+    remote_reply_free(&cluster->answer);
+    remote_peer_close(&cluster->others[0]);
+    remote_peer_close(&cluster->others[1]);
 }
 
 static void rows_and_what_is_missing_add_up(void **state)
 {
     struct cluster cluster;
 
-    (void)node_scene_add(*state, ACTOR_WAITING);
+    (void)node_fixture_add(*state, ACTOR_WAITING);
     ask(&cluster, *state, "actors");
     tdm__incoming_reply_pack(question(&cluster, 1), "({si}{si})uu", "a", (int64_t)1, "a",
                              (int64_t)2, (uint64_t)3, (uint64_t)40);
@@ -94,7 +94,7 @@ static void so_is_one_that_is_lost_meanwhile(void **state)
 
     ask(&cluster, *state, "actors");
     tdm__incoming_reply_pack(question(&cluster, 0), "()uu", (uint64_t)0, (uint64_t)0);
-    far_end_cut(&cluster.others[1]);
+    remote_peer_cut(&cluster.others[1]);
     expect(&cluster, 0, 1, 0, 0);
 }
 
@@ -102,34 +102,34 @@ static void so_is_one_that_is_lost_meanwhile(void **state)
 
 static void what_is_no_list_is_refused(void **state)
 {
-    struct node_scene *scene = *state;
-    struct far_end *driver = &scene->driver;
+    struct node_fixture *scene = *state;
+    struct remote_peer *driver = &scene->driver;
 
-    assert_int_equal(far_end_call(driver, "state.list", "s", "sorrows"), TDM_E_INVAL);
-    assert_int_equal(far_end_call(driver, "state.list", "s", NULL), TDM_E_PROTOCOL);
-    assert_int_equal(far_end_call(driver, "state.here", ""), TDM_E_PROTOCOL);
-    assert_int_equal(far_end_call(driver, "state.there", "s", "actors"), TDM_E_NOT_FOUND);
+    assert_int_equal(remote_peer_call(driver, "state.list", "s", "sorrows"), TDM_E_INVAL);
+    assert_int_equal(remote_peer_call(driver, "state.list", "s", NULL), TDM_E_PROTOCOL);
+    assert_int_equal(remote_peer_call(driver, "state.here", ""), TDM_E_PROTOCOL);
+    assert_int_equal(remote_peer_call(driver, "state.there", "s", "actors"), TDM_E_NOT_FOUND);
 }
 
 static void without_the_store_there_is_no_list(void **state)
 {
-    struct node_scene *scene = *state;
+    struct node_fixture *scene = *state;
 
-    scene->deaf.deaf_to = "node/*";
-    scene->deaf.deaf_reads = 1;
-    assert_int_equal(far_end_call(&scene->driver, "state.list", "s", "actors"), TDM_E_TIMEOUT);
-    assert_int_equal(far_end_call(&scene->driver, "state.list", "s", "nodes"), TDM_OK);
+    scene->deaf.fail_pattern = "node/*";
+    scene->deaf.fail_reads_count = 1;
+    assert_int_equal(remote_peer_call(&scene->driver, "state.list", "s", "actors"), TDM_E_TIMEOUT);
+    assert_int_equal(remote_peer_call(&scene->driver, "state.list", "s", "nodes"), TDM_OK);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_SCENE_TEST(rows_and_what_is_missing_add_up),
-        NODE_SCENE_TEST(a_node_that_does_not_answer_well_is_missing),
-        NODE_SCENE_TEST(so_is_one_whose_answer_is_no_list),
-        NODE_SCENE_TEST(so_is_one_that_is_lost_meanwhile),
-        NODE_SCENE_TEST(what_is_no_list_is_refused),
-        NODE_SCENE_TEST(without_the_store_there_is_no_list),
+        NODE_FIXTURE_TEST(rows_and_what_is_missing_add_up),
+        NODE_FIXTURE_TEST(a_node_that_does_not_answer_well_is_missing),
+        NODE_FIXTURE_TEST(so_is_one_whose_answer_is_no_list),
+        NODE_FIXTURE_TEST(so_is_one_that_is_lost_meanwhile),
+        NODE_FIXTURE_TEST(what_is_no_list_is_refused),
+        NODE_FIXTURE_TEST(without_the_store_there_is_no_list),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

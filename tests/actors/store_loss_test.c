@@ -1,6 +1,6 @@
 /* store_loss_test.c - the cluster's Redis forgets everything, and the nodes tell it again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <tandem/state.h>
@@ -28,19 +28,19 @@ static void tell_redis(const char *commands, const char *expected)
     const char *path = tdm__redis_embedded_url(cluster.redis.server) + strlen("unix://");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char answers[64] = "";
+    char replies[64] = "";
     size_t used = 0;
 
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(write(fd, commands, strlen(commands)), strlen(commands));
     while (used < strlen(expected)) {
-        ssize_t got = read(fd, answers + used, sizeof(answers) - 1 - used);
+        ssize_t got = read(fd, replies + used, sizeof(replies) - 1 - used);
 
         assert_true(got > 0);
         used += (size_t)got;
     }
-    assert_memory_equal(answers, expected, strlen(expected));
+    assert_memory_equal(replies, expected, strlen(expected));
     (void)close(fd);
 }
 
@@ -60,7 +60,7 @@ static void wait_for_name(const char *name)
     tdm_status status;
 
     for (int i = 0;; i++) {
-        status = tdm_actor_find(runtime, name, PATIENCE_MS, &actor);
+        status = tdm_actor_find(runtime, name, TEST_TIMEOUT_MS, &actor);
         if (status == TDM_OK) {
             break;
         }
@@ -69,7 +69,7 @@ static void wait_for_name(const char *name)
         }
         (void)poll(NULL, 0, 50);
     }
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -79,10 +79,10 @@ static void expect_all_free(void)
     static const char *const sides[] = {"side=first", "side=second"};
 
     for (int i = 0; i < 2; i++) {
-        tdm_actor *all = world_create(
+        tdm_actor *all = actor_fixture_create(
             runtime, &(struct tdm_actor_options){.num_gpus = 2, .labels = {sides[i]}});
 
-        assert_int_equal(tdm_actor_kill(all, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(all, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(all);
     }
 }
@@ -90,26 +90,26 @@ static void expect_all_free(void)
 static void names_and_places_are_as_before(void **state)
 {
     tdm_actor *here =
-        world_create(runtime, &(struct tdm_actor_options){.name = "here", .num_gpus = 1});
-    tdm_actor *there = world_create(
+        actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "here", .num_gpus = 1});
+    tdm_actor *there = actor_fixture_create(
         runtime,
         &(struct tdm_actor_options){.name = "there", .num_gpus = 1, .labels = {"side=second"}});
-    int64_t pid = world_ask_int(there, "pid");
+    int64_t pid = actor_fixture_call_int(there, "pid");
     tdm_actor *twin;
 
     (void)state;
     forget_everything();
-    assert_int_equal(world_ask_int(there, "pid"), pid); /* calls need no store */
+    assert_int_equal(actor_fixture_call_int(there, "pid"), pid); /* calls need no store */
     wait_for_name("there");
     wait_for_name("here");
-    assert_int_equal(world_ask_int(there, "pid"), pid);
+    assert_int_equal(actor_fixture_call_int(there, "pid"), pid);
     assert_int_equal(tdm_actor_create(runtime, "tester",
                                       &(struct tdm_actor_options){.name = "there"}, &twin, ""),
                      TDM_OK);
-    assert_int_equal(tdm_actor_wait_ready(twin, PATIENCE_MS), TDM_E_EXISTS);
+    assert_int_equal(tdm_actor_wait_ready(twin, TEST_TIMEOUT_MS), TDM_E_EXISTS);
     tdm_actor_destroy(twin);
-    assert_int_equal(tdm_actor_kill(here, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_kill(there, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(here, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(there, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(here);
     tdm_actor_destroy(there);
     expect_all_free();
@@ -125,10 +125,10 @@ static void a_group_and_its_actors_are_as_before(void **state)
 
     (void)state;
     assert_int_equal(
-        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, PATIENCE_MS, &group),
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, TEST_TIMEOUT_MS, &group),
         TDM_OK);
     for (uint32_t i = 0; i < 2; i++) {
-        actors[i] = world_create(
+        actors[i] = actor_fixture_create(
             runtime,
             &(struct tdm_actor_options){
                 .name = i == 0 ? "left" : "right", .num_gpus = 1, .group = group, .bundle = i});
@@ -139,14 +139,14 @@ static void a_group_and_its_actors_are_as_before(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct tdm_actor_options options = {.num_gpus = 1, .group = group, .bundle = i};
 
-        half = world_create(runtime, &options); /* the second of its bundle, and no more */
+        half = actor_fixture_create(runtime, &options); /* the second of its bundle, and no more */
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &more, ""), TDM_OK);
         assert_int_equal(tdm_actor_wait_ready(more, 100), TDM_E_TIMEOUT);
         tdm_actor_destroy(more);
         tdm_actor_destroy(half);
         tdm_actor_destroy(actors[i]);
     }
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
     expect_all_free();
 }
 
@@ -154,17 +154,16 @@ static void what_ends_before_it_was_told_again_gives_its_place_back(void **state
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        tdm_actor *actor = world_create(
-            runtime,
-            &(struct tdm_actor_options){.name = "brief",
-                                        .num_gpus = 2,
-                                        .labels = {i < 2 ? "side=first" : "side=second"}});
+        tdm_actor *actor = actor_fixture_create(
+            runtime, &(struct tdm_actor_options){.name = "brief",
+                                                 .num_gpus = 2,
+                                                 .labels = {i < 2 ? "side=first" : "side=second"}});
 
         forget_everything();
         if (i % 2 == 1) {
             (void)poll(NULL, 0, 900); /* about when its node notices */
         }
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
         expect_all_free();
     }
@@ -183,12 +182,12 @@ static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
     assert_int_equal(tdm_actor_wait_ready(actor, 2500), TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "it waits for a place"));
     assert_non_null(strstr(tdm_error_detail(), "NOREPLICAS"));
-    assert_int_equal(tdm_list_nodes(runtime, PATIENCE_MS, &nodes, &nodes_count), TDM_OK);
+    assert_int_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
     assert_int_equal(nodes_count, 2); /* who only looks is answered */
     tdm_list_free(nodes);
     tell_redis("CONFIG SET min-replicas-to-write 0\r\n", "+OK\r\n");
-    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 

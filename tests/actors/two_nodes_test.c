@@ -1,7 +1,7 @@
 /* two_nodes_test.c - two daemons on one machine, one Redis, TCP between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/token.h"
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static tdm_placement_group *spread(void)
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *group = NULL;
     tdm_status status =
-        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, PATIENCE_MS, &group);
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, TEST_TIMEOUT_MS, &group);
 
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -42,10 +42,10 @@ static tdm_placement_group *spread(void)
 static uint32_t far_bundle(const tdm_placement_group *group)
 {
     struct tdm_runtime_info node;
-    struct tdm_bundle_place place;
+    struct tdm_bundle_placement place;
 
     tdm_runtime_describe(runtime, &node);
-    assert_int_equal(tdm_placement_group_place(group, 0, &place), TDM_OK);
+    assert_int_equal(tdm_placement_group_locate_bundle(group, 0, &place), TDM_OK);
     return strcmp(place.node_id, node.node_id) == 0 ? 1 : 0;
 }
 
@@ -63,9 +63,9 @@ static void lists_are_of_both_nodes(void **state)
 
     (void)state;
     options.bundle = far_bundle(group);
-    actor = world_create(runtime, &options);
+    actor = actor_fixture_create(runtime, &options);
     tdm_runtime_describe(runtime, &node);
-    assert_int_equal(tdm_list_actors(runtime, PATIENCE_MS, &actors, &count, &missing), TDM_OK);
+    assert_int_equal(tdm_list_actors(runtime, TEST_TIMEOUT_MS, &actors, &count, &missing), TDM_OK);
     assert_int_equal(missing, 0);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(actors[i].name, "far") == 0) {
@@ -76,11 +76,11 @@ static void lists_are_of_both_nodes(void **state)
     }
     assert_int_equal(found, 1);
     tdm_list_free(actors);
-    assert_int_equal(tdm_list_nodes(runtime, PATIENCE_MS, &nodes, &count), TDM_OK);
+    assert_int_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &count), TDM_OK);
     assert_int_equal(count, 2);
     tdm_list_free(nodes);
     tdm_actor_destroy(actor);
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 static void a_wrong_token_is_refused(void **state)
@@ -94,7 +94,7 @@ static void a_wrong_token_is_refused(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/wrong-token", cluster.redis.directory);
-    assert_int_equal(tdm__token_make(path, token), TDM_OK);
+    assert_int_equal(tdm__token_create(path, token), TDM_OK);
     child = fork();
     if (child == 0) {
         (void)setenv("TANDEM_TOKEN_FILE", path, 1);
@@ -121,7 +121,7 @@ static void actors_lie_on_both_and_call_across(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        actors[i] = world_create(
+        actors[i] = actor_fixture_create(
             runtime,
             &(struct tdm_actor_options){
                 .num_gpus = 1, .group = group, .bundle = i, .name = i == 0 ? "left" : "right"});
@@ -129,24 +129,23 @@ static void actors_lie_on_both_and_call_across(void **state)
     }
     assert_string_not_equal(info[0].node_id, info[1].node_id);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            tdm_actor_call(actors[i], "relay", &ref, "s", i == 0 ? "right" : "left"), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_actor_call(actors[i], "relay", &ref, "s", i == 0 ? "right" : "left"),
+                         TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         assert_int_equal(total, 1);
         tdm_ref_release(ref);
     }
     assert_int_equal(
-        tdm_actor_call(actors[far_bundle(group)], "blob", &ref, "u", UINT64_C(5000000)),
-        TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
+        tdm_actor_call(actors[far_bundle(group)], "blob", &ref, "u", UINT64_C(5000000)), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
     tdm_ref_release(ref);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tdm_actor_kill(actors[i], PATIENCE_MS), TDM_OK);
-        assert_int_equal(world_call(actors[i], "pid", NULL), TDM_E_ACTOR_DIED);
-        assert_true(world_process_ends(info[i].pid, PATIENCE_MS));
+        assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
+        assert_int_equal(actor_fixture_call(actors[i], "pid", NULL), TDM_E_ACTOR_DIED);
+        assert_true(wait_process_exit(info[i].pid, TEST_TIMEOUT_MS));
         tdm_actor_destroy(actors[i]);
     }
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 static tdm_status ask(tdm_call *call, void *self)
@@ -160,7 +159,7 @@ static tdm_status ask(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "h", &other));
     status = tdm_actor_call(other, "add", &ref, "i", (int64_t)5);
     if (status == TDM_OK) {
-        status = tdm_get(ref, PATIENCE_MS, "i", &total);
+        status = tdm_get(ref, TEST_TIMEOUT_MS, "i", &total);
     }
     tdm_ref_release(ref);
     tdm_actor_destroy(other);
@@ -176,7 +175,8 @@ static void a_handle_may_be_faster_than_its_actor(void **state)
     const struct tdm_actor_options whole = {.resources = {{"disk", 2}}};
     struct tdm_runtime_info here;
     struct tdm_actor_options there = {.scheduling = TDM_SCHEDULE_NODE};
-    tdm_actor *holders[2] = {world_create(runtime, &whole), world_create(runtime, &whole)};
+    tdm_actor *holders[2] = {actor_fixture_create(runtime, &whole),
+                             actor_fixture_create(runtime, &whole)};
     tdm_actor *waiting;
     tdm_actor *asker;
     tdm_ref *ref;
@@ -194,8 +194,8 @@ static void a_handle_may_be_faster_than_its_actor(void **state)
     assert_int_equal(tdm_actor_create(runtime, "tester", &whole, &waiting, ""), TDM_OK);
     assert_int_equal(tdm_actor_call(asker, "ask", &ref, "h", waiting), TDM_OK);
     assert_int_equal(tdm_get(ref, 100, ""), TDM_E_TIMEOUT); /* no room for it yet */
-    assert_int_equal(tdm_actor_kill(holders[0], PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+    assert_int_equal(tdm_actor_kill(holders[0], TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
     assert_int_equal(total, 5);
     tdm_ref_release(ref);
     tdm_actor_destroy(holders[0]);
@@ -216,13 +216,13 @@ static void a_far_constructor_fails_with_its_words(void **state)
                                                                   .name = "stillborn"},
                                       &actor, "s", "broken"),
                      TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "node second"));
     assert_non_null(strstr(tdm_error_detail(), "no fuel"));
     tdm_actor_destroy(actor);
-    assert_int_equal(tdm_actor_find(runtime, "stillborn", PATIENCE_MS, &actor),
+    assert_int_equal(tdm_actor_find(runtime, "stillborn", TEST_TIMEOUT_MS, &actor),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 static void a_far_actor_can_be_killed_while_it_starts(void **state)
@@ -233,30 +233,29 @@ static void a_far_actor_can_be_killed_while_it_starts(void **state)
     for (int i = 0; i < 5; i++) {
         tdm_actor *actor;
 
-        assert_int_equal(
-            tdm_actor_create(runtime, "tester",
-                             &(struct tdm_actor_options){
-                                 .group = group, .num_gpus = 1, .bundle = far_bundle(group)},
-                             &actor, ""),
-            TDM_OK);
+        assert_int_equal(tdm_actor_create(runtime, "tester",
+                                          &(struct tdm_actor_options){.group = group,
+                                                                      .num_gpus = 1,
+                                                                      .bundle = far_bundle(group)},
+                                          &actor, ""),
+                         TDM_OK);
         if (i % 2 == 0) {
             (void)tdm_actor_wait_ready(actor, i); /* more or less under way */
         }
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-        assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+        assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
         tdm_actor_destroy(actor);
     }
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 /* The last test: the second node is gone afterwards. */
 static void a_killed_daemon_is_noticed_and_named(void **state)
 {
     tdm_placement_group *group = spread();
-    tdm_actor *actor = world_create(
-        runtime,
-        &(struct tdm_actor_options){
-            .num_gpus = 1, .group = group, .bundle = far_bundle(group), .name = "far"});
+    tdm_actor *actor = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){
+                     .num_gpus = 1, .group = group, .bundle = far_bundle(group), .name = "far"});
     tdm_actor *heir;
     tdm_ref *ref;
 
@@ -267,17 +266,16 @@ static void a_killed_daemon_is_noticed_and_named(void **state)
     assert_int_equal(tdm_get(ref, 10000, ""), TDM_E_NODE_LOST);
     assert_non_null(strstr(tdm_error_detail(), "node second"));
     tdm_ref_release(ref);
-    (void)waitpid(cluster.second.warden, NULL, 0);
-    cluster.second.warden = 0;
+    (void)waitpid(cluster.second.supervisor, NULL, 0);
+    cluster.second.supervisor = 0;
     /* Its lease runs out, and then its names are free. */
     for (int i = 0;; i++) {
         tdm_status status;
 
         assert_int_equal(tdm_actor_create(runtime, "tester",
-                                          &(struct tdm_actor_options){.name = "far"}, &heir,
-                                          ""),
+                                          &(struct tdm_actor_options){.name = "far"}, &heir, ""),
                          TDM_OK);
-        status = tdm_actor_wait_ready(heir, PATIENCE_MS);
+        status = tdm_actor_wait_ready(heir, TEST_TIMEOUT_MS);
         if (status == TDM_OK) {
             break;
         }
@@ -288,7 +286,7 @@ static void a_killed_daemon_is_noticed_and_named(void **state)
     }
     tdm_actor_destroy(heir);
     tdm_actor_destroy(actor);
-    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* worker_environment_test.c - whose word counts for the variables of a worker. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/node/worker_environment.h"
+#include "actors/daemon/worker_environment.h"
 
-#include "actors/template.h"
+#include "actors/common/fork_server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +30,7 @@ static const char *setting(char **environment, const char *name)
 
 static char **environment_of(char *own, int64_t cpus, const char *devices)
 {
-    struct tdm__actor_spec spec = {.environment_count = own == NULL ? 0 : 1,
-                                   .environment = {own}};
+    struct tdm__actor_spec spec = {.environment_count = own == NULL ? 0 : 1, .environment = {own}};
     char **environment;
 
     spec.wish.wanted.cpu = cpus;
@@ -85,14 +84,14 @@ static void threads_are_as_many_as_cpus_unless_somebody_says(void **state)
 static void the_mark_and_one_more_setting_have_room(void **state)
 {
     char role[] = "ROLE=worker";
-    char mark[TDM__MARK_BYTES];
+    char mark[TDM__PROCESS_MARK_BYTES];
     char **environment = environment_of(NULL, 0, NULL);
 
     (void)state;
     memset(mark, '7', sizeof(mark) - 1);
     mark[sizeof(mark) - 1] = '\0';
     tdm__worker_environment_mark(environment, mark);
-    assert_string_equal(setting(environment, TDM__MARK_VARIABLE), mark);
+    assert_string_equal(setting(environment, TDM__PROCESS_MARK_VARIABLE), mark);
     tdm__worker_environment_add(environment, role);
     assert_string_equal(setting(environment, "ROLE"), "worker");
     tdm__worker_environment_drop_last(environment);

@@ -1,6 +1,6 @@
 /* worker_test.c - the process that is an actor: what it was given, what it may do, its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -41,72 +41,71 @@ static int was_started_with(int64_t pid, const char *entry)
 
 static void the_environment_is_in_force_before_exec(void **state)
 {
-    tdm_actor *actor = world_create(
+    tdm_actor *actor = actor_fixture_create(
         runtime,
         &(struct tdm_actor_options){.environment = {"TESTED=yes", "EMPTY=", "HOME=/else"}});
     char text[128];
 
     (void)state;
-    assert_true(was_started_with(world_ask_int(actor, "pid"), "TESTED=yes"));
-    world_ask_text(actor, "variable", "TESTED", text, sizeof(text));
+    assert_true(was_started_with(actor_fixture_call_int(actor, "pid"), "TESTED=yes"));
+    actor_fixture_call_text(actor, "variable", "TESTED", text, sizeof(text));
     assert_string_equal(text, "yes");
-    world_ask_text(actor, "variable", "EMPTY", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "EMPTY", text, sizeof(text));
     assert_string_equal(text, "");
-    world_ask_text(actor, "variable", "HOME", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "HOME", text, sizeof(text));
     assert_string_equal(text, "/else");
-    world_ask_text(actor, "variable", "TANDEM_WORKER", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "TANDEM_WORKER", text, sizeof(text));
     assert_string_equal(text, "(none)");
     tdm_actor_destroy(actor);
 }
 
 static void the_working_directory_is_the_one_asked_for(void **state)
 {
-    tdm_actor *here = world_create(runtime, NULL);
+    tdm_actor *here = actor_fixture_create(runtime, NULL);
     tdm_actor *there =
-        world_create(runtime, &(struct tdm_actor_options){.working_directory = "/usr"});
+        actor_fixture_create(runtime, &(struct tdm_actor_options){.working_directory = "/usr"});
     tdm_actor *nowhere;
     char own[512];
     char text[512];
 
     (void)state;
     assert_non_null(getcwd(own, sizeof(own)));
-    world_ask_text(here, "place", "", text, sizeof(text));
+    actor_fixture_call_text(here, "place", "", text, sizeof(text));
     assert_string_equal(text, own);
-    world_ask_text(there, "place", "", text, sizeof(text));
+    actor_fixture_call_text(there, "place", "", text, sizeof(text));
     assert_string_equal(text, "/usr");
     tdm_actor_destroy(here);
     tdm_actor_destroy(there);
-    assert_int_equal(
-        tdm_actor_create(runtime, "tester",
-                         &(struct tdm_actor_options){.working_directory = "/no/such"}, &nowhere,
-                         ""),
-        TDM_OK);
-    assert_int_equal(world_call(nowhere, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.working_directory = "/no/such"},
+                                      &nowhere, ""),
+                     TDM_OK);
+    assert_int_equal(actor_fixture_call(nowhere, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "/no/such"));
     tdm_actor_destroy(nowhere);
 }
 
 static void gpus_are_told_in_the_environment(void **state)
 {
-    tdm_actor *pair = world_create(runtime, &(struct tdm_actor_options){.num_gpus = 2});
-    tdm_actor *none = world_create(runtime, NULL);
-    tdm_actor *keeper = world_create(
+    tdm_actor *pair = actor_fixture_create(runtime, &(struct tdm_actor_options){.num_gpus = 2});
+    tdm_actor *none = actor_fixture_create(runtime, NULL);
+    tdm_actor *keeper = actor_fixture_create(
         runtime, &(struct tdm_actor_options){.num_gpus = 1,
                                              .keep_visible_devices = 1,
                                              .environment = {"CUDA_VISIBLE_DEVICES=mine"}});
     char text[64];
 
     (void)state;
-    world_ask_text(pair, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    actor_fixture_call_text(pair, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
     assert_string_equal(text, "GPU-a,GPU-b");
-    world_ask_text(pair, "gpus", "", text, sizeof(text));
+    actor_fixture_call_text(pair, "gpus", "", text, sizeof(text));
     assert_string_equal(text, "0,1");
-    world_ask_text(none, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    actor_fixture_call_text(none, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
     assert_string_equal(text, "");
-    world_ask_text(keeper, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    actor_fixture_call_text(keeper, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
     assert_string_equal(text, "mine");
-    assert_int_equal(tdm_actor_kill(pair, PATIENCE_MS), TDM_OK);
-    assert_int_equal(tdm_actor_kill(keeper, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(pair, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(keeper, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(pair);
     tdm_actor_destroy(none);
     tdm_actor_destroy(keeper);
@@ -122,40 +121,40 @@ static void fractions_share_a_gpu_and_whole_ones_do_not(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        parts[i] = world_create(runtime, &part);
+        parts[i] = actor_fixture_create(runtime, &part);
     }
-    whole = world_create(runtime, &(struct tdm_actor_options){.num_gpus = 1});
-    world_ask_text(parts[0], "gpus", "", first, sizeof(first));
-    world_ask_text(parts[1], "gpus", "", other, sizeof(other));
+    whole = actor_fixture_create(runtime, &(struct tdm_actor_options){.num_gpus = 1});
+    actor_fixture_call_text(parts[0], "gpus", "", first, sizeof(first));
+    actor_fixture_call_text(parts[1], "gpus", "", other, sizeof(other));
     assert_string_equal(first, other);
-    world_ask_text(parts[2], "gpus", "", other, sizeof(other));
+    actor_fixture_call_text(parts[2], "gpus", "", other, sizeof(other));
     assert_string_not_equal(first, other);
-    world_ask_text(whole, "gpus", "", first, sizeof(first));
+    actor_fixture_call_text(whole, "gpus", "", first, sizeof(first));
     assert_string_not_equal(first, other);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tdm_actor_kill(parts[i], PATIENCE_MS), TDM_OK);
+        assert_int_equal(tdm_actor_kill(parts[i], TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(parts[i]);
     }
-    assert_int_equal(tdm_actor_kill(whole, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(whole, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(whole);
 }
 
 static void an_actor_makes_actors_that_end_with_it(void **state)
 {
-    tdm_actor *parent = world_create(runtime, NULL);
+    tdm_actor *parent = actor_fixture_create(runtime, NULL);
     tdm_actor *child;
     int64_t pid;
     tdm_ref *ref;
 
     (void)state;
     assert_int_equal(tdm_actor_call(parent, "breed", &ref, "s", "child"), TDM_OK);
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &pid), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid), TDM_OK);
     tdm_ref_release(ref);
-    assert_int_equal(tdm_actor_find(runtime, "child", PATIENCE_MS, &child), TDM_OK);
-    assert_int_equal(world_ask_int(child, "pid"), pid);
-    assert_int_equal(tdm_actor_kill(parent, PATIENCE_MS), TDM_OK);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
-    assert_int_equal(world_call(child, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_find(runtime, "child", TEST_TIMEOUT_MS, &child), TDM_OK);
+    assert_int_equal(actor_fixture_call_int(child, "pid"), pid);
+    assert_int_equal(tdm_actor_kill(parent, TEST_TIMEOUT_MS), TDM_OK);
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
+    assert_int_equal(actor_fixture_call(child, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "actor child died"));
     tdm_actor_destroy(parent);
     tdm_actor_destroy(child);
@@ -163,27 +162,27 @@ static void an_actor_makes_actors_that_end_with_it(void **state)
 
 static void an_actor_calls_another_and_waits(void **state)
 {
-    tdm_actor *target = world_create(runtime, &(struct tdm_actor_options){.name = "target"});
-    tdm_actor *caller = world_create(runtime, NULL);
+    tdm_actor *target =
+        actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "target"});
+    tdm_actor *caller = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
     int64_t total;
 
     (void)state;
     for (int64_t i = 1; i <= 3; i++) {
         assert_int_equal(tdm_actor_call(caller, "relay", &ref, "s", "target"), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
         assert_int_equal(total, i);
         tdm_ref_release(ref);
     }
-    assert_int_equal(world_call(caller, "relay", "nobody"), TDM_E_NOT_FOUND);
+    assert_int_equal(actor_fixture_call(caller, "relay", "nobody"), TDM_E_NOT_FOUND);
     tdm_actor_destroy(target);
     tdm_actor_destroy(caller);
 }
 
 static void a_class_may_live_in_a_library(void **state)
 {
-    struct tdm_actor_options options = {.library =
-                                            TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
+    struct tdm_actor_options options = {.library = TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
     tdm_actor *actor;
     tdm_ref *ref;
     const char *text;
@@ -191,17 +190,17 @@ static void a_class_may_live_in_a_library(void **state)
     size_t id_bytes;
 
     (void)state;
-    for (int round = 0; round < 3; round++) { /* by exec, then from a template */
+    for (int round = 0; round < 3; round++) { /* by exec, then from a fork_server */
         assert_int_equal(tdm_actor_create(runtime, "librarian", &options, &actor, ""), TDM_OK);
         assert_int_equal(tdm_actor_call(actor, "answer", &ref, ""), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "sb", &text, &id, &id_bytes), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "sb", &text, &id, &id_bytes), TDM_OK);
         assert_string_equal(text, "shh");
         assert_int_equal(id_bytes, 32);
         tdm_ref_release(ref);
         tdm_actor_destroy(actor);
     }
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "no class \"tester\" in "));
     assert_non_null(strstr(tdm_error_detail(), "tester_library.so"));
     tdm_actor_destroy(actor);
@@ -209,7 +208,7 @@ static void a_class_may_live_in_a_library(void **state)
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_E_IO);
     options.library = "no_such_library.so";
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
-    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "no_such_library.so"));
     tdm_actor_destroy(actor);
 }
@@ -218,15 +217,15 @@ static void strays_end_with_their_actor(void **state)
 {
     (void)state;
     for (int with_exec = 0; with_exec < 2; with_exec++) {
-        tdm_actor *actor = world_create(runtime, NULL);
+        tdm_actor *actor = actor_fixture_create(runtime, NULL);
         int64_t pid;
         tdm_ref *ref;
 
         assert_int_equal(tdm_actor_call(actor, "stray", &ref, "?", with_exec), TDM_OK);
-        assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &pid), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid), TDM_OK);
         tdm_ref_release(ref);
-        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-        assert_true(world_process_ends(pid, PATIENCE_MS));
+        assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+        assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
         tdm_actor_destroy(actor);
     }
 }
@@ -249,7 +248,7 @@ int main(void)
     if (getenv("TANDEM_WORKER") == NULL) {
         (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c", 1);
     }
-    runtime = world_open(NULL);
+    runtime = actor_fixture_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + world_close(runtime);
+    return failed + actor_fixture_close(runtime);
 }

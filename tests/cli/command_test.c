@@ -1,4 +1,4 @@
-/* command_test.c - the words of a call reach their command, or are refused with exit code 2. */
+/* command_test.c - the args of a call reach their command, or are refused with exit code 2. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 
@@ -16,13 +16,13 @@ static struct tdm__option options[] = {
     {"--json", false, NULL}, {"--out", true, NULL}, {NULL, false, NULL}};
 static const char *seen_json;
 static const char *seen_out;
-static struct tdm__words seen;
+static struct tdm__parsed_arguments seen;
 
-static int remember(const struct tdm__words *words)
+static int remember(const struct tdm__parsed_arguments *args)
 {
-    seen = *words;
-    seen_json = tdm__option_value(words, "--json");
-    seen_out = tdm__option_value(words, "--out");
+    seen = *args;
+    seen_json = tdm__option_value(args, "--json");
+    seen_out = tdm__option_value(args, "--out");
     return TDM__EXIT_FAILED; /* nothing else returns 1 here */
 }
 
@@ -30,8 +30,8 @@ static const struct tdm__command copy = {.name = "copy",
                                          .summary = "copies",
                                          .help = "usage: tandem copy FROM [TO]\n",
                                          .options = options,
-                                         .rest_min = 1,
-                                         .rest_max = 2,
+                                         .operands_min = 1,
+                                         .operands_max = 2,
                                          .run = remember};
 
 static int call(char *first, char *second, char *third, char *fourth)
@@ -54,14 +54,14 @@ static void words_and_options_reach_the_command(void **state)
 {
     (void)state;
     assert_int_equal(CALL("copy", "a", "--out", "there"), TDM__EXIT_FAILED);
-    assert_int_equal(seen.rest_count, 1);
-    assert_string_equal(seen.rest[0], "a");
+    assert_int_equal(seen.operands_count, 1);
+    assert_string_equal(seen.operands[0], "a");
     assert_string_equal(seen_out, "there");
     assert_null(seen_json);
     assert_int_equal(CALL("copy", "--json", "--out=x=y", "k=v"), TDM__EXIT_FAILED);
     assert_string_equal(seen_out, "x=y");
     assert_non_null(seen_json);
-    assert_string_equal(seen.rest[0], "k=v");
+    assert_string_equal(seen.operands[0], "k=v");
 }
 
 static void wrong_words_exit_with_2(void **state)
@@ -81,10 +81,10 @@ static void wrong_words_exit_with_2(void **state)
 static void help_is_not_a_failure(void **state)
 {
     (void)state;
-    assert_int_equal(CALL("--help", NULL, NULL, NULL), TDM__EXIT_DONE);
-    assert_int_equal(CALL("copy", "--help", NULL, NULL), TDM__EXIT_DONE);
-    assert_int_equal(CALL("copy", "--nonsense", "-h", NULL), TDM__EXIT_DONE);
-    assert_int_equal(CALL("help", NULL, NULL, NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("--help", NULL, NULL, NULL), TDM__EXIT_SUCCESS);
+    assert_int_equal(CALL("copy", "--help", NULL, NULL), TDM__EXIT_SUCCESS);
+    assert_int_equal(CALL("copy", "--nonsense", "-h", NULL), TDM__EXIT_SUCCESS);
+    assert_int_equal(CALL("help", NULL, NULL, NULL), TDM__EXIT_SUCCESS);
     assert_int_equal(CALL("help", "cpoy", NULL, NULL), TDM__EXIT_USAGE);
 }
 
@@ -98,7 +98,7 @@ static void test_help_with_a_command_prints_its_usage(void **state)
     assert_non_null(file);
     (void)fflush(stdout);
     (void)dup2(fileno(file), STDOUT_FILENO);
-    assert_int_equal(CALL("help", "copy", NULL, NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("help", "copy", NULL, NULL), TDM__EXIT_SUCCESS);
     (void)fflush(stdout);
     (void)dup2(before, STDOUT_FILENO);
     (void)close(before);

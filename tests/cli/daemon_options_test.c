@@ -1,4 +1,4 @@
-/* daemon_options_test.c - tandemd's words: read, or refused with the remedy. */
+/* daemon_options_test.c - tandemd's args: read, or refused with the remedy. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
 
@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-static bool read_words(const char *const *words, struct cli_daemon_options *options)
+static bool read_words(const char *const *args, struct cli_daemon_options *options)
 {
     char *argv[16] = {(char *)(uintptr_t) "tandemd"};
     int argc = 1;
 
-    for (; words[argc - 1] != NULL; argc++) {
-        argv[argc] = (char *)(uintptr_t)words[argc - 1];
+    for (; args[argc - 1] != NULL; argc++) {
+        argv[argc] = (char *)(uintptr_t)args[argc - 1];
     }
     return cli_daemon_options_read(argc, argv, options);
 }
@@ -45,8 +45,8 @@ static void words_become_options(void **state)
     assert_int_equal(options.resources.custom[0].amount, 15000);
 }
 
-/* What reading these words prints to stderr. */
-static const char *complaint_of(const char *const *words)
+/* What reading these args prints to stderr. */
+static const char *complaint_of(const char *const *args)
 {
     static char said[512];
     struct cli_daemon_options options;
@@ -57,7 +57,7 @@ static const char *complaint_of(const char *const *words)
     assert_true(before >= 0);
     (void)fflush(stderr);
     (void)dup2(fileno(file), STDERR_FILENO);
-    assert_false(read_words(words, &options));
+    assert_false(read_words(args, &options));
     (void)fflush(stderr);
     (void)dup2(before, STDERR_FILENO);
     (void)close(before);

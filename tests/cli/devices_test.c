@@ -20,7 +20,7 @@
 
 static void virtual_gpus_are_four_if_nobody_says(void **state)
 {
-    struct cli_daemon_options options = {.device = "host", .gpus = CLI_NOT_SAID};
+    struct cli_daemon_options options = {.device = "host", .gpus = CLI_UNSET};
 
     (void)state;
     TRY(cli_devices_prepare(&options));
@@ -31,7 +31,7 @@ static void virtual_gpus_are_four_if_nobody_says(void **state)
 
 static void real_gpus_are_offered_by_their_uuids(void **state)
 {
-    struct cli_daemon_options options = {.device = "cuda", .gpus = CLI_NOT_SAID};
+    struct cli_daemon_options options = {.device = "cuda", .gpus = CLI_UNSET};
 
     (void)state;
     TRY(cli_devices_prepare(&options));
@@ -56,7 +56,7 @@ static void more_gpus_than_there_are_share_them(void **state)
 
 static void an_unknown_device_is_refused(void **state)
 {
-    struct cli_daemon_options options = {.device = "abacus", .gpus = CLI_NOT_SAID};
+    struct cli_daemon_options options = {.device = "abacus", .gpus = CLI_UNSET};
 
     (void)state;
     assert_int_equal(cli_devices_prepare(&options), TDM_E_NOT_FOUND);
@@ -73,7 +73,7 @@ int main(void)
     };
     int failed;
 
-    (void)setenv("STANDIN_CUDA_DEVICES", "2", 1);
+    (void)setenv("FAKE_CUDA_DEVICES", "2", 1);
     cuda_gpu_choose(64 * MIB);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     cuda_gpu_forget();

@@ -3,7 +3,7 @@
 #include "cli/faulty_store.h"
 #include "runtime/clock.h"
 #include "tests/support/memory_store.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ static uint64_t first_seed(void)
 
 static void count_over(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed)
 {
-    struct store_world faulty = {.loop = loop};
+    struct store_fixture faulty = {.loop = loop};
     char counter[40];
 
     print_message("seed %" PRIu64 "\n", seed);
@@ -51,18 +51,18 @@ static void transactions_count_exactly_over_a_faulty_memory(void **state)
 
 static void transactions_count_exactly_over_a_faulty_redis(void **state)
 {
-    static struct redis_world world;
+    static struct redis_fixture world;
 
     (void)state;
-    assert_int_equal(redis_world_open(&world), 0);
+    assert_int_equal(redis_fixture_open(&world), 0);
     count_over(world.base.loop, world.base.store, first_seed());
-    redis_world_close(&world);
+    redis_fixture_close(&world);
 }
 
 /* A letter per operation: what became of 100 puts over a store of this seed. */
 static void trace_faults(struct tdm__loop *loop, uint64_t seed, char trace[101])
 {
-    struct store_world faulty = {.loop = loop};
+    struct store_fixture faulty = {.loop = loop};
     struct tdm__store *memory;
 
     assert_int_equal(tdm__store_memory_open(loop, &memory), TDM_OK);
@@ -92,12 +92,12 @@ static void the_same_seed_brings_the_same_faults(void **state)
     tdm__loop_destroy(loop);
 }
 
-static void a_lost_answer_leaves_the_change_made(void **state)
+static void a_lost_reply_leaves_the_change_made(void **state)
 {
-    const struct tdm__write put = {
-        .kind = TDM__WRITE_PUT, .key = "key", .version = TDM__VERSION_ANY};
-    struct store_world inner = {.store = NULL};
-    struct store_world faulty;
+    const struct tdm__store_write put = {
+        .kind = TDM__STORE_PUT, .key = "key", .version = TDM__VERSION_ANY};
+    struct store_fixture inner = {.store = NULL};
+    struct store_fixture faulty;
     uint32_t lost_but_made = 0;
     uint32_t lost_before = 0;
 
@@ -105,11 +105,10 @@ static void a_lost_answer_leaves_the_change_made(void **state)
     assert_int_equal(tdm__loop_create(&inner.loop), TDM_OK);
     assert_int_equal(tdm__store_memory_open(inner.loop, &inner.store), TDM_OK);
     faulty.loop = inner.loop;
-    assert_int_equal(tdm__store_faulty_open(inner.loop, inner.store, 7, 1, &faulty.store),
-                     TDM_OK);
+    assert_int_equal(tdm__store_faulty_open(inner.loop, inner.store, 7, 1, &faulty.store), TDM_OK);
     for (int i = 0; i < 60; i++) {
         uint64_t before = store_version(&inner, "key");
-        struct store_answer answer = store_commit_answer(&faulty, &put, 1);
+        struct store_reply answer = store_commit_reply(&faulty, &put, 1);
         tdm_status status = answer.status;
         bool made = store_version(&inner, "key") != before;
 
@@ -126,10 +125,10 @@ static void a_lost_answer_leaves_the_change_made(void **state)
     tdm__loop_destroy(inner.loop);
 }
 
-static void closing_answers_what_the_inner_store_still_has(void **state)
+static void closing_replies_to_what_the_inner_store_still_has(void **state)
 {
-    struct store_answer answers[20] = {{.ended = false}};
-    struct store_world faulty;
+    struct store_reply answers[20] = {{.ended = false}};
+    struct store_fixture faulty;
     struct tdm__store *memory;
     const char *pattern = "*";
 
@@ -138,8 +137,7 @@ static void closing_answers_what_the_inner_store_still_has(void **state)
     assert_int_equal(tdm__store_memory_open(faulty.loop, &memory), TDM_OK);
     assert_int_equal(tdm__store_faulty_open(faulty.loop, memory, 1, 2, &faulty.store), TDM_OK);
     for (int i = 0; i < 20; i++) {
-        faulty.store->ops->read(faulty.store, &pattern, 1, TDM__NEVER, store_on_read,
-                                &answers[i]);
+        faulty.store->ops->read(faulty.store, &pattern, 1, TDM__NEVER, store_on_read, &answers[i]);
     }
     faulty.store->ops->close(faulty.store);
     for (int i = 0; i < 20; i++) {
@@ -150,7 +148,7 @@ static void closing_answers_what_the_inner_store_still_has(void **state)
     tdm__loop_destroy(faulty.loop);
 }
 
-static void closing_answers_what_is_asked_then(void **state)
+static void closing_replies_to_what_is_asked_then(void **state)
 {
     struct tdm__store *faulty;
     struct tdm__store *memory;
@@ -161,9 +159,9 @@ static void closing_answers_what_is_asked_then(void **state)
     assert_int_equal(tdm__store_memory_open(loop, &memory), TDM_OK);
     for (uint64_t seed = 0; seed < 20; seed++) {
         assert_int_equal(tdm__store_faulty_open(loop, memory, seed, 2, &faulty), TDM_OK);
-        store_expect_questions_at_the_end_to_be_told(faulty);
+        store_expect_replies_on_close(faulty);
     }
-    store_expect_questions_at_the_end_to_be_told(memory);
+    store_expect_replies_on_close(memory);
     tdm__loop_destroy(loop);
 }
 
@@ -173,9 +171,9 @@ int main(void)
         cmocka_unit_test(transactions_count_exactly_over_a_faulty_memory),
         cmocka_unit_test(transactions_count_exactly_over_a_faulty_redis),
         cmocka_unit_test(the_same_seed_brings_the_same_faults),
-        cmocka_unit_test(a_lost_answer_leaves_the_change_made),
-        cmocka_unit_test(closing_answers_what_the_inner_store_still_has),
-        cmocka_unit_test(closing_answers_what_is_asked_then),
+        cmocka_unit_test(a_lost_reply_leaves_the_change_made),
+        cmocka_unit_test(closing_replies_to_what_the_inner_store_still_has),
+        cmocka_unit_test(closing_replies_to_what_is_asked_then),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ static void a_line_ends_where_the_screen_does(void **state)
         tdm__table_add(table, "%s", "größe");
         tdm__table_add(table, "%s", i == 0 ? "äöüä" : "äöüäöü");
     }
-    tdm__table_print_within(table, stream, 11, 2);
+    tdm__table_print_clipped(table, stream, 11, 2);
     assert_int_equal(fclose(stream), 0);
     assert_string_equal(text, "NAME   WHY\n"
                               "größe  äöüä\n"
@@ -88,7 +88,7 @@ static void a_line_ends_before_a_cell_that_would_stand_elsewhere(void **state)
     for (int i = 0; i < 3; i++) {
         tdm__table_add(table, "%d", i);
     }
-    tdm__table_print_within(table, stream, 12, 2);
+    tdm__table_print_clipped(table, stream, 12, 2);
     assert_int_equal(fclose(stream), 0);
     assert_string_equal(text, "STATE  FAIL…\n"
                               "ALIVE  0   …\n");
@@ -101,7 +101,7 @@ static void there_is_no_screen_behind_a_file(void **state)
 
     (void)state;
     assert_non_null(file);
-    assert_int_equal(tdm__screen_of(file).width, 0);
+    assert_int_equal(tdm__terminal_size_of(file).width, 0);
     (void)fclose(file);
 }
 

@@ -23,8 +23,7 @@ static int set_up(void **state)
     static struct fixture fixture;
 
     fixture.gpu = host_gpu_open(2 * MIB, false);
-    assert_int_equal(tdm__arena_create(fixture.gpu->devices[0], 160 * MIB, &fixture.arena),
-                     TDM_OK);
+    assert_int_equal(tdm__arena_create(fixture.gpu->devices[0], 160 * MIB, &fixture.arena), TDM_OK);
     *state = &fixture;
     return 0;
 }
@@ -80,8 +79,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(freed_memory_is_joined_and_reused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_budget_is_named_when_it_is_spent, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_budget_is_named_when_it_is_spent, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

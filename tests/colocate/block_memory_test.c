@@ -21,7 +21,7 @@ static void a_block_has_all_its_pages_and_keeps_its_size(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(tdm__block_memory_make(0, 4 * MIB, &fd), TDM_OK);
+    assert_int_equal(tdm__block_memory_create(0, 4 * MIB, &fd), TDM_OK);
     assert_int_equal(fstat(fd, &memory), 0);
     assert_true((size_t)memory.st_size == 4 * MIB);
     assert_true((size_t)memory.st_blocks * 512 == 4 * MIB);
@@ -36,7 +36,7 @@ static void what_the_host_has_not_is_refused_with_the_size_and_the_gpu(void **st
     int fd;
 
     (void)state;
-    assert_int_equal(tdm__block_memory_make(3, (size_t)1 << 62, &fd), TDM_E_NOMEM);
+    assert_int_equal(tdm__block_memory_create(3, (size_t)1 << 62, &fd), TDM_E_NOMEM);
     assert_non_null(strstr(tdm_error_detail(), "4398046511104.0 MiB for a block of GPU 3"));
 }
 

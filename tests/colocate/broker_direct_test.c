@@ -18,7 +18,7 @@ enum { COUNT = 2 };
 
 static const struct tdm__tenant tenants[2] = {{.id = {{1}}, .name = "trainer rank 0"},
                                               {.id = {{2}}, .name = "engine 0"}};
-static const struct tdm__block_wish wish = {
+static const struct tdm__block_request request = {
     .tag = "weights", .sizes_bytes = {BLOCK_BYTES, 2 * BLOCK_BYTES}, .count = COUNT};
 
 static struct tdm__broker *broker;
@@ -30,8 +30,8 @@ static int set_up(void **state)
     if (tdm__broker_create(1, 8 * BLOCK_BYTES, &broker) != TDM_OK) {
         return 1;
     }
-    return tdm__broker_client_direct(broker, &tenants[0], &clients[0]) != TDM_OK ||
-           tdm__broker_client_direct(broker, &tenants[1], &clients[1]) != TDM_OK;
+    return tdm__broker_client_open_direct(broker, &tenants[0], &clients[0]) != TDM_OK ||
+           tdm__broker_client_open_direct(broker, &tenants[1], &clients[1]) != TDM_OK;
 }
 
 static int tear_down(void **state)
@@ -47,7 +47,7 @@ static size_t used_bytes(void)
 {
     struct tdm__broker_gpu gpu;
 
-    tdm__broker_describe(broker, 0, &gpu);
+    tdm__broker_gpu_usage(broker, 0, &gpu);
     return gpu.used_bytes;
 }
 
@@ -72,7 +72,7 @@ static void blocks_outlive_the_descriptors_that_were_handed_out(void **state)
     struct tdm__block_handle again;
 
     (void)state;
-    assert_int_equal(clients[0]->ops->make(clients[0], &wish, blocks), TDM_OK);
+    assert_int_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     assert_int_equal(used_bytes(), 3 * BLOCK_BYTES);
     assert_int_equal(clients[1]->ops->open(clients[1], &blocks[0].key, &again), TDM_OK);
     assert_int_not_equal(again.fd, blocks[0].fd);
@@ -92,7 +92,7 @@ static void each_speaks_for_its_own_tenant(void **state)
     struct tdm__block_handle opened;
 
     (void)state;
-    assert_int_equal(clients[0]->ops->make(clients[0], &wish, blocks), TDM_OK);
+    assert_int_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     assert_int_equal(release(clients[1], &blocks[0].key), TDM_E_NOT_FOUND);
     assert_int_equal(clients[1]->ops->accept(clients[1], &blocks[0].key), TDM_E_STATE);
     assert_int_equal(clients[1]->ops->open(clients[1], &blocks[0].key, &opened), TDM_OK);
@@ -111,7 +111,7 @@ static void all_releases_are_tried_and_the_first_failure_told(void **state)
     struct tdm__id keys[COUNT + 1] = {{{9}}};
 
     (void)state;
-    assert_int_equal(clients[0]->ops->make(clients[0], &wish, blocks), TDM_OK);
+    assert_int_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     for (int i = 0; i < COUNT; i++) {
         keys[i + 1] = blocks[i].key;
         (void)close(blocks[i].fd);
@@ -136,10 +136,10 @@ static void without_descriptors_nothing_is_made(void **state)
     tight = before;
     tight.rlim_cur = (rlim_t)next + COUNT + 1;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-    assert_int_not_equal(clients[0]->ops->make(clients[0], &wish, blocks), TDM_OK);
+    assert_int_not_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(used_bytes(), 0);
-    assert_int_equal(clients[0]->ops->make(clients[0], &wish, blocks), TDM_OK);
+    assert_int_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     (void)close(blocks[0].fd);
     (void)close(blocks[1].fd);
     after = dup(0); /* the broker keeps two, which it may have pooled before */

@@ -23,14 +23,14 @@ enum { TIMEOUT_MS = 5000 };
 
 static tdm_runtime *runtime;
 
-static const struct tdm__block_wish two_blocks = {
+static const struct tdm__block_request two_blocks = {
     .tag = "weights", .sizes_bytes = {4 << 20, 2 << 20}, .count = 2};
 
 static struct tdm__broker_client *client_of(struct tdm__conn *conn)
 {
     struct tdm__broker_client *client = NULL;
 
-    TRY(tdm__broker_client_remote(conn, TIMEOUT_MS, &client));
+    TRY(tdm__broker_client_open_remote(conn, TIMEOUT_MS, &client));
     return client;
 }
 
@@ -101,8 +101,8 @@ static void memory_of_the_tenants_own_is_adopted(void **state)
 static void adopting_without_a_descriptor_for_each_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(one_node_ask(runtime, "block.adopt", NULL, "us(uu)", (uint64_t)0,
-                                  "weights", (uint64_t)(2 * MIB), (uint64_t)(2 * MIB)),
+    assert_int_equal(one_node_call(runtime, "block.adopt", NULL, "us(uu)", (uint64_t)0, "weights",
+                                   (uint64_t)(2 * MIB), (uint64_t)(2 * MIB)),
                      TDM_E_PROTOCOL);
     assert_true(one_node_used_bytes(runtime) == 0);
 }
@@ -111,7 +111,7 @@ static void adopting_without_a_descriptor_for_each_is_refused(void **state)
 
 enum nonsense { NO_DESCRIPTORS, ONE_KEY, SHORT_KEYS, NO_SIZE, NONSENSE_COUNT };
 
-static void answer_nonsense(void *arg, struct tdm__incoming *incoming)
+static void answer_nonsense(void *arg, struct tdm__incoming_call *incoming)
 {
     static const char key[16] = "a block's key..";
     const int fds[2] = {STDERR_FILENO, STDERR_FILENO};
@@ -162,7 +162,7 @@ static void nonsense_of_a_broker_is_refused_and_leaves_no_descriptor(void **stat
     (void)state;
     pair_create(&pair);
     pair_join(&pair);
-    tdm__rpc_serve(pair.rpcs[1], answer_nonsense, &nonsense);
+    tdm__rpc_set_call_handler(pair.rpcs[1], answer_nonsense, &nonsense);
     client = client_of(pair.conns[0]);
     descriptors = open_descriptors();
     for (nonsense = NO_DESCRIPTORS; nonsense < NO_SIZE; nonsense++) {

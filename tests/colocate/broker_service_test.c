@@ -24,7 +24,7 @@ enum { WAIT_MS = 20000 };
 
 static tdm_runtime *runtime;
 
-static void note_reply(void *arg, struct tdm__reply *reply)
+static void note_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     *(tdm_status *)arg = reply->status;
 }
@@ -32,8 +32,8 @@ static void note_reply(void *arg, struct tdm__reply *reply)
 /* Sends it and does not wait; TDM_E_STATE stands for "not answered yet". */
 static void begin_create(tdm_runtime *one, uint64_t size_bytes, tdm_status *answer)
 {
-    struct tdm__request request = {.method = "block.create",
-                                   .deadline_ms = tdm__deadline_in(WAIT_MS)};
+    struct tdm__rpc_request request = {.method = "block.create",
+                                       .deadline_ms = tdm__deadline_after(WAIT_MS)};
     struct tdm__conn *daemon;
     tdm_writer *writer;
     TDM__LOCK(one);
@@ -69,10 +69,10 @@ static void the_ledger_has_a_row_for_each_tag(void **state)
     const tdm_value *row;
 
     (void)state;
-    TRY(one_node_ask(runtime, "block.create", NULL, "us(uu)", (uint64_t)0, "weights", 4 * MIB,
-                     2 * MIB));
-    TRY(one_node_ask(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "kv_cache", 2 * MIB));
-    TRY(one_node_ask(runtime, "block.ledger", &document, ""));
+    TRY(one_node_call(runtime, "block.create", NULL, "us(uu)", (uint64_t)0, "weights", 4 * MIB,
+                      2 * MIB));
+    TRY(one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "kv_cache", 2 * MIB));
+    TRY(one_node_call(runtime, "block.ledger", &document, ""));
     assert_int_equal(tdm_value_count(tdm_document_root(document)), 1);
     gpu = tdm_value_at(tdm_document_root(document), 0);
     assert_int_equal(tdm_value_uint(tdm_value_find(gpu, "capacity_bytes"), 0), 16 * MIB);
@@ -80,8 +80,7 @@ static void the_ledger_has_a_row_for_each_tag(void **state)
     assert_int_equal(tdm_value_count(tdm_value_find(gpu, "rows")), 2);
     row = tdm_value_at(tdm_value_find(gpu, "rows"), 0);
     assert_string_equal(tdm_value_string(tdm_value_find(row, "tag"), ""), "weights");
-    assert_string_equal(tdm_value_string(tdm_value_find(row, "owner"), ""),
-                        "broker_service_test");
+    assert_string_equal(tdm_value_string(tdm_value_find(row, "owner"), ""), "broker_service_test");
     assert_int_equal(tdm_value_uint(tdm_value_find(row, "bytes"), 0), 6 * MIB);
     assert_int_equal(tdm_value_uint(tdm_value_find(row, "blocks"), 0), 2);
     assert_int_equal(tdm_value_uint(tdm_value_find(row, "releasing_bytes"), 1), 0);
@@ -91,9 +90,9 @@ static void the_ledger_has_a_row_for_each_tag(void **state)
 static void what_does_not_fit_is_not_made_and_says_who_holds_what(void **state)
 {
     (void)state;
-    TRY(one_node_ask(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "weights", 12 * MIB));
-    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "us(uu)", (uint64_t)0,
-                                  "kv_cache", 4 * MIB, 2 * MIB),
+    TRY(one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "weights", 12 * MIB));
+    assert_int_equal(one_node_call(runtime, "block.create", NULL, "us(uu)", (uint64_t)0, "kv_cache",
+                                   4 * MIB, 2 * MIB),
                      TDM_E_DEVICE_FULL);
     assert_non_null(strstr(tdm_error_detail(), "weights 12.0 MiB"));
     assert_true(one_node_used_bytes(runtime) == 12 * MIB);
@@ -105,31 +104,31 @@ static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state
 
     (void)state;
     assert_int_equal(
-        one_node_ask(runtime, "block.create", NULL, "us(u)", (uint64_t)1, "weights", 2 * MIB),
+        one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)1, "weights", 2 * MIB),
         TDM_E_INVAL);
     assert_int_equal(
-        one_node_ask(runtime, "block.create", NULL, "us(u)", UINT64_MAX, "weights", 2 * MIB),
+        one_node_call(runtime, "block.create", NULL, "us(u)", UINT64_MAX, "weights", 2 * MIB),
         TDM_E_INVAL);
     assert_int_equal(
-        one_node_ask(runtime, "block.create", NULL, "us(u)", (uint64_t)0, NULL, 2 * MIB),
+        one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)0, NULL, 2 * MIB),
         TDM_E_INVAL);
-    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "us(u)", (uint64_t)0,
-                                  "weights", (uint64_t)3),
-                     TDM_E_INVAL);
-    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "us(uuuuuuuuu)", (uint64_t)0,
-                                  "weights", MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB),
+    assert_int_equal(
+        one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "weights", (uint64_t)3),
+        TDM_E_INVAL);
+    assert_int_equal(one_node_call(runtime, "block.create", NULL, "us(uuuuuuuuu)", (uint64_t)0,
+                                   "weights", MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB),
                      TDM_E_LIMIT);
-    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "u", (uint64_t)0),
+    assert_int_equal(one_node_call(runtime, "block.create", NULL, "u", (uint64_t)0),
                      TDM_E_PROTOCOL);
-    assert_int_equal(one_node_ask(runtime, "block.open", NULL, "b", key, sizeof(key)),
+    assert_int_equal(one_node_call(runtime, "block.open", NULL, "b", key, sizeof(key)),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_ask(runtime, "block.open", NULL, "b", key, (size_t)3),
+    assert_int_equal(one_node_call(runtime, "block.open", NULL, "b", key, (size_t)3),
                      TDM_E_PROTOCOL);
-    assert_int_equal(one_node_ask(runtime, "block.open", NULL, ""), TDM_E_PROTOCOL);
-    assert_int_equal(one_node_ask(runtime, "block.release", NULL, "(b)", key, sizeof(key)),
+    assert_int_equal(one_node_call(runtime, "block.open", NULL, ""), TDM_E_PROTOCOL);
+    assert_int_equal(one_node_call(runtime, "block.release", NULL, "(b)", key, sizeof(key)),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_ask(runtime, "block.accept", NULL, "s", "text"), TDM_E_PROTOCOL);
-    assert_int_equal(one_node_ask(runtime, "block.burn", NULL, ""), TDM_E_NOT_FOUND);
+    assert_int_equal(one_node_call(runtime, "block.accept", NULL, "s", "text"), TDM_E_PROTOCOL);
+    assert_int_equal(one_node_call(runtime, "block.burn", NULL, ""), TDM_E_NOT_FOUND);
     assert_true(one_node_used_bytes(runtime) == 0);
 }
 
@@ -158,7 +157,7 @@ static void those_who_wait_for_memory_get_it_one_after_the_other(void **state)
     one_node_wait_used(runtime, COLD_BYTES - 2 * MIB);
     assert_int_equal(first, TDM_OK);
     assert_int_equal(second, TDM_OK);
-    for (int64_t deadline_ms = tdm__deadline_in(WAIT_MS);
+    for (int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
          third == TDM_E_STATE && tdm__clock_ms() < deadline_ms;) {
         (void)one_node_used_bytes(runtime);
     }
@@ -175,7 +174,7 @@ static void what_is_made_for_one_who_has_died_is_charged_to_nobody(void **state)
     TRY(tdm_actor_call(asker, "ask", &asked, "u", COLD_BYTES));
     TRY(tdm_get(asked, WAIT_MS, ""));
     tdm_ref_release(asked);
-    one_node_shoot(asker);
+    one_node_kill_actor(asker);
     begin_create(runtime, COLD_BYTES / 2, &answer); /* answered after the dead one's */
     one_node_wait_used(runtime, COLD_BYTES / 2);
     assert_int_equal(answer, TDM_OK);

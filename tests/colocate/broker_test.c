@@ -24,8 +24,8 @@ struct fixture {
     size_t hook_bytes; /* charged less released */
 };
 
-static void hook_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owner,
-                         const char *tag, size_t bytes)
+static void hook_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
+                         size_t bytes)
 {
     (void)gpu;
     (void)owner;
@@ -33,8 +33,8 @@ static void hook_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owne
     ((struct fixture *)arg)->hook_bytes += bytes;
 }
 
-static void hook_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner,
-                          const char *tag, size_t bytes)
+static void hook_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
+                          size_t bytes)
 {
     (void)gpu;
     (void)owner;
@@ -45,13 +45,13 @@ static void hook_released(void *arg, uint32_t gpu, const struct tdm__tenant *own
 static int set_up(void **state)
 {
     static struct fixture fixture;
-    const struct tdm__broker_hook hook = {hook_charged, hook_released, &fixture};
+    const struct tdm__broker_callbacks hook = {hook_charged, hook_released, &fixture};
 
     memset(&fixture, 0, sizeof(fixture));
     assert_int_equal(tdm__broker_create(2, 64 * MIB, &fixture.broker), TDM_OK);
-    tdm__broker_set_hook(fixture.broker, &hook);
-    assert_int_equal(tdm__id_make(&fixture.trainer.id), TDM_OK);
-    assert_int_equal(tdm__id_make(&fixture.engine.id), TDM_OK);
+    tdm__broker_set_callbacks(fixture.broker, &hook);
+    assert_int_equal(tdm__id_generate(&fixture.trainer.id), TDM_OK);
+    assert_int_equal(tdm__id_generate(&fixture.engine.id), TDM_OK);
     (void)snprintf(fixture.trainer.name, sizeof(fixture.trainer.name), "trainer rank 1");
     (void)snprintf(fixture.engine.name, sizeof(fixture.engine.name), "engine 0");
     *state = &fixture;
@@ -67,17 +67,17 @@ static int tear_down(void **state)
 static tdm_status make(struct fixture *f, const struct tdm__tenant *owner, const char *tag,
                        size_t bytes, struct tdm__block_handle *block_out)
 {
-    const struct tdm__block_wish wish = {
+    const struct tdm__block_request request = {
         .gpu = 1, .tag = tag, .sizes_bytes = {bytes}, .count = 1};
 
-    return tdm__broker_make(f->broker, owner, &wish, block_out);
+    return tdm__broker_create_blocks(f->broker, owner, &request, block_out);
 }
 
 static size_t used(const struct fixture *f)
 {
     struct tdm__broker_gpu gpu;
 
-    tdm__broker_describe(f->broker, 1, &gpu);
+    tdm__broker_gpu_usage(f->broker, 1, &gpu);
     assert_int_equal(gpu.used_bytes, f->hook_bytes);
     return gpu.used_bytes;
 }
@@ -99,7 +99,7 @@ static void what_does_not_fit_is_refused_with_all_numbers(void **state)
 static void what_the_pool_lacks_is_told_and_can_be_stocked(void **state)
 {
     struct fixture *f = *state;
-    const struct tdm__block_wish wish = {
+    const struct tdm__block_request request = {
         .gpu = 1, .tag = "weights", .sizes_bytes = {4 * MIB, 2 * MIB, 4 * MIB}, .count = 3};
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
     size_t missing_bytes[TDM__BLOCKS_MAX];
@@ -107,44 +107,48 @@ static void what_the_pool_lacks_is_told_and_can_be_stocked(void **state)
     uint32_t missing;
     int fd;
 
-    assert_int_equal(tdm__block_memory_make(1, 4 * MIB, &fd), TDM_OK);
-    assert_int_equal(tdm__broker_stock(f->broker, 1, 4 * MIB, fd), TDM_OK);
-    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
-                     TDM_OK);
+    assert_int_equal(tdm__block_memory_create(1, 4 * MIB, &fd), TDM_OK);
+    assert_int_equal(tdm__broker_add_to_pool(f->broker, 1, 4 * MIB, fd), TDM_OK);
+    assert_int_equal(
+        tdm__broker_missing_sizes(f->broker, &f->engine, &request, missing_bytes, &missing),
+        TDM_OK);
     assert_int_equal(missing, 2); /* the pool has one of the two large ones */
     assert_true(missing_bytes[0] == 2 * MIB && missing_bytes[1] == 4 * MIB);
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, blocks), TDM_OK);
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, blocks), TDM_OK);
     assert_int_equal(blocks[0].fd, fd);
-    tdm__broker_describe(f->broker, 1, &gpu);
+    tdm__broker_gpu_usage(f->broker, 1, &gpu);
     assert_true(gpu.pooled_bytes == 0 && gpu.used_bytes == 10 * MIB);
 }
 
 static void nothing_is_missing_for_a_wish_that_does_not_fit(void **state)
 {
     struct fixture *f = *state;
-    struct tdm__block_wish wish = {
+    struct tdm__block_request request = {
         .gpu = 1, .tag = "weights", .sizes_bytes = {40 * MIB, 26 * MIB}, .count = 2};
     size_t missing_bytes[TDM__BLOCKS_MAX];
     uint32_t missing;
 
-    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
-                     TDM_E_DEVICE_FULL);
-    wish.gpu = 2;
-    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
-                     TDM_E_INVAL);
+    assert_int_equal(
+        tdm__broker_missing_sizes(f->broker, &f->engine, &request, missing_bytes, &missing),
+        TDM_E_DEVICE_FULL);
+    request.gpu = 2;
+    assert_int_equal(
+        tdm__broker_missing_sizes(f->broker, &f->engine, &request, missing_bytes, &missing),
+        TDM_E_INVAL);
 }
 
 static void several_blocks_are_made_all_or_none(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
-    struct tdm__block_wish wish = {
+    struct tdm__block_request request = {
         .tag = "weights", .sizes_bytes = {32 * MIB, 32 * MIB, 2 * MIB}, .count = 3};
 
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, blocks), TDM_E_DEVICE_FULL);
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, blocks),
+                     TDM_E_DEVICE_FULL);
     assert_int_equal(f->hook_bytes, 0);
-    wish.count = 2;
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, blocks), TDM_OK);
+    request.count = 2;
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, blocks), TDM_OK);
     assert_int_equal(f->hook_bytes, 64 * MIB);
     assert_false(tdm__id_equal(&blocks[0].key, &blocks[1].key));
 }
@@ -154,24 +158,24 @@ static void an_importer_keeps_the_charge_until_it_lets_go(void **state)
     struct fixture *f = *state;
     struct tdm__block_handle block;
     struct tdm__block_handle opened;
-    struct tdm__broker_row row;
+    struct tdm__broker_usage row;
 
     assert_int_equal(make(f, &f->trainer, "weights", 8 * MIB, &block), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &opened), TDM_OK);
+    assert_int_equal(tdm__broker_open_block(f->broker, &block.key, &f->engine, &opened), TDM_OK);
     assert_int_equal(opened.size_bytes, 8 * MIB);
-    assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->trainer.id), TDM_OK);
+    assert_int_equal(tdm__broker_release_block(f->broker, &block.key, &f->trainer.id), TDM_OK);
     assert_int_equal(used(f), 8 * MIB);
-    assert_int_equal(tdm__broker_rows(f->broker, 1, &row, 1), 1);
+    assert_int_equal(tdm__broker_list_usage(f->broker, 1, &row, 1), 1);
     assert_int_equal(row.releasing_bytes, 8 * MIB);
     assert_string_equal(row.owner.name, "trainer rank 1");
     assert_string_equal(row.holder, "engine 0");
     assert_int_equal(make(f, &f->trainer, "weights", 64 * MIB, &opened), TDM_E_DEVICE_FULL);
     assert_non_null(strstr(tdm_error_detail(), "(being released: engine 0 still maps it)"));
-    assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->trainer.id),
+    assert_int_equal(tdm__broker_release_block(f->broker, &block.key, &f->trainer.id),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->engine.id), TDM_OK);
+    assert_int_equal(tdm__broker_release_block(f->broker, &block.key, &f->engine.id), TDM_OK);
     assert_int_equal(used(f), 0);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &opened),
+    assert_int_equal(tdm__broker_open_block(f->broker, &block.key, &f->engine, &opened),
                      TDM_E_NOT_FOUND);
 }
 
@@ -183,11 +187,11 @@ static void a_dead_tenant_returns_everything_but_what_others_hold(void **state)
 
     assert_int_equal(make(f, &f->trainer, "weights", 8 * MIB, &kept), TDM_OK);
     assert_int_equal(make(f, &f->trainer, "optimizer", 16 * MIB, &gone), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
-    tdm__broker_peer_gone(f->broker, &f->trainer.id);
+    assert_int_equal(tdm__broker_open_block(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
+    assert_int_equal(tdm__broker_open_block(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
+    tdm__broker_remove_tenant(f->broker, &f->trainer.id);
     assert_int_equal(used(f), 8 * MIB);
-    tdm__broker_peer_gone(f->broker, &f->engine.id);
+    tdm__broker_remove_tenant(f->broker, &f->engine.id);
     assert_int_equal(used(f), 0);
 }
 
@@ -195,15 +199,15 @@ static void accept_moves_owner_and_charge(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle block;
-    struct tdm__broker_row row;
+    struct tdm__broker_usage row;
 
     assert_int_equal(make(f, &f->trainer, "bucket", 8 * MIB, &block), TDM_OK);
-    assert_int_equal(tdm__broker_accept(f->broker, &block.key, &f->engine), TDM_E_STATE);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &block), TDM_OK);
-    assert_int_equal(tdm__broker_accept(f->broker, &block.key, &f->engine), TDM_OK);
-    tdm__broker_peer_gone(f->broker, &f->trainer.id);
+    assert_int_equal(tdm__broker_transfer_block(f->broker, &block.key, &f->engine), TDM_E_STATE);
+    assert_int_equal(tdm__broker_open_block(f->broker, &block.key, &f->engine, &block), TDM_OK);
+    assert_int_equal(tdm__broker_transfer_block(f->broker, &block.key, &f->engine), TDM_OK);
+    tdm__broker_remove_tenant(f->broker, &f->trainer.id);
     assert_int_equal(used(f), 8 * MIB);
-    assert_int_equal(tdm__broker_rows(f->broker, 1, &row, 1), 1);
+    assert_int_equal(tdm__broker_list_usage(f->broker, 1, &row, 1), 1);
     assert_string_equal(row.owner.name, "engine 0");
     assert_int_equal(row.releasing_bytes, 0);
     assert_string_equal(row.holder, "");
@@ -217,13 +221,13 @@ static void a_released_block_is_recycled_under_a_new_key(void **state)
     struct tdm__broker_gpu gpu;
 
     assert_int_equal(make(f, &f->trainer, "weights", 8 * MIB, &first), TDM_OK);
-    assert_int_equal(tdm__broker_release(f->broker, &first.key, &f->trainer.id), TDM_OK);
-    tdm__broker_describe(f->broker, 1, &gpu);
+    assert_int_equal(tdm__broker_release_block(f->broker, &first.key, &f->trainer.id), TDM_OK);
+    tdm__broker_gpu_usage(f->broker, 1, &gpu);
     assert_int_equal(gpu.pooled_bytes, 8 * MIB);
     assert_int_equal(make(f, &f->engine, "weights", 8 * MIB, &second), TDM_OK);
     assert_int_equal(first.fd, second.fd);
     assert_false(tdm__id_equal(&first.key, &second.key));
-    tdm__broker_describe(f->broker, 1, &gpu);
+    tdm__broker_gpu_usage(f->broker, 1, &gpu);
     assert_int_equal(gpu.pooled_bytes, 0);
 }
 
@@ -235,8 +239,8 @@ static void the_pool_never_exceeds_the_gpu(void **state)
 
     for (size_t size = 2; size <= 40; size += 2) {
         assert_int_equal(make(f, &f->trainer, "weights", size * MIB, &block), TDM_OK);
-        assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->trainer.id), TDM_OK);
-        tdm__broker_describe(f->broker, 1, &gpu);
+        assert_int_equal(tdm__broker_release_block(f->broker, &block.key, &f->trainer.id), TDM_OK);
+        tdm__broker_gpu_usage(f->broker, 1, &gpu);
         assert_true(gpu.pooled_bytes <= 64 * MIB && gpu.pooled_bytes >= size * MIB);
     }
 }
@@ -245,20 +249,26 @@ static void odd_wishes_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle block[TDM__BLOCKS_MAX];
-    struct tdm__block_wish wish = {.gpu = 2, .tag = "x", .sizes_bytes = {2 * MIB}, .count = 1};
+    struct tdm__block_request request = {
+        .gpu = 2, .tag = "x", .sizes_bytes = {2 * MIB}, .count = 1};
 
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, block), TDM_E_INVAL);
-    wish.gpu = 0;
-    wish.sizes_bytes[0] = MIB;
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, block), TDM_E_INVAL);
-    wish.sizes_bytes[0] = SIZE_MAX - 2 * MIB + 1;
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, block), TDM_E_INVAL);
-    wish.sizes_bytes[0] = 2 * MIB;
-    wish.count = TDM__BLOCKS_MAX + 1;
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, block), TDM_E_INVAL);
-    wish.count = 1;
-    wish.tag = "a tag of more than thirty-one bytes";
-    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, block), TDM_E_INVAL);
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, block),
+                     TDM_E_INVAL);
+    request.gpu = 0;
+    request.sizes_bytes[0] = MIB;
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, block),
+                     TDM_E_INVAL);
+    request.sizes_bytes[0] = SIZE_MAX - 2 * MIB + 1;
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, block),
+                     TDM_E_INVAL);
+    request.sizes_bytes[0] = 2 * MIB;
+    request.count = TDM__BLOCKS_MAX + 1;
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, block),
+                     TDM_E_INVAL);
+    request.count = 1;
+    request.tag = "a tag of more than thirty-one bytes";
+    assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, block),
+                     TDM_E_INVAL);
 }
 
 /* Goal: whatever the order, the ledger is the sum of its rows (asserted inside) and ends at 0.
@@ -275,7 +285,7 @@ static void random_traffic_leaves_nothing_behind(void **state)
         size_t slot = (size_t)(nrand48(seed) % 16);
 
         if (has[slot]) {
-            assert_int_equal(tdm__broker_release(f->broker, &held[slot].key, &f->trainer.id),
+            assert_int_equal(tdm__broker_release_block(f->broker, &held[slot].key, &f->trainer.id),
                              TDM_OK);
             has[slot] = false;
         } else {
@@ -287,7 +297,7 @@ static void random_traffic_leaves_nothing_behind(void **state)
         }
         (void)used(f);
     }
-    tdm__broker_peer_gone(f->broker, &f->trainer.id);
+    tdm__broker_remove_tenant(f->broker, &f->trainer.id);
     assert_int_equal(used(f), 0);
 }
 

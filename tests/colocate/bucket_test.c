@@ -60,8 +60,7 @@ static void give(struct model *model, struct tdm_slice slice)
 }
 
 /* Splits a box in two along a random dimension until it is small or luck ends it. */
-static void scatter_box(struct model *model, struct tdm_slice slice, uint32_t dims,
-                        uint32_t depth)
+static void scatter_box(struct model *model, struct tdm_slice slice, uint32_t dims, uint32_t depth)
 {
     for (; depth > 0 && dims > 0; depth--) {
         uint32_t dimension = (uint32_t)random_below(dims);
@@ -85,8 +84,8 @@ static void scatter_flat(struct model *model, uint32_t tensor, uint64_t elements
     for (uint64_t at = 0; at < elements;) {
         uint64_t count = 1 + random_below(elements - at);
 
-        give(model, (struct tdm_slice){
-                        .tensor = tensor, .flat = 1, .offset = {at}, .extent = {count}});
+        give(model,
+             (struct tdm_slice){.tensor = tensor, .flat = 1, .offset = {at}, .extent = {count}});
         at += count;
     }
 }
@@ -153,8 +152,7 @@ static void fill_slice(const struct model *model, struct tdm_slice *slice)
     slice->address = data;
 }
 
-static void each_slice(struct model *model,
-                       void (*visit)(const struct model *, struct tdm_slice *))
+static void each_slice(struct model *model, void (*visit)(const struct model *, struct tdm_slice *))
 {
     for (uint32_t r = 0; r < model->ranks_count; r++) {
         for (uint32_t i = 0; i < model->layouts[r].slices_count; i++) {
@@ -187,12 +185,12 @@ static void check_image(const struct model *model, const struct tdm__bucket_plan
     }
 }
 
-static void run(const struct tdm__part *moves, uint32_t count)
+static void run(const struct tdm__copy_op *copy_ops, uint32_t count)
 {
     uint64_t sum;
 
     for (uint32_t i = 0; i < count; i++) {
-        assert_int_equal(tdm__part_run(&moves[i], &sum), TDM_OK);
+        assert_int_equal(tdm__copy_op_execute(&copy_ops[i], &sum), TDM_OK);
     }
 }
 
@@ -203,25 +201,26 @@ static void exchange(const struct model *model, const struct tdm__bucket_plan *p
     uint32_t tensors = 0;
 
     for (uint32_t b = 0; b < plan->buckets_count; b++) {
-        uint64_t part_bytes = plan->buckets[b].part_bytes_max;
-        uint8_t *parts = malloc(part_bytes * plan->ranks_count);
+        uint64_t part_bytes = plan->buckets[b].segment_bytes_max;
+        uint8_t *segments = malloc(part_bytes * plan->ranks_count);
         uint8_t *image = calloc(1, plan->buckets[b].size_bytes);
-        struct tdm__part *moves = calloc(plan->runs_count + 1, sizeof(*moves));
+        struct tdm__copy_op *copy_ops = calloc(plan->runs_count + 1, sizeof(*copy_ops));
 
-        assert_true(parts != NULL && image != NULL && moves != NULL);
+        assert_true(segments != NULL && image != NULL && copy_ops != NULL);
         assert_int_equal(plan->buckets[b].tensors_first, tensors);
         tensors += plan->buckets[b].tensors_count;
         for (uint32_t r = 0; r < plan->ranks_count; r++) {
-            run(moves,
-                tdm__bucket_pack(plan, b, r, model->slices[r], parts + r * part_bytes, moves));
+            run(copy_ops, tdm__bucket_pack(plan, b, r, model->slices[r], segments + r * part_bytes,
+                                           copy_ops));
         }
         for (uint32_t r = 0; r < plan->ranks_count; r++) {
-            run(moves, tdm__bucket_unpack(plan, b, r, parts + r * part_bytes, image, moves));
+            run(copy_ops,
+                tdm__bucket_unpack(plan, b, r, segments + r * part_bytes, image, copy_ops));
         }
         check_image(model, plan, b, image);
-        free(parts);
+        free(segments);
         free(image);
-        free(moves);
+        free(copy_ops);
     }
     assert_int_equal(tensors, model->tensors_count);
 }
@@ -244,8 +243,8 @@ static void any_layout_arrives_whole(void **state)
         each_slice(&model, fill_slice);
         assert_int_equal(tdm__manifest_create(model.tensors, model.tensors_count, &manifest),
                          TDM_OK);
-        tdm_status status = tdm__bucket_plan_create(manifest, &options, model.layouts,
-                                                    model.ranks_count, &plan);
+        tdm_status status =
+            tdm__bucket_plan_create(manifest, &options, model.layouts, model.ranks_count, &plan);
         if (status != TDM_OK) {
             fail_msg("%s", tdm_error_detail());
         }
@@ -261,9 +260,8 @@ static void any_layout_arrives_whole(void **state)
 static const struct tdm_tensor_info pair[] = {{"first", TDM_F32, 2, {4, 6}},
                                               {"second", TDM_U8, 1, {10}}};
 
-static tdm_status plan_pair(const struct tdm_slice *slices, uint32_t count,
-                            uint64_t bucket_bytes, uint64_t capacity_bytes,
-                            struct tdm__bucket_plan **plan_out)
+static tdm_status plan_pair(const struct tdm_slice *slices, uint32_t count, uint64_t bucket_bytes,
+                            uint64_t capacity_bytes, struct tdm__bucket_plan **plan_out)
 {
     const struct tdm__layout layouts[] = {{slices, 1}, {slices + 1, count - 1}};
     const struct tdm__bucket_options options = {bucket_bytes, capacity_bytes};
@@ -288,10 +286,10 @@ static void rows_become_one_run_and_columns_one_each(void **state)
     assert_int_equal(plan_pair(slices, 4, 512, 512, &plan), TDM_OK);
     assert_int_equal(plan->buckets_count, 1);
     assert_int_equal(plan->tensor_offsets[1], 256);
-    assert_int_equal(tdm__bucket_part_of(plan, 0, 0)->runs_count, 1);
-    assert_int_equal(tdm__bucket_part_of(plan, 0, 0)->size_bytes, 48);
-    assert_int_equal(tdm__bucket_part_of(plan, 0, 1)->runs_count, 5);
-    assert_int_equal(plan->buckets[0].part_bytes_max, 58);
+    assert_int_equal(tdm__bucket_find_segment(plan, 0, 0)->runs_count, 1);
+    assert_int_equal(tdm__bucket_find_segment(plan, 0, 0)->size_bytes, 48);
+    assert_int_equal(tdm__bucket_find_segment(plan, 0, 1)->runs_count, 5);
+    assert_int_equal(plan->buckets[0].segment_bytes_max, 58);
     tdm__bucket_plan_destroy(plan);
 }
 
@@ -313,9 +311,8 @@ static void a_large_tensor_gets_its_own_bucket_or_is_refused(void **state)
 
 static void refuses(struct tdm_slice last, const char *words)
 {
-    const struct tdm_slice slices[] = {{.tensor = 0, .flat = 1, .extent = {24}},
-                                       {.tensor = 1, .flat = 1, .extent = {4}},
-                                       last};
+    const struct tdm_slice slices[] = {
+        {.tensor = 0, .flat = 1, .extent = {24}}, {.tensor = 1, .flat = 1, .extent = {4}}, last};
     struct tdm__bucket_plan *plan;
 
     assert_int_equal(plan_pair(slices, 3, 512, 512, &plan), TDM_E_INVAL);

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/checkpoint.h"
 
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,8 @@
 
 static char out[64];
 static const struct tdm__job_spec no_job;
-static struct tdm__crew nobody = {.spec = &no_job}; /* no ranks: only what is Tandem's own */
+static struct tdm__worker_group nobody = {.spec =
+                                              &no_job}; /* no ranks: only what is Tandem's own */
 
 static int set_up(void **state)
 {
@@ -64,10 +65,11 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
     struct tdm__checkpoint_state got;
 
     TRY(tdm__checkpoint_save(&nobody, out, &sent));
-    TRY(tdm__checkpoint_read(out, &got));
+    TRY(tdm__checkpoint_read_state(out, &got));
     assert_int_equal(got.step, sent.step);
     assert_true(got.version == sent.version);
-    assert_true(isnan(sent.before) ? isnan(got.before) : got.before == sent.before);
+    assert_true(isnan(sent.score_before) ? isnan(got.score_before)
+                                         : got.score_before == sent.score_before);
 }
 
 static void a_state_comes_back_as_it_was_saved(void **state)
@@ -89,7 +91,7 @@ static void a_later_one_takes_the_place_of_the_one_before(void **state)
     TRY(tdm__checkpoint_save(&nobody, out, &first));
     write_file("checkpoint/of-the-first", "x");
     TRY(tdm__checkpoint_save(&nobody, out, &second));
-    TRY(tdm__checkpoint_read(out, &got));
+    TRY(tdm__checkpoint_read_state(out, &got));
     assert_int_equal(got.step, 3);
     assert_false(is_there("checkpoint/of-the-first"));
     assert_false(is_there("checkpoint.new"));
@@ -111,10 +113,10 @@ static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
     write_file("checkpoint.new/rank-0", "half");
     assert_int_equal(mkdir(path("checkpoint.old"), 0777), 0);
     write_file("checkpoint.old/rank-0", "older");
-    TRY(tdm__checkpoint_read(out, &got));
+    TRY(tdm__checkpoint_read_state(out, &got));
     assert_int_equal(got.step, 1);
     TRY(tdm__checkpoint_save(&nobody, out, &second));
-    TRY(tdm__checkpoint_read(out, &got));
+    TRY(tdm__checkpoint_read_state(out, &got));
     assert_int_equal(got.step, 3);
     assert_false(is_there("checkpoint/rank-0"));
     assert_false(is_there("checkpoint.old"));
@@ -125,18 +127,18 @@ static void the_highest_number_given_comes_back(void **state)
     uint64_t noted = 1;
 
     (void)state;
-    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_OK);
     assert_true(noted == 0);
-    assert_int_equal(tdm__checkpoint_note_version(out, UINT64_MAX), TDM_OK);
-    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_int_equal(tdm__checkpoint_write_version(out, UINT64_MAX), TDM_OK);
+    assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_OK);
     assert_true(noted == UINT64_MAX);
-    assert_int_equal(tdm__checkpoint_note_version(out, 7), TDM_OK); /* shorter, and no rest */
-    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_int_equal(tdm__checkpoint_write_version(out, 7), TDM_OK); /* shorter, and no rest */
+    assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_OK);
     assert_true(noted == 7);
     write_file("version", "seven\n");
-    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_E_PROTOCOL);
     write_file("version", "7 and more\n");
-    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_E_PROTOCOL);
 }
 
 static void there_is_no_saving_where_there_is_no_directory(void **state)
@@ -153,10 +155,10 @@ static void a_missing_checkpoint_is_named(void **state)
     struct tdm__checkpoint_state got = {.step = 77};
 
     (void)state;
-    assert_int_equal(tdm__checkpoint_read(out, &got), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__checkpoint_read_state(out, &got), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "checkpoint/state.json"));
     assert_int_not_equal(tdm__checkpoint_load(&nobody, out), TDM_OK);
-    assert_int_not_equal(tdm__checkpoint_read("/no/such/place", &got), TDM_OK);
+    assert_int_not_equal(tdm__checkpoint_read_state("/no/such/place", &got), TDM_OK);
     assert_int_equal(got.step, 77);
 }
 
@@ -183,7 +185,7 @@ static void a_corrupt_state_is_refused_by_the_name_of_its_file(void **state)
         tdm_status status;
 
         write_file("checkpoint/state.json", texts[i]);
-        status = tdm__checkpoint_read(out, &got);
+        status = tdm__checkpoint_read_state(out, &got);
         assert_true(status == TDM_E_PROTOCOL || status == TDM_E_TYPE);
         assert_non_null(strstr(tdm_error_detail(), "state.json"));
         assert_int_equal(got.step, 77);

@@ -36,11 +36,11 @@ static void contents_depend_on_manifest_sums_and_order(void **state)
     const struct tdm__hash other = {2, 1};
     const uint64_t sums[] = {5, 6};
     const uint64_t swapped[] = {6, 5};
-    struct tdm__hash hash = tdm__checksum_contents(&manifest, sums, 2);
-    struct tdm__hash same = tdm__checksum_contents(&manifest, sums, 2);
-    struct tdm__hash by_manifest = tdm__checksum_contents(&other, sums, 2);
-    struct tdm__hash by_order = tdm__checksum_contents(&manifest, swapped, 2);
-    struct tdm__hash by_count = tdm__checksum_contents(&manifest, sums, 1);
+    struct tdm__hash hash = tdm__checksum_contents_hash(&manifest, sums, 2);
+    struct tdm__hash same = tdm__checksum_contents_hash(&manifest, sums, 2);
+    struct tdm__hash by_manifest = tdm__checksum_contents_hash(&other, sums, 2);
+    struct tdm__hash by_order = tdm__checksum_contents_hash(&manifest, swapped, 2);
+    struct tdm__hash by_count = tdm__checksum_contents_hash(&manifest, sums, 1);
     char text[TDM__HASH_TEXT_BYTES];
 
     (void)state;

@@ -17,10 +17,10 @@
 
 static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 {
-    const struct tdm__segment_options options = {ranks_count, slot_bytes};
+    const struct tdm__comm_segment_options options = {ranks_count, slot_bytes};
     int fd;
 
-    assert_int_equal(tdm__segment_make(&options, &fd), TDM_OK);
+    assert_int_equal(tdm__comm_segment_create(&options, &fd), TDM_OK);
     return fd;
 }
 
@@ -30,17 +30,17 @@ static const struct comm_suite_maker maker = {make_segment, tdm__comm_host_open,
 static void a_killed_member_is_named_to_the_others(void **state)
 {
     int fd = make_segment(3, 4096);
-    struct tdm__segment *segment;
+    struct tdm__comm_segment *segment;
     pid_t pids[3];
 
     (void)state;
-    assert_int_equal(tdm__segment_map(fd, true, &segment), TDM_OK);
+    assert_int_equal(tdm__comm_segment_map(fd, true, &segment), TDM_OK);
     lost_ranks_start(&(struct lost_ranks){&maker, fd, 60000}, SIGKILL, pids);
     assert_int_equal(exit_code_of(pids[1]), -SIGKILL);
-    tdm__segment_abort(segment, 1, TDM__RANK_DIED);
+    tdm__comm_segment_abort(segment, 1, TDM__COMM_RANK_DIED);
     assert_int_equal(exit_code_of(pids[0]), LOST_RANKS_SAW_DEATH);
     assert_int_equal(exit_code_of(pids[2]), LOST_RANKS_SAW_DEATH);
-    tdm__segment_unmap(segment);
+    tdm__comm_segment_unmap(segment);
     (void)close(fd);
 }
 
@@ -60,36 +60,38 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
 
 static void the_first_reason_stays(void **state)
 {
-    const struct tdm__comm_call call = {.kind = TDM__CALL_BARRIER};
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_BARRIER};
     int fd = make_segment(3, 4096);
-    struct tdm__segment *segment;
+    struct tdm__comm_segment *segment;
 
     (void)state;
-    assert_int_equal(tdm__segment_map(fd, false, &segment), TDM_OK);
-    assert_int_equal(tdm__segment_meet(segment, 0, &call, tdm__deadline_in(1)), TDM_E_TIMEOUT);
+    assert_int_equal(tdm__comm_segment_map(fd, false, &segment), TDM_OK);
+    assert_int_equal(tdm__comm_segment_barrier(segment, 0, &call, tdm__deadline_after(1)),
+                     TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "ranks 1, 2 of 3 did not come"));
-    tdm__segment_abort(segment, 2, TDM__RANK_DIED);
-    assert_int_equal(tdm__segment_meet(segment, 0, &call, tdm__deadline_in(1)), TDM_E_TIMEOUT);
-    tdm__segment_unmap(segment);
+    tdm__comm_segment_abort(segment, 2, TDM__COMM_RANK_DIED);
+    assert_int_equal(tdm__comm_segment_barrier(segment, 0, &call, tdm__deadline_after(1)),
+                     TDM_E_TIMEOUT);
+    tdm__comm_segment_unmap(segment);
     (void)close(fd);
 }
 
 static void foreign_memory_is_refused(void **state)
 {
-    const struct tdm__segment_options too_many = {TDM__RANKS_MAX + 1, 4096};
-    struct tdm__segment *segment;
+    const struct tdm__comm_segment_options too_many = {TDM__COMM_RANKS_MAX + 1, 4096};
+    struct tdm__comm_segment *segment;
     struct tdm__comm *comm;
     int pair[2];
     int fd;
 
     (void)state;
     assert_int_equal(pipe(pair), 0);
-    assert_int_not_equal(tdm__segment_map(pair[0], false, &segment), TDM_OK);
-    assert_int_equal(tdm__segment_make(&too_many, &fd), TDM_E_LIMIT);
+    assert_int_not_equal(tdm__comm_segment_map(pair[0], false, &segment), TDM_OK);
+    assert_int_equal(tdm__comm_segment_create(&too_many, &fd), TDM_E_LIMIT);
     fd = make_segment(2, 1);
     assert_int_equal(tdm__comm_host_open(fd, 2, 1, &comm), TDM_E_INVAL);
     assert_int_equal(pwrite(fd, "x", 1, 0), 1);
-    assert_int_equal(tdm__segment_map(fd, false, &segment), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__comm_segment_map(fd, false, &segment), TDM_E_PROTOCOL);
     (void)close(fd);
     (void)close(pair[0]);
     (void)close(pair[1]);

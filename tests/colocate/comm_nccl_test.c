@@ -20,39 +20,37 @@
 
 #include <cmocka.h>
 
-#define NCCL_LIBRARY     TDM_TEST_BUILD_DIR "/tests/nccl_standin.so"
-#define NCCL_OLD_LIBRARY TDM_TEST_BUILD_DIR "/tests/nccl_old_standin.so"
+#define NCCL_LIBRARY     TDM_TEST_BUILD_DIR "/tests/nccl_fake.so"
+#define NCCL_OLD_LIBRARY TDM_TEST_BUILD_DIR "/tests/nccl_old_fake.so"
 
 enum { TIMEOUT_MS = 20000, RANKS_MAX = COMM_SUITE_RANKS_MAX, SLOT_BYTES = 4096 };
 
 static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 {
-    const struct tdm__segment_options options = {ranks_count, slot_bytes};
+    const struct tdm__comm_segment_options options = {ranks_count, slot_bytes};
     int fd;
 
-    assert_int_equal(tdm__segment_make(&options, &fd), TDM_OK);
+    assert_int_equal(tdm__comm_segment_create(&options, &fd), TDM_OK);
     return fd;
 }
 
 /* The ranks are on one node. */
-static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms,
-                            struct tdm__comm **comm_out)
+static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms, struct tdm__comm **comm_out)
 {
-    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms,
-                                             .slot_bytes = SLOT_BYTES};
+    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms, .slot_bytes = SLOT_BYTES};
 
-    TDM_TRY(tdm__comm_host_open(fd, rank, timeout_ms, &options.meeting));
+    TDM_TRY(tdm__comm_host_open(fd, rank, timeout_ms, &options.control_comm));
     return nccl_suite_open_on(rank, &options, comm_out);
 }
 
 /* Plays the daemon, which reaps the members that die. */
 static void lose_rank(int fd, uint32_t rank)
 {
-    struct tdm__segment *segment;
+    struct tdm__comm_segment *segment;
 
-    assert_int_equal(tdm__segment_map(fd, true, &segment), TDM_OK);
-    tdm__segment_abort(segment, rank, TDM__RANK_DIED);
-    tdm__segment_unmap(segment);
+    assert_int_equal(tdm__comm_segment_map(fd, true, &segment), TDM_OK);
+    tdm__comm_segment_abort(segment, rank, TDM__COMM_RANK_DIED);
+    tdm__comm_segment_unmap(segment);
 }
 
 static struct comm_suite_maker maker = {make_segment, open_nccl, 0};
@@ -106,7 +104,7 @@ static int split_in_halves(int fd, uint32_t rank, uint32_t ranks_count)
 
     EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     options.parent = comm;
-    EXPECT(tdm__comm_host_open(part_fds[rank % 2], rank / 2, TIMEOUT_MS, &options.meeting) ==
+    EXPECT(tdm__comm_host_open(part_fds[rank % 2], rank / 2, TIMEOUT_MS, &options.control_comm) ==
            TDM_OK);
     EXPECT(nccl_suite_open_on(rank, &options, &part) == TDM_OK);
     EXPECT(part->ranks_count == ranks_count / 2);
@@ -211,7 +209,7 @@ int main(void)
         (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 0);
     } else {
         maker.ranks_max = find_ranks_max();
-        here.meeting.ranks_max = maker.ranks_max;
+        here.control_comm.ranks_max = maker.ranks_max;
         if (maker.ranks_max == 0) {
             (void)printf("skipped: NCCL does not connect a single rank\n");
             return 77;

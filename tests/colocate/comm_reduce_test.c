@@ -15,8 +15,8 @@ enum { COUNT = 5 }; /* and one that nobody may touch */
 static void an_element_has_its_bytes(void **state)
 {
     (void)state;
-    assert_int_equal(tdm__element_bytes(TDM__FLOAT), sizeof(float));
-    assert_int_equal(tdm__element_bytes(TDM__DOUBLE), sizeof(double));
+    assert_int_equal(tdm__comm_dtype_bytes(TDM__COMM_FLOAT32), sizeof(float));
+    assert_int_equal(tdm__comm_dtype_bytes(TDM__COMM_FLOAT64), sizeof(double));
 }
 
 static void a_sum_has_the_precision_of_its_numbers(void **state)
@@ -27,8 +27,8 @@ static void a_sum_has_the_precision_of_its_numbers(void **state)
     const double more_doubles[COUNT + 1] = {1, 0.25, 1, 1, -3, 1};
 
     (void)state;
-    tdm__reduce(floats, more_floats, COUNT, TDM__FLOAT, TDM_SUM);
-    tdm__reduce(doubles, more_doubles, COUNT, TDM__DOUBLE, TDM_SUM);
+    tdm__comm_reduce_elements(floats, more_floats, COUNT, TDM__COMM_FLOAT32, TDM_SUM);
+    tdm__comm_reduce_elements(doubles, more_doubles, COUNT, TDM__COMM_FLOAT64, TDM_SUM);
     assert_true(floats[0] == 0x1p24f && doubles[0] == 0x1p24 + 1);
     assert_true(floats[1] == 0.75f && doubles[1] == 0.75);
     assert_true(floats[2] == 0 && doubles[2] == 0);
@@ -46,8 +46,8 @@ static void a_maximum_is_one_of_the_two(void **state)
     static const float expected[COUNT + 1] = {2, 2, -1, -9, 3, 7};
 
     (void)state;
-    tdm__reduce(floats, more_floats, COUNT, TDM__FLOAT, TDM_MAX);
-    tdm__reduce(doubles, more_doubles, COUNT, TDM__DOUBLE, TDM_MAX);
+    tdm__comm_reduce_elements(floats, more_floats, COUNT, TDM__COMM_FLOAT32, TDM_MAX);
+    tdm__comm_reduce_elements(doubles, more_doubles, COUNT, TDM__COMM_FLOAT64, TDM_MAX);
     for (int i = 0; i <= COUNT; i++) {
         assert_true(floats[i] == expected[i] && doubles[i] == (double)expected[i]);
     }
@@ -60,10 +60,10 @@ static void the_order_of_the_ranks_decides_the_bits(void **state)
     float backward = ranks[2];
 
     (void)state;
-    tdm__reduce(&forward, &ranks[1], 1, TDM__FLOAT, TDM_SUM);
-    tdm__reduce(&forward, &ranks[2], 1, TDM__FLOAT, TDM_SUM);
-    tdm__reduce(&backward, &ranks[1], 1, TDM__FLOAT, TDM_SUM);
-    tdm__reduce(&backward, &ranks[0], 1, TDM__FLOAT, TDM_SUM);
+    tdm__comm_reduce_elements(&forward, &ranks[1], 1, TDM__COMM_FLOAT32, TDM_SUM);
+    tdm__comm_reduce_elements(&forward, &ranks[2], 1, TDM__COMM_FLOAT32, TDM_SUM);
+    tdm__comm_reduce_elements(&backward, &ranks[1], 1, TDM__COMM_FLOAT32, TDM_SUM);
+    tdm__comm_reduce_elements(&backward, &ranks[0], 1, TDM__COMM_FLOAT32, TDM_SUM);
     assert_true(forward == 0x1p24f && backward == 0x1p24f + 2);
 }
 

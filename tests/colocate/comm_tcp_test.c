@@ -1,9 +1,9 @@
 /* comm_tcp_test.c - the communicator between nodes: what all promise, members that are lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/support/chance.h"
 #include "tests/support/lost_ranks.h"
-#include "tests/support/mesh_world.h"
+#include "tests/support/mesh_fixture.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -22,11 +22,11 @@ enum { COUNT = 6000, ROUNDS = 15 };
 
 /* ---- members that are lost -------------------------------------------------------------- */
 
-static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open, 0};
+static const struct comm_suite_maker maker = {mesh_fixture_meeting, mesh_fixture_open, 0};
 
 static void a_killed_member_is_named_to_the_others(void **state)
 {
-    int fd = mesh_world_meeting(3, 4096);
+    int fd = mesh_fixture_meeting(3, 4096);
     pid_t pids[3];
 
     (void)state;
@@ -45,7 +45,7 @@ static tdm_status exchange_until_failure(struct tdm__comm *comm)
     tdm_status status;
 
     do {
-        status = comm->ops->all_reduce(comm, data, COUNT, TDM__FLOAT, TDM_MAX);
+        status = comm->ops->all_reduce(comm, data, COUNT, TDM__COMM_FLOAT32, TDM_MAX);
         if (status == TDM_OK) {
             status = comm->ops->broadcast(comm, data, sizeof(data), 0);
         }
@@ -68,7 +68,7 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
     int64_t start_ms;
     tdm_status status;
 
-    if (mesh_world_open(fd, rank, 60000, &comm) != TDM_OK) {
+    if (mesh_fixture_open(fd, rank, 60000, &comm) != TDM_OK) {
         return LOST_RANKS_SAW_OTHER;
     }
     if (dies_after_us > 0) {
@@ -87,12 +87,12 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
 
 static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
 {
-    struct chance chance = chance_start("comm_tcp", 1);
+    struct test_random chance = test_random_init("comm_tcp", 1);
 
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
-        useconds_t after_us = 1 + chance_below(&chance, 30000);
-        int fd = mesh_world_meeting(3, 4096);
+        useconds_t after_us = 1 + test_random_below(&chance, 30000);
+        int fd = mesh_fixture_meeting(3, 4096);
         pid_t pids[3];
 
         for (uint32_t i = 0; i < 3; i++) {
@@ -111,7 +111,7 @@ static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
 
 static void a_silent_member_is_named_at_the_deadline(void **state)
 {
-    int fd = mesh_world_meeting(3, 4096);
+    int fd = mesh_fixture_meeting(3, 4096);
     pid_t pids[3];
 
     (void)state;

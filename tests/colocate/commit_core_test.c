@@ -100,25 +100,25 @@ static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
 
 /* ---- invariants ------------------------------------------------------------------------- */
 
-#define REQUIRE(expression)                                                                    \
-    do {                                                                                       \
-        if (!(expression)) {                                                                   \
-            print_world(world);                                                                \
-            fail_msg("%s", #expression);                                                       \
-        }                                                                                      \
+#define REQUIRE(expression)                                                                        \
+    do {                                                                                           \
+        if (!(expression)) {                                                                       \
+            print_world(world);                                                                    \
+            fail_msg("%s", #expression);                                                           \
+        }                                                                                          \
     } while (0)
 
 static void print_world(const struct world *world)
 {
     printf("epoch %d version %d highest %d update %d outcome %d members %d\n",
-           (int)world->record.epoch, (int)world->record.version,
-           (int)world->record.version_highest, world->record.update.id.bytes[1],
-           (int)world->record.update.outcome, (int)world->record.update.members_count);
+           (int)world->record.epoch, (int)world->record.version, (int)world->record.version_highest,
+           world->record.update.id.bytes[1], (int)world->record.update.outcome,
+           (int)world->record.update.members_count);
     for (unsigned i = 0; i < MEMBERS; i++) {
         const struct engine *engine = &world->engines[i];
 
-        printf("member %u: alive %d/%d generating %d serving %d shadow %d update %d phase %d\n",
-               i, engine->alive, engine->incarnation, engine->generating, engine->serving,
+        printf("member %u: alive %d/%d generating %d serving %d shadow %d update %d phase %d\n", i,
+               engine->alive, engine->incarnation, engine->generating, engine->serving,
                engine->shadow, engine->update, (int)engine->phase);
     }
 }
@@ -137,10 +137,9 @@ static void check_state(const struct world *world)
 {
     const struct tdm__update *update = &world->record.update;
     struct tdm__version_record record = world->record;
-    const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET,
-                                                .update = update->id};
+    const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET, .update = update->id};
     bool changed;
-    bool may_forget = tdm__version_apply(&record, &forget, &changed) == TDM_OK;
+    bool may_forget = tdm__version_apply_request(&record, &forget, &changed) == TDM_OK;
     uint8_t served = 0;
 
     for (unsigned i = 0; i < MEMBERS; i++) {
@@ -162,12 +161,12 @@ static void check_state(const struct world *world)
     }
     REQUIRE(update->version == world->record.version);
     for (uint32_t i = 0; i < update->members_count; i++) {
-        unsigned index = update->members[i].who.actor.bytes[1] - 1U;
+        unsigned index = update->members[i].member.actor.bytes[1] - 1U;
         const struct engine *engine = &world->engines[index];
 
         REQUIRE(update->members[i].voted);
         REQUIRE(tdm__hash_equal(&update->members[i].hash, &world->record.hash));
-        if (engine->alive && engine->incarnation == update->members[i].who.incarnation) {
+        if (engine->alive && engine->incarnation == update->members[i].member.incarnation) {
             REQUIRE(engine->serving == update->version || engine->shadow == update->version ||
                     engine->pulled == update->version);
         }
@@ -213,7 +212,7 @@ static tdm_status ask(struct world *world, const struct tdm__version_request *re
     struct world before = *world;
     struct tdm__version_record record = world->record;
     bool changed;
-    tdm_status status = tdm__version_apply(&record, request, &changed);
+    tdm_status status = tdm__version_apply_request(&record, request, &changed);
 
     if (status == TDM_OK && changed) {
         world->record = record;
@@ -225,8 +224,7 @@ static tdm_status ask(struct world *world, const struct tdm__version_request *re
 /* ---- the steps that anybody can take ---------------------------------------------------- */
 
 /* `left_out`: an engine not to take along; MEMBERS for none. */
-static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base,
-                            unsigned left_out)
+static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base, unsigned left_out)
 {
     struct tdm__member members[MEMBERS];
     struct tdm__member dead[8];
@@ -238,20 +236,19 @@ static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base,
             members[members_count++] = member_of(world, i);
         }
     }
-    return ask(world, &(struct tdm__version_request){
-                          .kind = TDM__VERSION_BEGIN,
-                          .update = id_of('u', world->source.update),
-                          .base = base,
-                          .source = {id_of('s', 1), world->source.incarnation},
-                          .members = members,
-                          .members_count = members_count,
-                          .dead = dead,
-                          .dead_count = knows_dead ? dead_count : 0});
+    return ask(world,
+               &(struct tdm__version_request){.kind = TDM__VERSION_BEGIN,
+                                              .update = id_of('u', world->source.update),
+                                              .base = base,
+                                              .source = {id_of('s', 1), world->source.incarnation},
+                                              .members = members,
+                                              .members_count = members_count,
+                                              .dead = dead,
+                                              .dead_count = knows_dead ? dead_count : 0});
 }
 
-static tdm_status ask_decide(struct world *world, uint8_t update,
-                             enum tdm__update_outcome proposal, bool knows_dead,
-                             enum tdm__update_outcome *outcome_out)
+static tdm_status ask_decide(struct world *world, uint8_t update, enum tdm__update_outcome proposal,
+                             bool knows_dead, enum tdm__update_outcome *outcome_out)
 {
     struct tdm__member dead[8];
     uint32_t dead_count = list_dead(world, dead);
@@ -302,8 +299,7 @@ static void source_begins(struct world world, enum answer answer, bool knows_dea
 
     if (!world.source.asked) {
         world.source.update = ++world.updates;
-        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1, MEMBERS),
-                             TDM_OK);
+        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1, MEMBERS), TDM_OK);
         check_nobody_is_left_behind(world);
     }
     repeated = world.record.update.id.bytes[1] == world.source.update;
@@ -331,8 +327,7 @@ static void source_decides(struct world world, enum answer answer, bool knows_de
     if (update == 0) { /* somebody else's, found in the record */
         update = world.record.update.id.bytes[1];
     }
-    if (ask_decide(&world, update, proposal, knows_dead, &outcome) == TDM_OK &&
-        answer == HEARD) {
+    if (ask_decide(&world, update, proposal, knows_dead, &outcome) == TDM_OK && answer == HEARD) {
         world.source.update = 0;
     }
     world.losses_left = (uint8_t)(world.losses_left - (answer == LOST));
@@ -380,8 +375,7 @@ static void engine_receives(struct world world, unsigned index, uint8_t update, 
 
     engine->mail &= (uint8_t) ~(1U << update);
     world.tears_left = (uint8_t)(world.tears_left - torn);
-    if (epoch > engine->epoch_seen ||
-        (epoch == engine->epoch_seen && engine->phase == STAGED)) {
+    if (epoch > engine->epoch_seen || (epoch == engine->epoch_seen && engine->phase == STAGED)) {
         rest(engine); /* a higher epoch replaces everything; the same one only what is staged */
         engine->phase = STAGED;
         engine->epoch_seen = epoch;
@@ -399,11 +393,12 @@ static void engine_votes(struct world world, unsigned index, enum answer answer)
 
     engine->generating = false; /* before the vote leaves */
     engine->phase = VOTING;     /* from now on the shadow is frozen */
-    status = ask(&world, &(struct tdm__version_request){
-                             .kind = TDM__VERSION_PREPARED,
-                             .update = id_of('u', engine->update),
-                             .member = member_of(&world, index),
-                             .hash = {.high = engine->torn, .low = engine->shadow}});
+    status =
+        ask(&world,
+            &(struct tdm__version_request){.kind = TDM__VERSION_PREPARED,
+                                           .update = id_of('u', engine->update),
+                                           .member = member_of(&world, index),
+                                           .hash = {.high = engine->torn, .low = engine->shadow}});
     if (answer == LOST) {
         world.losses_left--;
     } else if (status == TDM_OK) {
@@ -464,11 +459,12 @@ static void engine_joins(struct world world, unsigned index, enum answer answer)
     struct engine *engine = &world.engines[index];
     bool undecided = world.record.update.outcome == TDM__UPDATE_UNDECIDED;
     bool stale = engine->pulled != world.record.version;
-    tdm_status status = ask(&world, &(struct tdm__version_request){
-                                        .kind = TDM__VERSION_JOIN,
-                                        .member = member_of(&world, index),
-                                        .version = engine->pulled,
-                                        .hash = {.high = engine->torn, .low = engine->pulled}});
+    tdm_status status =
+        ask(&world,
+            &(struct tdm__version_request){.kind = TDM__VERSION_JOIN,
+                                           .member = member_of(&world, index),
+                                           .version = engine->pulled,
+                                           .hash = {.high = engine->torn, .low = engine->pulled}});
 
     assert_true((status == TDM_OK) == (!undecided && !stale));
     walk.joins += status == TDM_OK;
@@ -554,8 +550,8 @@ static void crash_or_restart_engine(struct world world, unsigned index)
     bool alive = engine->alive;
 
     world.crashes_left = (uint8_t)(world.crashes_left - alive);
-    *engine = (struct engine){.alive = !alive,
-                              .incarnation = (uint8_t)(engine->incarnation + !alive)};
+    *engine =
+        (struct engine){.alive = !alive, .incarnation = (uint8_t)(engine->incarnation + !alive)};
     visit(&world);
 }
 
@@ -564,12 +560,11 @@ static void name_the_dead(struct world world)
     struct tdm__member dead[8];
     uint32_t dead_count = list_dead(&world, dead);
 
-    assert_int_equal(
-        ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_DEAD,
-                                                   .update = world.record.update.id,
-                                                   .dead = dead,
-                                                   .dead_count = dead_count}),
-        TDM_OK);
+    assert_int_equal(ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_DEAD,
+                                                                .update = world.record.update.id,
+                                                                .dead = dead,
+                                                                .dead_count = dead_count}),
+                     TDM_OK);
     visit(&world);
 }
 
@@ -642,7 +637,7 @@ static XXH128_hash_t key_of(const struct world *world)
     at = put(bytes, at, &update->id, sizeof(update->id));
     at = put(bytes, at, &update->outcome, sizeof(update->outcome));
     for (uint32_t i = 0; i < update->members_count; i++) {
-        at = put(bytes, at, &update->members[i].who, sizeof(struct tdm__member));
+        at = put(bytes, at, &update->members[i].member, sizeof(struct tdm__member));
         at = put(bytes, at, &update->members[i].phase, sizeof(enum tdm__member_phase));
         at = put(bytes, at, &update->members[i].voted, sizeof(bool));
         at = put(bytes, at, &update->members[i].hash, sizeof(struct tdm__hash));
@@ -656,10 +651,9 @@ static XXH128_hash_t key_of(const struct world *world)
 
         at = put(bytes, at, fields, sizeof(fields));
     }
-    const uint8_t rest_fields[] = {world->source.alive,  world->source.incarnation,
-                                   world->source.update, world->source.asked,
-                                   world->updates,       world->crashes_left,
-                                   world->losses_left,   world->tears_left};
+    const uint8_t rest_fields[] = {
+        world->source.alive, world->source.incarnation, world->source.update, world->source.asked,
+        world->updates,      world->crashes_left,       world->losses_left,   world->tears_left};
 
     at = put(bytes, at, rest_fields, sizeof(rest_fields));
     at = put(bytes, at, world->epoch_of, sizeof(world->epoch_of));
@@ -769,15 +763,15 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
     bool changed = false;
 
     (void)state;
-    assert_int_equal(tdm__version_apply_next(&record, &begin, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_batched(&record, &begin, &changed), TDM_OK);
     assert_true(changed);
     before = record;
-    assert_int_equal(tdm__version_apply_next(&record, &other, &changed), TDM_E_STATE);
+    assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
     assert_memory_equal(&record, &before, sizeof(record));
     assert_true(changed); /* what came before is still to be written */
     changed = false;
-    assert_int_equal(tdm__version_apply_next(&record, &other, &changed), TDM_E_STATE);
-    assert_int_equal(tdm__version_apply_next(&record, &read, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
+    assert_int_equal(tdm__version_apply_batched(&record, &read, &changed), TDM_OK);
     assert_false(changed);
 }
 

@@ -26,21 +26,21 @@ static struct tdm__version_record update_of_two(enum tdm__update_outcome outcome
                                            .hash = {7, 8}};
     bool changed;
 
-    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
     for (int i = 0; i < 2; i++) {
         request.kind = TDM__VERSION_PREPARED;
         request.member = members[i];
-        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+        assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
     }
     if (outcome != TDM__UPDATE_UNDECIDED) {
         request.kind = TDM__VERSION_DECIDE;
-        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+        assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
         assert_int_equal(record.update.outcome, outcome);
     }
     request.kind = TDM__VERSION_FLIPPED;
     request.member = members[0];
     if (flips) {
-        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+        assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
     }
     return record;
 }
@@ -53,7 +53,7 @@ static tdm_status joins(struct tdm__version_record *record, uint8_t actor, uint6
                                                  .version = version,
                                                  .hash = {7, 8}};
 
-    return tdm__version_apply(record, &request, changed);
+    return tdm__version_apply_request(record, &request, changed);
 }
 
 static void who_joins_is_a_flipped_member(void **state)
@@ -117,13 +117,13 @@ static void after_an_abort_one_joins_the_base(void **state)
     bool changed;
 
     (void)state;
-    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
     request.kind = TDM__VERSION_DECIDE;
-    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
     request.kind = TDM__VERSION_BEGIN;
     request.update = (struct tdm__id){{'u', 3}};
-    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_E_STATE);
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_E_STATE);
     assert_non_null(strstr(tdm_error_detail(), "is left out")); /* it serves, too */
 }
 

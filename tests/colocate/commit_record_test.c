@@ -14,7 +14,7 @@ static void apply(struct tdm__version_record *record, struct tdm__version_reques
 {
     bool changed;
 
-    assert_int_equal(tdm__version_apply(record, &request, &changed), TDM_OK);
+    assert_int_equal(tdm__version_apply_request(record, &request, &changed), TDM_OK);
     assert_true(changed);
 }
 
@@ -80,13 +80,13 @@ static void a_record_survives_the_store_after_every_step(void **state)
     tdm_writer_destroy(again);
 }
 
-#define BREAKS(place, value)                                                                   \
-    do {                                                                                       \
-        struct tdm__version_record record = make_record(7);                                    \
-        struct tdm__version_record back;                                                       \
-        record.place = (value);                                                                \
-        assert_int_equal(tdm__version_record_decode(encode(&record, writer), &back),           \
-                         TDM_E_PROTOCOL);                                                      \
+#define BREAKS(place, value)                                                                       \
+    do {                                                                                           \
+        struct tdm__version_record record = make_record(7);                                        \
+        struct tdm__version_record back;                                                           \
+        record.place = (value);                                                                    \
+        assert_int_equal(tdm__version_record_decode(encode(&record, writer), &back),               \
+                         TDM_E_PROTOCOL);                                                          \
     } while (0)
 
 static void a_record_that_no_step_could_write_is_refused(void **state)
@@ -105,7 +105,7 @@ static void a_record_that_no_step_could_write_is_refused(void **state)
     BREAKS(update.members[0].voted, false);
     BREAKS(update.members[0].phase, (enum tdm__member_phase)0);
     BREAKS(update.members_count, 0);
-    BREAKS(past[0].outcome, TDM__UPDATE_UNDECIDED);
+    BREAKS(past_updates[0].outcome, TDM__UPDATE_UNDECIDED);
     tdm_writer_destroy(writer);
 }
 

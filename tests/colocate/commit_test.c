@@ -33,7 +33,7 @@ struct party {
 };
 
 struct fleet {
-    struct tdm__versions *records;
+    struct tdm__version_client *records;
     int64_t request_deadline_ms;
     struct tdm__member members[ENGINES];
     struct party parties[ENGINES + 1];
@@ -75,8 +75,7 @@ static void check_record(struct fleet *fleet, const struct tdm__version_record *
     if (record->update.outcome != TDM__UPDATE_UNDECIDED) {
         fleet->outcomes[number] = (uint8_t)record->update.outcome;
     }
-    assert_true(fleet->versions[number] == 0 ||
-                fleet->versions[number] == record->update.version);
+    assert_true(fleet->versions[number] == 0 || fleet->versions[number] == record->update.version);
     fleet->versions[number] = record->update.version;
     assert_true(number == 1 || fleet->versions[number - 1] < record->update.version);
 }
@@ -181,8 +180,9 @@ static void answered(void *arg, tdm_status status, const char *detail,
 static void ask(struct fleet *fleet, struct party *party,
                 const struct tdm__version_request *request)
 {
-    assert_int_equal(tdm__versions_ask(fleet->records, "policy", fleet->request_deadline_ms,
-                                       request, answered, party),
+    assert_int_equal(tdm__version_client_submit(fleet->records, "policy",
+                                                fleet->request_deadline_ms, request, answered,
+                                                party),
                      TDM_OK);
 }
 
@@ -276,7 +276,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
     struct fleet fleet = {.random = seed};
     int64_t deadline_ms = tdm__clock_ms() + TEST_DEADLINE_MS;
 
-    assert_int_equal(tdm__versions_open(loop, store, &fleet.records), TDM_OK);
+    assert_int_equal(tdm__version_client_open(loop, store, &fleet.records), TDM_OK);
     for (uint32_t i = 0; i <= ENGINES; i++) {
         fleet.parties[i] = (struct party){.fleet = &fleet, .index = i};
     }
@@ -307,7 +307,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
     for (uint32_t i = 1; i <= ENGINES; i++) {
         assert_int_equal(fleet.parties[i].serving, fleet.base);
     }
-    tdm__versions_close(fleet.records);
+    tdm__version_client_close(fleet.records);
 }
 
 static void racing_parties_agree_on_a_memory_store(void **state)
@@ -349,9 +349,9 @@ static void a_wrong_model_name_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        assert_int_equal(
-            tdm__versions_ask(NULL, names[i], 0, &(struct tdm__version_request){0}, NULL, NULL),
-            TDM_E_INVAL);
+        assert_int_equal(tdm__version_client_submit(NULL, names[i], 0,
+                                                    &(struct tdm__version_request){0}, NULL, NULL),
+                         TDM_E_INVAL);
     }
 }
 
@@ -363,7 +363,7 @@ enum { VOTERS = 8 };
 struct counted {
     struct tdm__loop *loop;
     struct tdm__store *store;
-    struct tdm__versions *versions;
+    struct tdm__version_client *versions;
     struct tdm__member members[VOTERS];
     uint32_t due;
     tdm_status statuses[VOTERS + 1];
@@ -382,7 +382,7 @@ static void count_read(struct tdm__store *store, const char *const *patterns,
     memory_ops->read(store, patterns, patterns_count, deadline_ms, fn, arg);
 }
 
-static void count_commit(struct tdm__store *store, const struct tdm__write *writes,
+static void count_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)
 {
@@ -401,7 +401,7 @@ static void open_counted(struct counted *counted)
     ops.commit = count_commit;
     ops.read = count_read;
     counted->store->ops = &ops;
-    assert_int_equal(tdm__versions_open(counted->loop, counted->store, &counted->versions),
+    assert_int_equal(tdm__version_client_open(counted->loop, counted->store, &counted->versions),
                      TDM_OK);
     for (uint32_t i = 0; i < VOTERS; i++) {
         counted->members[i] = (struct tdm__member){{{(uint8_t)(i + 1)}}, 1};
@@ -429,8 +429,7 @@ static void note(void *arg, tdm_status status, const char *detail,
     assert_true(status == TDM_OK || detail[0] != '\0');
     counted->statuses[place->index] = status;
     for (uint32_t i = 0; record != NULL && i < record->update.members_count; i++) {
-        counted->prepared[place->index] +=
-            record->update.members[i].phase == TDM__MEMBER_PREPARED;
+        counted->prepared[place->index] += record->update.members[i].phase == TDM__MEMBER_PREPARED;
     }
     counted->due--;
 }
@@ -443,26 +442,26 @@ static bool none_is_due(void *arg)
 static void await_answers(struct counted *counted)
 {
     assert_int_equal(
-        tdm__loop_run(counted->loop, none_is_due, counted, tdm__deadline_in(TEST_DEADLINE_MS)),
+        tdm__loop_run(counted->loop, none_is_due, counted, tdm__deadline_after(TEST_DEADLINE_MS)),
         TDM_OK);
 }
 
 static void ask_counted(struct place *place, const struct tdm__version_request *request)
 {
     place->counted->due++;
-    assert_int_equal(tdm__versions_ask(place->counted->versions, "policy",
-                                       tdm__deadline_in(TEST_DEADLINE_MS), request, note,
-                                       place),
+    assert_int_equal(tdm__version_client_submit(place->counted->versions, "policy",
+                                                tdm__deadline_after(TEST_DEADLINE_MS), request,
+                                                note, place),
                      TDM_OK);
 }
 
 /* By another node: this one has to read the record. */
 static void begin_counted(struct counted *counted)
 {
-    struct tdm__versions *here = counted->versions;
+    struct tdm__version_client *here = counted->versions;
     struct place place = {counted, 0};
 
-    assert_int_equal(tdm__versions_open(counted->loop, counted->store, &counted->versions),
+    assert_int_equal(tdm__version_client_open(counted->loop, counted->store, &counted->versions),
                      TDM_OK);
     ask_counted(&place, &(struct tdm__version_request){.kind = TDM__VERSION_BEGIN,
                                                        .update = {{1}},
@@ -470,7 +469,7 @@ static void begin_counted(struct counted *counted)
                                                        .members = counted->members,
                                                        .members_count = VOTERS});
     await_answers(counted);
-    tdm__versions_close(counted->versions);
+    tdm__version_client_close(counted->versions);
     counted->versions = here;
     memset(counted->prepared, 0, sizeof(counted->prepared));
     commits_count = 0;
@@ -491,8 +490,7 @@ static void ask_votes(struct counted *counted, struct place places[VOTERS + 1])
     }
 }
 
-static tdm_status ask_and_wait(struct counted *counted,
-                               const struct tdm__version_request *request)
+static tdm_status ask_and_wait(struct counted *counted, const struct tdm__version_request *request)
 {
     struct place place = {counted, 0};
 
@@ -501,7 +499,7 @@ static tdm_status ask_and_wait(struct counted *counted,
     return counted->statuses[0];
 }
 
-static void on_records(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
     struct counted *counted = arg;
@@ -517,7 +515,7 @@ static uint64_t stored_records(struct counted *counted)
     static const char *const patterns[] = {"weight/*"};
 
     counted->due = 1;
-    counted->store->ops->read(counted->store, patterns, 1, tdm__deadline_in(TEST_DEADLINE_MS),
+    counted->store->ops->read(counted->store, patterns, 1, tdm__deadline_after(TEST_DEADLINE_MS),
                               on_records, counted);
     await_answers(counted);
     return counted->prepared[0];
@@ -541,14 +539,13 @@ static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
     assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     step.kind = TDM__VERSION_FLIPPED;
     for (uint32_t i = 0; i < VOTERS; i++) {
-        assert_int_equal(ask_and_wait(&counted, &forget),
-                         TDM_E_STATE); /* one has not flipped */
+        assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE); /* one has not flipped */
         step.member = counted.members[i];
         assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     }
     assert_int_equal(
-        ask_and_wait(&counted, &(struct tdm__version_request){.kind = TDM__VERSION_FORGET,
-                                                              .update = {{2}}}),
+        ask_and_wait(&counted,
+                     &(struct tdm__version_request){.kind = TDM__VERSION_FORGET, .update = {{2}}}),
         TDM_E_CONFLICT);
     assert_int_equal(stored_records(&counted), 1);
     for (int i = 0; i < 2; i++) {
@@ -556,7 +553,7 @@ static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
         assert_int_equal(stored_records(&counted), 0);
     }
     assert_int_equal(ask_and_wait(&counted, &step), TDM_E_NOT_FOUND);
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
@@ -579,19 +576,20 @@ static void votes_that_come_together_are_one_transaction(void **state)
             assert_int_equal(counted.prepared[i], i < VOTERS / 2 ? i + 1 : i);
         }
     }
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
-static void vote(struct counted *counted, struct tdm__versions *where, uint32_t index)
+static void vote(struct counted *counted, struct tdm__version_client *where, uint32_t index)
 {
     struct tdm__version_request request = {
         .kind = TDM__VERSION_PREPARED, .update = {{1}}, .member = counted->members[index]};
     struct place place = {counted, index};
 
     counted->due = 1;
-    assert_int_equal(tdm__versions_ask(where, "policy", tdm__deadline_in(TEST_DEADLINE_MS),
-                                       &request, note, &place),
+    assert_int_equal(tdm__version_client_submit(where, "policy",
+                                                tdm__deadline_after(TEST_DEADLINE_MS), &request,
+                                                note, &place),
                      TDM_OK);
     await_answers(counted);
     assert_int_equal(counted->statuses[index], TDM_OK);
@@ -610,25 +608,25 @@ static void votes_one_after_the_other_read_the_record_once(void **state)
     }
     assert_int_equal(commits_count, VOTERS);
     assert_int_equal(reads_count, 1);
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
 static void two_nodes_that_vote_in_turn_are_both_right(void **state)
 {
     struct counted counted = {.due = 0};
-    struct tdm__versions *elsewhere;
+    struct tdm__version_client *elsewhere;
 
     (void)state;
     open_counted(&counted);
     begin_counted(&counted);
-    assert_int_equal(tdm__versions_open(counted.loop, counted.store, &elsewhere), TDM_OK);
+    assert_int_equal(tdm__version_client_open(counted.loop, counted.store, &elsewhere), TDM_OK);
     for (uint32_t i = 0; i < VOTERS; i++) {
         vote(&counted, i % 2 == 0 ? counted.versions : elsewhere, i);
     }
     assert_in_range(commits_count, VOTERS + 1, VOTERS + 4); /* some guesses, not at each */
-    tdm__versions_close(elsewhere);
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(elsewhere);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
@@ -638,22 +636,22 @@ static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
 {
     struct counted counted = {.due = 0};
     struct tdm__version_request vote = {.kind = TDM__VERSION_PREPARED, .update = {{1}}};
-    struct tdm__versions *elsewhere;
+    struct tdm__version_client *elsewhere;
     struct place places[3];
 
     (void)state;
     open_counted(&counted);
     begin_counted(&counted);
-    assert_int_equal(tdm__versions_open(counted.loop, counted.store, &elsewhere), TDM_OK);
+    assert_int_equal(tdm__version_client_open(counted.loop, counted.store, &elsewhere), TDM_OK);
     counted.due = 3;
     for (uint32_t i = 0; i < 3; i++) {
         int64_t timeout_ms = i == 1 ? 0 : TEST_DEADLINE_MS;
 
         places[i] = (struct place){&counted, i};
         vote.member = counted.members[i];
-        assert_int_equal(tdm__versions_ask(i == 0 ? elsewhere : counted.versions, "policy",
-                                           tdm__deadline_in(timeout_ms), &vote, note,
-                                           &places[i]),
+        assert_int_equal(tdm__version_client_submit(i == 0 ? elsewhere : counted.versions, "policy",
+                                                    tdm__deadline_after(timeout_ms), &vote, note,
+                                                    &places[i]),
                          TDM_OK);
     }
     await_answers(&counted);
@@ -661,8 +659,8 @@ static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
     assert_int_equal(counted.statuses[1], TDM_E_TIMEOUT);
     assert_int_equal(counted.statuses[2], TDM_OK);
     assert_int_equal(counted.prepared[2], 2); /* the one that failed has left no trace */
-    tdm__versions_close(elsewhere);
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(elsewhere);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
@@ -675,7 +673,7 @@ static void who_closes_leaves_no_request_unanswered(void **state)
     open_counted(&counted);
     begin_counted(&counted);
     ask_votes(&counted, places);
-    tdm__versions_close(counted.versions);
+    tdm__version_client_close(counted.versions);
     close_counted(&counted);
     assert_int_equal(counted.due, 0);
     for (uint32_t i = 0; i <= VOTERS; i++) {

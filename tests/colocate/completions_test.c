@@ -34,7 +34,7 @@ static tdm_document *asked(void)
     tdm_writer *writer;
 
     TRY(tdm_writer_create(&writer));
-    TRY(tdm__generation_ask(writer, &sampling, prompts, PROMPTS));
+    TRY(tdm__generation_write_request(writer, &sampling, prompts, PROMPTS));
     return decoded(writer);
 }
 
@@ -44,7 +44,7 @@ static void prompts_arrive_with_room_for_their_answers(void **state)
     struct tdm__generation generation;
 
     (void)state;
-    TRY(tdm__generation_read(tdm_document_root(document), &generation));
+    TRY(tdm__generation_read_request(tdm_document_root(document), &generation));
     assert_true(generation.sampling.temperature == 0.7);
     assert_int_equal(generation.sampling.tokens_max, TOKENS_MAX);
     assert_int_equal(generation.prompts_count, PROMPTS);
@@ -81,7 +81,7 @@ static void answers_come_back_as_they_were_written(void **state)
     tdm_writer *writer;
 
     (void)state;
-    TRY(tdm__generation_read(tdm_document_root(document), &generation));
+    TRY(tdm__generation_read_request(tdm_document_root(document), &generation));
     generation.completions[1].tokens_count = 2;
     generation.completions[1].tokens[0] = -7;
     generation.completions[1].tokens[1] = 8;
@@ -89,7 +89,7 @@ static void answers_come_back_as_they_were_written(void **state)
     generation.completions[1].finished = 1;
     (void)snprintf(generation.completions[1].text, 8, "yes");
     TRY(tdm_writer_create(&writer));
-    TRY(tdm__generation_write(writer, &generation, 17));
+    TRY(tdm__generation_write_reply(writer, &generation, 17));
     reply = decoded(writer);
     TRY(tdm__generated_decode(tdm_document_root(reply), &generated));
     assert_int_equal(generated.version, 17);
@@ -118,10 +118,10 @@ static void an_engine_that_wrote_too_much_is_told(void **state)
     tdm_writer *writer;
 
     (void)state;
-    TRY(tdm__generation_read(tdm_document_root(document), &generation));
+    TRY(tdm__generation_read_request(tdm_document_root(document), &generation));
     generation.completions[2].tokens_count = TOKENS_MAX + 1;
     TRY(tdm_writer_create(&writer));
-    assert_int_equal(tdm__generation_write(writer, &generation, 1), TDM_E_LIMIT);
+    assert_int_equal(tdm__generation_write_reply(writer, &generation, 1), TDM_E_LIMIT);
     assert_non_null(strstr(tdm_error_detail(), "answer 2"));
     tdm_writer_destroy(writer);
     tdm__generation_fini(&generation);
@@ -141,7 +141,7 @@ static tdm_status read_hostile(const char *format, ...)
     TRY(tdm_pack_va(writer, format, args));
     va_end(args);
     document = decoded(writer);
-    status = tdm__generation_read(tdm_document_root(document), &generation);
+    status = tdm__generation_read_request(tdm_document_root(document), &generation);
     if (status == TDM_OK) {
         tdm__generation_fini(&generation);
     }
@@ -178,8 +178,8 @@ static tdm_status read_answer(size_t tokens_bytes, size_t logprobs_bytes, const 
     tdm_status status;
 
     TRY(tdm_writer_create(&writer));
-    TRY(tdm_pack(writer, "u((bbs?))", (uint64_t)1, bytes, tokens_bytes, bytes, logprobs_bytes,
-                 text, 1));
+    TRY(tdm_pack(writer, "u((bbs?))", (uint64_t)1, bytes, tokens_bytes, bytes, logprobs_bytes, text,
+                 1));
     document = decoded(writer);
     status = tdm__generated_decode(tdm_document_root(document), &generated);
     if (status == TDM_OK) {

@@ -122,8 +122,7 @@ static void a_wrong_type_names_line_path_and_value(void **state)
 
     (void)state;
     assert_int_equal(tdm_config_double(config, "job.name", 0, &number), TDM_E_TYPE);
-    assert_string_equal(tdm_error_detail(),
-                        "job.yaml:3: job.name wants a number, got \"arith\"");
+    assert_string_equal(tdm_error_detail(), "job.yaml:3: job.name wants a number, got \"arith\"");
     assert_int_equal(tdm_config_int(config, "trainer.lr", 0, &integer), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(),
                         "job.yaml:6: trainer.lr wants a whole number, got 0.002");
@@ -297,9 +296,8 @@ static void a_refused_override_changes_nothing(void **state)
 
 static void json_keeps_values_and_lines(void **state)
 {
-    tdm_config *config =
-        parse("a: 1\n\nb:\n  - 0.1\n  - 5.0\n  - \"q\\\"\\\\ \\x7f\\u0085\\u2028 "
-              "\xf0\x9f\x98\x80\"\nc: {}\nd: []\ne:\nf: false\n");
+    tdm_config *config = parse("a: 1\n\nb:\n  - 0.1\n  - 5.0\n  - \"q\\\"\\\\ \\x7f\\u0085\\u2028 "
+                               "\xf0\x9f\x98\x80\"\nc: {}\nd: []\ne:\nf: false\n");
     char *text = NULL;
     char *again = NULL;
     tdm_config *copy;

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-static struct tdm__node *parse(const char *text)
+static struct tdm__config_node *parse(const char *text)
 {
-    struct tdm__node *root = NULL;
+    struct tdm__config_node *root = NULL;
 
     assert_int_equal(tdm__config_tree_parse(text, strlen(text), "x", &root), TDM_OK);
     return root;
@@ -21,55 +21,56 @@ static struct tdm__node *parse(const char *text)
 
 static void children_stand_in_the_order_of_the_file(void **state)
 {
-    struct tdm__node *root = parse("b: 1\na: [x]\n");
+    struct tdm__config_node *root = parse("b: 1\na: [x]\n");
 
     (void)state;
-    assert_int_equal(root->kind, TDM__NODE_MAP);
+    assert_int_equal(root->kind, TDM__CONFIG_NODE_MAP);
     assert_int_equal(root->children_count, 2);
     assert_string_equal(root->first_child->key, "b");
     assert_string_equal(root->last_child->key, "a");
     assert_int_equal(root->last_child->line, 2);
-    assert_int_equal(tdm__node_depth(root), 2);
-    tdm__node_destroy(root);
-    tdm__node_destroy(NULL);
+    assert_int_equal(tdm__config_node_depth(root), 2);
+    tdm__config_node_destroy(root);
+    tdm__config_node_destroy(NULL);
 }
 
 static void a_replaced_node_keeps_its_key_and_place(void **state)
 {
-    struct tdm__node *root = parse("a: {deep: {er: 1}}\nb: 2\n");
+    struct tdm__config_node *root = parse("a: {deep: {er: 1}}\nb: 2\n");
 
     (void)state;
-    tdm__node_replace(root->first_child, parse("text"));
+    tdm__config_node_replace(root->first_child, parse("text"));
     assert_string_equal(root->first_child->key, "a");
     assert_string_equal(root->first_child->text, "text");
     assert_string_equal(root->first_child->next->key, "b");
-    assert_int_equal(tdm__node_depth(root), 1);
-    tdm__node_destroy(root);
+    assert_int_equal(tdm__config_node_depth(root), 1);
+    tdm__config_node_destroy(root);
 }
 
 static void a_node_without_value_becomes_what_is_put_in(void **state)
 {
-    struct tdm__node *root = parse("");
-    struct tdm__node *child = tdm__node_add(root, TDM__NODE_MAP, "key.rest", 3);
+    struct tdm__config_node *root = parse("");
+    struct tdm__config_node *child =
+        tdm__config_node_add(root, TDM__CONFIG_NODE_MAP, "key.rest", 3);
 
     (void)state;
     assert_non_null(child);
-    assert_int_equal(root->kind, TDM__NODE_MAP);
+    assert_int_equal(root->kind, TDM__CONFIG_NODE_MAP);
     assert_string_equal(child->key, "key");
-    assert_int_equal(child->kind, TDM__NODE_NULL);
-    tdm__node_destroy(root);
+    assert_int_equal(child->kind, TDM__CONFIG_NODE_NULL);
+    tdm__config_node_destroy(root);
 }
 
 static void json_puts_every_value_on_its_line(void **state)
 {
-    struct tdm__node *root = parse("a: 1\n\nb: [2,\n  x]\n");
+    struct tdm__config_node *root = parse("a: 1\n\nb: [2,\n  x]\n");
     char *text = NULL;
 
     (void)state;
     assert_int_equal(tdm__config_tree_json(root, &text), TDM_OK);
     assert_string_equal(text, "{\"a\": 1, \n\n\"b\": [2, \n\"x\"]}");
     free(text);
-    tdm__node_destroy(root);
+    tdm__config_node_destroy(root);
 }
 
 int main(void)

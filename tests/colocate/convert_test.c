@@ -3,10 +3,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/convert.h"
 
-#include "colocate/plan/fp8.h"
-#include "colocate/weights/route.h"
-#include "runtime/mix.h"
-#include "tests/support/chance.h"
+#include "colocate/transfer/casts.h"
+#include "colocate/weights/transfer_plan.h"
+#include "runtime/splitmix.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct side {
 };
 
 struct world {
-    struct chance chance;
+    struct test_random chance;
     struct tdm_tensor_info infos[TENSORS];
     struct tdm__manifest *manifest;
     struct side from;
@@ -69,7 +69,7 @@ static uint64_t take(struct side *side, uint32_t rank, uint64_t size_bytes)
 static float invent_value(uint64_t tensor, uint64_t element)
 {
     static const uint32_t worst[] = {0, 0x80000000, 0x7f800000, 0x7fc00001, 1, 0x7f7fffff};
-    uint64_t mixed = tdm__mix(tensor + 1, element);
+    uint64_t mixed = tdm__splitmix64(tensor + 1, element);
     uint32_t bits = (uint32_t)mixed;
     float value;
 
@@ -92,15 +92,15 @@ static void invent_truth(struct world *world, uint32_t tensor)
     for (uint64_t i = 0; i < elements; i++) {
         float value = invent_value(tensor, i);
 
-        world->halves[tensor][i] = tdm__bf16_of(value);
+        world->halves[tensor][i] = tdm__bf16_from_float(value);
         if (info->dtype == TDM_F32) {
             memcpy(world->truth[tensor] + i * sizeof(value), &value, sizeof(value));
         } else {
             memcpy(world->truth[tensor] + i * 2, &world->halves[tensor][i], 2);
         }
     }
-    tdm__fp8_quantize(&(struct tdm__matrix){world->truth[tensor], info->dtype,
-                                            (uint32_t)info->shape[0], columns, columns},
+    tdm__fp8_quantize(&(struct tdm__strided_matrix){world->truth[tensor], info->dtype,
+                                                    (uint32_t)info->shape[0], columns, columns},
                       &(struct tdm__fp8_matrix){world->codes[tensor], world->scales[tensor],
                                                 columns, (uint32_t)blocks(columns)});
 }
@@ -108,10 +108,10 @@ static void invent_truth(struct world *world, uint32_t tensor)
 /* Mostly a few blocks; sometimes wide. */
 static void invent_shape(struct world *world, uint64_t shape[TDM_DIMS_MAX])
 {
-    bool wide = chance_below(&world->chance, 8) == 0;
+    bool wide = test_random_below(&world->chance, 8) == 0;
 
-    shape[0] = 1 + chance_below(&world->chance, wide ? 30 : 400);
-    shape[1] = (wide ? 8150U : 1U) + chance_below(&world->chance, 400);
+    shape[0] = 1 + test_random_below(&world->chance, wide ? 30 : 400);
+    shape[1] = (wide ? 8150U : 1U) + test_random_below(&world->chance, 400);
 }
 
 static void invent_tensors(struct world *world)
@@ -121,7 +121,7 @@ static void invent_tensors(struct world *world)
     for (uint32_t i = 0; i < TENSORS; i++) {
         world->infos[i] = (struct tdm_tensor_info){
             .name = names[i],
-            .dtype = chance_below(&world->chance, 2) == 0 ? TDM_F32 : TDM_BF16,
+            .dtype = test_random_below(&world->chance, 2) == 0 ? TDM_F32 : TDM_BF16,
             .dims_count = 2};
         invent_shape(world, world->infos[i].shape);
         invent_truth(world, i);
@@ -132,7 +132,7 @@ static void invent_tensors(struct world *world)
 /* A place to cut [at, length): between blocks, or nearly anywhere. */
 static uint64_t cut(struct world *world, uint64_t at, uint64_t length, bool by_blocks)
 {
-    uint64_t end = at + chance_below(&world->chance, (uint32_t)(length - at) + 1);
+    uint64_t end = at + test_random_below(&world->chance, (uint32_t)(length - at) + 1);
 
     end = by_blocks ? blocks(end) * BLOCK : end;
     return end < length ? end : length;
@@ -162,11 +162,11 @@ static void cut_flat(struct world *world, struct side *side, uint32_t tensor)
 static void cut_tensor(struct world *world, struct side *side, uint32_t tensor, bool by_blocks)
 {
     const struct tdm_tensor_info *info = &world->infos[tensor];
-    uint32_t dim = chance_below(&world->chance, 2);
-    bool flat = side == &world->from && dim == 0 && chance_below(&world->chance, 2) == 0;
+    uint32_t dim = test_random_below(&world->chance, 2);
+    bool flat = side == &world->from && dim == 0 && test_random_below(&world->chance, 2) == 0;
     uint64_t at = 0;
 
-    if (flat && !by_blocks && chance_below(&world->chance, 2) == 0) {
+    if (flat && !by_blocks && test_random_below(&world->chance, 2) == 0) {
         cut_flat(world, side, tensor);
         return;
     }
@@ -203,8 +203,7 @@ static void place_engine(struct world *world)
             const enum tdm_dtype wanted[] = {0, TDM_BF16, TDM_F8_E4M3};
 
             slice->dtype = wanted[slice->tensor];
-            slice->scales =
-                offset(take(&world->to, rank, tdm__slice_scales_bytes(info, slice)));
+            slice->scales = offset(take(&world->to, rank, tdm__slice_scales_bytes(info, slice)));
             slice->address =
                 offset(take(&world->to, rank, tdm__slice_bytes(world->manifest, slice)));
         }
@@ -243,14 +242,14 @@ static void place_trainers(struct world *world)
 }
 
 /* Only the third tensor becomes FP8: only its cuts matter. */
-static struct world *world_open(uint64_t seed, bool by_blocks)
+static struct world *actor_fixture_open(uint64_t seed, bool by_blocks)
 {
     struct world *world = calloc(1, sizeof(*world));
 
     assert_non_null(world);
-    world->chance = chance_start("convert", seed);
-    world->from.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
-    world->to.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
+    world->chance = test_random_init("convert", seed);
+    world->from.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
+    world->to.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
     for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
         world->from.memory[rank] = calloc(1, ROOM_BYTES);
         world->to.memory[rank] = calloc(1, ROOM_BYTES);
@@ -265,7 +264,7 @@ static struct world *world_open(uint64_t seed, bool by_blocks)
     return world;
 }
 
-static void world_close(struct world *world)
+static void actor_fixture_close(struct world *world)
 {
     for (uint32_t i = 0; i < TENSORS; i++) {
         free(world->truth[i]);
@@ -281,21 +280,21 @@ static void world_close(struct world *world)
     free(world);
 }
 
-static tdm_status make_route(const struct world *world, uint64_t window_bytes,
-                             struct tdm__route **route_out)
+static tdm_status make_route(const struct world *world, uint64_t chunk_bytes,
+                             struct tdm__transfer_plan **route_out)
 {
-    const struct tdm__route_options options = {.manifest = world->manifest,
-                                               .from = world->from.layouts,
-                                               .from_count = world->from.ranks,
-                                               .to = world->to.layouts,
-                                               .to_count = world->to.ranks,
-                                               .image_bytes = ROOM_BYTES,
-                                               .window_bytes = window_bytes};
+    const struct tdm__transfer_plan_options options = {.manifest = world->manifest,
+                                                       .from = world->from.layouts,
+                                                       .from_count = world->from.ranks,
+                                                       .to = world->to.layouts,
+                                                       .to_count = world->to.ranks,
+                                                       .image_bytes = ROOM_BYTES,
+                                                       .chunk_bytes = chunk_bytes};
 
-    return tdm__route_create(&options, route_out);
+    return tdm__transfer_plan_create(&options, route_out);
 }
 
-static const unsigned char *source_of(const struct world *world, const struct tdm__copy *copy)
+static const unsigned char *source_of(const struct world *world, const struct tdm__rect_copy *copy)
 {
     const struct tdm_slice *from = &world->from.slices[copy->from_rank][copy->from_tensor];
 
@@ -304,56 +303,56 @@ static const unsigned char *source_of(const struct world *world, const struct td
 }
 
 /* What all ranks have found together, in whatever order; to be freed. */
-static float *find_scales(const struct world *world, const struct tdm__route *route)
+static float *find_scales(const struct world *world, const struct tdm__transfer_plan *transfer_plan)
 {
-    const struct tdm__scales *scales = &route->scales;
+    const struct tdm__scales *scales = &transfer_plan->scales;
     float *table = calloc(scales->count + 1, sizeof(*table));
 
     assert_non_null(table);
     for (uint32_t i = scales->measures_count; i-- > 0;) {
-        const struct tdm__copy *measure = &scales->measures[i];
-        uint64_t count = tdm__scales_found(measure);
+        const struct tdm__rect_copy *measure = &scales->measures[i];
+        uint64_t count = tdm__scales_measured_count(measure);
         float *found = malloc(count * sizeof(*found));
-        struct tdm__part part = tdm__convert_part(measure, source_of(world, measure), found);
+        struct tdm__copy_op part = tdm__convert_copy_op(measure, source_of(world, measure), found);
         uint64_t sum;
 
         assert_non_null(found);
-        part.to_pitch = tdm__convert_blocks(measure->columns);
-        TRY(tdm__part_run(&part, &sum));
+        part.to_pitch = tdm__convert_blocks_count(measure->columns);
+        TRY(tdm__copy_op_execute(&part, &sum));
         tdm__scales_merge(measure, found, table);
         free(found);
     }
     return table;
 }
 
-/* As movers do it; the sums must be those of what then stands there. */
-static uint64_t run(struct world *world, const struct tdm__route *route)
+/* As weight_writers do it; the sums must be those of what then stands there. */
+static uint64_t run(struct world *world, const struct tdm__transfer_plan *transfer_plan)
 {
-    float *table = find_scales(world, route);
+    float *table = find_scales(world, transfer_plan);
     uint64_t written = 0;
 
-    for (uint32_t rank = 0; rank < route->to_count; rank++) {
-        const struct tdm__route_image *image = &route->images[rank];
+    for (uint32_t rank = 0; rank < transfer_plan->to_count; rank++) {
+        const struct tdm__transfer_plan_image *image = &transfer_plan->images[rank];
 
         for (uint32_t i = 0; i < image->copies_count; i++) {
-            const struct tdm__copy *copy = &image->copies[i];
-            struct tdm__rows rows = tdm__convert_rows(copy);
-            const void *source = copy->from_tensor == TDM__ROUTE_SCALES
+            const struct tdm__rect_copy *copy = &image->copies[i];
+            struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
+            const void *source = copy->from_tensor == TDM__TRANSFER_PLAN_SCALES
                                      ? (const void *)(table + copy->from_offset)
                                      : source_of(world, copy);
             unsigned char *target =
-                world->to.memory[rank] + tdm__route_image_offset(route, rank, copy);
-            struct tdm__part part = tdm__convert_part(copy, source, target);
+                world->to.memory[rank] + tdm__transfer_plan_image_offset(transfer_plan, rank, copy);
+            struct tdm__copy_op part = tdm__convert_copy_op(copy, source, target);
             uint64_t sum;
             uint64_t unwritten;
 
-            tdm__scales_give(&route->scales, &world->to.slices[rank][copy->to_tensor], copy,
-                             table, &part);
-            TRY(tdm__part_run(&part, &sum));
+            tdm__scales_attach(&transfer_plan->scales, &world->to.slices[rank][copy->to_tensor],
+                               copy, table, &part);
+            TRY(tdm__copy_op_execute(&part, &sum));
             part.to = NULL;
-            TRY(tdm__part_run(&part, &unwritten));
+            TRY(tdm__copy_op_execute(&part, &unwritten));
             rows.from_pitch = rows.to_pitch;
-            assert_true(sum == tdm__sum_rows(&rows, target));
+            assert_true(sum == tdm__rect_checksum(&rows, target));
             assert_true(sum == unwritten);
             written += rows.count * rows.size_bytes;
         }
@@ -392,8 +391,8 @@ static void check_slice(const struct world *world, const struct tdm_slice *slice
     check_rectangle(memory + (uintptr_t)slice->address, whole, place, info->shape[1],
                     tdm_dtype_bytes(dtype));
     if (dtype == TDM_F8_E4M3) {
-        check_rectangle(memory + (uintptr_t)slice->scales, world->scales[slice->tensor],
-                        of_blocks, blocks(info->shape[1]), sizeof(float));
+        check_rectangle(memory + (uintptr_t)slice->scales, world->scales[slice->tensor], of_blocks,
+                        blocks(info->shape[1]), sizeof(float));
     }
 }
 
@@ -410,22 +409,22 @@ static void parts_are_those_of_the_whole_converted(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
-        const uint64_t windows[] = {0, 20000, 300000};
-        struct world *world = world_open(seed, true);
-        struct tdm__route *route;
+        const uint64_t chunks[] = {0, 20000, 300000};
+        struct world *world = actor_fixture_open(seed, true);
+        struct tdm__transfer_plan *transfer_plan;
 
-        TRY(make_route(world, windows[seed % 3], &route));
-        assert_true(run(world, route) == route->cost.written_bytes);
-        assert_true(route->cost.written_bytes ==
-                    route->cost.edge_bytes[TDM__EDGE_SAME_GPU] +
-                        route->cost.edge_bytes[TDM__EDGE_SAME_NODE]);
+        TRY(make_route(world, chunks[seed % 3], &transfer_plan));
+        assert_true(run(world, transfer_plan) == transfer_plan->cost.written_bytes);
+        assert_true(transfer_plan->cost.written_bytes ==
+                    transfer_plan->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU] +
+                        transfer_plan->cost.bytes_by_locality[TDM__LOCALITY_SAME_NODE]);
         check_all(world);
-        tdm__route_destroy(route);
-        world_close(world);
+        tdm__transfer_plan_destroy(transfer_plan);
+        actor_fixture_close(world);
     }
 }
 
-/* What a window may have at most: all of it, but rows of blocks are not parted. */
+/* What a chunk may have at most: all of it, but rows of blocks are not parted. */
 static uint64_t most_bytes(const struct world *world, uint64_t wanted)
 {
     uint64_t most = wanted;
@@ -433,7 +432,7 @@ static uint64_t most_bytes(const struct world *world, uint64_t wanted)
     for (uint32_t rank = 0; rank < world->to.ranks; rank++) {
         for (uint32_t i = 0; i < world->to.layouts[rank].slices_count; i++) {
             const struct tdm_slice *slice = &world->to.slices[rank][i];
-            uint64_t row_bytes = slice->extent[1] * BLOCK + TDM__ROUTE_ALIGNMENT;
+            uint64_t row_bytes = slice->extent[1] * BLOCK + TDM__TRANSFER_PLAN_ALIGNMENT;
 
             if (slice->dtype == TDM_F8_E4M3 && row_bytes > most) {
                 most = row_bytes;
@@ -448,44 +447,44 @@ static void buckets_of_any_size_bring_the_same_bits(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
-        struct world *world = world_open(seed, true);
-        uint64_t wanted = 1024 + chance_below(&world->chance, 30000);
-        struct tdm__route *route;
+        struct world *world = actor_fixture_open(seed, true);
+        uint64_t wanted = 1024 + test_random_below(&world->chance, 30000);
+        struct tdm__transfer_plan *transfer_plan;
 
-        TRY(make_route(world, wanted, &route));
-        assert_true(run(world, route) == route->cost.written_bytes);
-        assert_true(route->window_bytes_max <= most_bytes(world, wanted));
+        TRY(make_route(world, wanted, &transfer_plan));
+        assert_true(run(world, transfer_plan) == transfer_plan->cost.written_bytes);
+        assert_true(transfer_plan->chunk_bytes_max <= most_bytes(world, wanted));
         check_all(world);
-        tdm__route_destroy(route);
-        world_close(world);
+        tdm__transfer_plan_destroy(transfer_plan);
+        actor_fixture_close(world);
     }
 }
 
 /* Goal: codes and scales are those of the whole tensor, however trainers' slices cut through
  * its blocks.  Method: cuts anywhere, by rows, by columns and in the middle of rows, among two
- * to five ranks, some of which have nothing; windows of all sizes. */
+ * to five ranks, some of which have nothing; chunks of all sizes. */
 static void a_block_that_trainers_share_is_converted_as_a_whole(void **state)
 {
     uint32_t shared = 0;
 
     (void)state;
     for (uint64_t seed = 1; seed <= 4 * (uint64_t)ROUNDS; seed++) {
-        const uint64_t windows[] = {0, 5000, 300000};
-        struct world *world = world_open(seed, false);
-        struct tdm__route *route;
+        const uint64_t chunks[] = {0, 5000, 300000};
+        struct world *world = actor_fixture_open(seed, false);
+        struct tdm__transfer_plan *transfer_plan;
 
-        TRY(make_route(world, windows[seed % 3], &route));
-        assert_true(run(world, route) == route->cost.written_bytes);
+        TRY(make_route(world, chunks[seed % 3], &transfer_plan));
+        assert_true(run(world, transfer_plan) == transfer_plan->cost.written_bytes);
         check_all(world);
-        assert_true(route->scales.firsts[0] == TDM__SCALES_OWN);
-        assert_true((route->scales.count > 0) ==
-                    (route->scales.firsts[TENSORS - 1] != TDM__SCALES_OWN));
+        assert_true(transfer_plan->scales.firsts[0] == TDM__SCALES_NOT_SHARED);
+        assert_true((transfer_plan->scales.count > 0) ==
+                    (transfer_plan->scales.firsts[TENSORS - 1] != TDM__SCALES_NOT_SHARED));
         assert_true(
-            route->scales.measured_bytes ==
-            (route->scales.count > 0 ? tdm_tensor_bytes(&world->infos[TENSORS - 1]) : 0));
-        shared += route->scales.count > 0 ? 1 : 0;
-        tdm__route_destroy(route);
-        world_close(world);
+            transfer_plan->scales.measured_bytes ==
+            (transfer_plan->scales.count > 0 ? tdm_tensor_bytes(&world->infos[TENSORS - 1]) : 0));
+        shared += transfer_plan->scales.count > 0 ? 1 : 0;
+        tdm__transfer_plan_destroy(transfer_plan);
+        actor_fixture_close(world);
     }
     assert_in_range(shared, ROUNDS, 4 * ROUNDS - 1);
 }

@@ -98,7 +98,7 @@ static void every_epoch_takes_every_row_once(void **state)
         for (uint64_t epoch = 0; epoch < 3; epoch++) {
             memset(seen, 0, sizeof(seen));
             for (uint64_t place = 0; place < counts[i]; place++) {
-                seen[tdm__dataset_pick(counts[i], 42, epoch * counts[i] + place)]++;
+                seen[tdm__dataset_shuffled_row(counts[i], 42, epoch * counts[i] + place)]++;
             }
             for (uint32_t row = 0; row < counts[i]; row++) {
                 assert_int_equal(seen[row], 1);
@@ -115,11 +115,11 @@ static void orders_differ_by_epoch_and_by_seed(void **state)
 
     (void)state;
     for (uint64_t place = 0; place < 1000; place++) {
-        uint32_t row = tdm__dataset_pick(1000, 1, place);
+        uint32_t row = tdm__dataset_shuffled_row(1000, 1, place);
 
-        assert_int_equal(row, tdm__dataset_pick(1000, 1, place));
-        same_epoch += row == tdm__dataset_pick(1000, 1, 1000 + place);
-        same_seed += row == tdm__dataset_pick(1000, 2, place);
+        assert_int_equal(row, tdm__dataset_shuffled_row(1000, 1, place));
+        same_epoch += row == tdm__dataset_shuffled_row(1000, 1, 1000 + place);
+        same_seed += row == tdm__dataset_shuffled_row(1000, 2, place);
         in_order += row == place;
     }
     /* One match is expected by chance. */

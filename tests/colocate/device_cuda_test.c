@@ -31,7 +31,7 @@ static void *open_with(bool faulty, bool defer, struct tdm__device **owner_out,
     struct cuda_gpu *gpu = cuda_gpu_open(CAPACITY, faulty);
 
     if (!cuda_gpu_is_real()) {
-        cuda_gpu_standin.defer(defer);
+        cuda_gpu_fake.defer(defer);
     }
     *owner_out = gpu->devices[0];
     *importer_out = gpu->devices[1];
@@ -55,8 +55,7 @@ static void *open_faulty(struct tdm__device **owner_out, struct tdm__device **im
 
 static void close_gpu(void *gpu)
 {
-    if (cuda_gpu_used_bytes(gpu) != 0 ||
-        (!cuda_gpu_is_real() && cuda_gpu_standin.things() != 0)) {
+    if (cuda_gpu_used_bytes(gpu) != 0 || (!cuda_gpu_is_real() && cuda_gpu_fake.things() != 0)) {
         abort(); /* a test left something behind */
     }
     cuda_gpu_close(gpu);
@@ -78,7 +77,7 @@ static int set_up(void **state)
     TRY(tdm__arena_create(world.gpu->devices[0], SIZE_MAX, &world.arena));
     TRY(tdm__regions_create(world.gpu->devices[0], world.arena, &world.regions));
     if (!cuda_gpu_is_real()) {
-        cuda_gpu_standin.defer(true);
+        cuda_gpu_fake.defer(true);
     }
     *state = &world;
     return 0;
@@ -99,7 +98,7 @@ static int tear_down(void **state)
     if (!cuda_gpu_is_real()) {
         tdm__regions_destroy(((struct world *)*state)->regions);
         ((struct world *)*state)->regions = NULL;
-        assert_int_equal(cuda_gpu_standin.things(), 0);
+        assert_int_equal(cuda_gpu_fake.things(), 0);
     }
     return end(state);
 }
@@ -190,7 +189,7 @@ static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
     const size_t size_bytes = region_bytes();
     size_t before = free_bytes_after_first_use(world);
     tdm_region *region = make_region(world, size_bytes);
-    struct tdm__broker_row row;
+    struct tdm__broker_usage row;
     struct tdm__block *block;
     void *there;
 
@@ -199,7 +198,7 @@ static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
     TRY(importer->ops->map(importer, there, block, TDM__READ_WRITE));
     TRY(tdm_region_pause(region));
     assert_free_bytes(world, before - size_bytes);
-    assert_int_equal(tdm__broker_rows(world->gpu->broker, 0, &row, 1), 1);
+    assert_int_equal(tdm__broker_list_usage(world->gpu->broker, 0, &row, 1), 1);
     assert_int_equal(row.releasing_bytes, size_bytes);
     TRY(importer->ops->unmap(importer, there, size_bytes));
     importer->ops->release(importer, &block, 1);
@@ -216,11 +215,11 @@ static void a_dead_importers_memory_comes_back(void **state)
     tdm_region *region = make_region(world, region_bytes());
     struct tdm__block_handle handle;
 
-    TRY(tdm__broker_open(world->gpu->broker, &tdm__region_block(region)->key,
-                         &world->gpu->tenants[1], &handle));
+    TRY(tdm__broker_open_block(world->gpu->broker, &tdm__region_block(region)->key,
+                               &world->gpu->tenants[1], &handle));
     TRY(tdm_region_pause(region));
     assert_free_bytes(world, before - region_bytes());
-    tdm__broker_peer_gone(world->gpu->broker, &world->gpu->tenants[1].id);
+    tdm__broker_remove_tenant(world->gpu->broker, &world->gpu->tenants[1].id);
     assert_free_bytes(world, before);
 }
 
@@ -234,7 +233,7 @@ static void a_full_device_is_named_with_its_numbers(void **state)
     if (cuda_gpu_is_real()) {
         skip();
     }
-    cuda_gpu_standin.break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
+    cuda_gpu_fake.break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
     assert_int_equal(device->ops->create(device, "kv_cache", &size_bytes, 1, &block),
                      TDM_E_DEVICE_FULL);
     assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
@@ -251,7 +250,7 @@ static void an_error_has_the_drivers_name_and_the_calls_numbers(void **state)
     if (cuda_gpu_is_real()) {
         skip();
     }
-    cuda_gpu_standin.break_call("cuMemAddressReserve", 1, CU_INVALID_VALUE);
+    cuda_gpu_fake.break_call("cuMemAddressReserve", 1, CU_INVALID_VALUE);
     assert_int_equal(device->ops->reserve(device, UNIT, &address), TDM_E_DEVICE);
     assert_string_equal(tdm_error_detail(), "cuMemAddressReserve of 2097152 bytes: "
                                             "CUDA_ERROR_INVALID_VALUE (1: invalid argument)");
@@ -263,9 +262,8 @@ static void a_block_cannot_be_cut_in_two(void **state)
     struct tdm__device *device = world->gpu->devices[0];
     tdm_region *region = make_region(world, 4 * UNIT);
 
-    assert_int_equal(
-        device->ops->unmap(device, (char *)tdm_region_address(region) + UNIT, UNIT),
-        TDM_E_INVAL);
+    assert_int_equal(device->ops->unmap(device, (char *)tdm_region_address(region) + UNIT, UNIT),
+                     TDM_E_INVAL);
     assert_int_equal(device->ops->unmap(device, tdm_region_address(region), UNIT), TDM_E_INVAL);
     fill(device, tdm_region_address(region), 1, 4 * UNIT);
 }
@@ -282,8 +280,7 @@ static tdm_status live(struct world *world, tdm_region **regions)
     for (int i = 0; i < 2; i++) {
         TDM_TRY(tdm__region_create(world->regions, &options, &regions[i]));
         memset(bytes, i + 1, sizeof(bytes));
-        TDM_TRY(
-            device->ops->copy(device, tdm_region_address(regions[i]), bytes, sizeof(bytes)));
+        TDM_TRY(device->ops->copy(device, tdm_region_address(regions[i]), bytes, sizeof(bytes)));
         TDM_TRY(device->ops->copy_flush(device));
     }
     TDM_TRY(device->ops->event_record(device, &event));
@@ -311,10 +308,10 @@ static void every_driver_call_may_fail(void **state)
         tdm_status status;
 
         nth++;
-        cuda_gpu_standin.break_call("*", nth, CU_INVALID_VALUE);
+        cuda_gpu_fake.break_call("*", nth, CU_INVALID_VALUE);
         status = live(world, regions);
-        calls = cuda_gpu_standin.calls();
-        cuda_gpu_standin.break_call("", 0, 0);
+        calls = cuda_gpu_fake.calls();
+        cuda_gpu_fake.break_call("", 0, 0);
         if (status == TDM_OK) {
             assert_filled(device, tdm_region_address(regions[0]), 2, 2 * UNIT);
             assert_filled(device, tdm_region_address(regions[1]), 1, 2 * UNIT);
@@ -326,7 +323,7 @@ static void every_driver_call_may_fail(void **state)
         }
     } while (calls >= nth); /* in the last life no call was left to fail */
     assert_true(calls > 60);
-    assert_true(cuda_gpu_standin.things() <= 4);
+    assert_true(cuda_gpu_fake.things() <= 4);
 }
 
 static void an_unknown_gpu_is_refused_with_those_there_are(void **state)
@@ -359,8 +356,7 @@ int main(void)
     int failed;
 
     cuda_gpu_choose(2 * CAPACITY);
-    failed = device_suite_run("cuda", &plain) +
-             device_suite_run("cuda, late copies", &deferring) +
+    failed = device_suite_run("cuda", &plain) + device_suite_run("cuda, late copies", &deferring) +
              device_suite_run("faulty cuda", &faulty) +
              cmocka_run_group_tests_name("of cuda alone", tests, NULL, NULL);
     cuda_gpu_forget();

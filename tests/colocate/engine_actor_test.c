@@ -30,7 +30,7 @@ struct model {
     struct tdm__id update; /* that calls are about */
     struct tdm__id latest; /* that was begun */
     uint64_t base;         /* committed */
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
     tdm_writer *manifest_writer;
 };
 
@@ -119,7 +119,7 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
                                                   .model = the->id,
                                                   .group = name,
                                                   .ranks_count = 1,
-                                                  .per_engine = 1,
+                                                  .ranks_per_engine = 1,
                                                   .bucket_bytes = 4096,
                                                   .timeout_ms = WAIT_MS,
                                                   .verify = 1};
@@ -128,8 +128,7 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
 
     TRY(tdm_writer_create(&writer));
     TRY(tdm__rank_arguments_write(writer, &arguments));
-    TRY(tdm_actor_create_packed(runtime, class_name, &options, tdm_writer_bytes(writer),
-                                &actor));
+    TRY(tdm_actor_create_packed(runtime, class_name, &options, tdm_writer_bytes(writer), &actor));
     tdm_writer_destroy(writer);
     TRY(tdm_actor_wait_ready(actor, WAIT_MS));
     return actor;
@@ -156,14 +155,14 @@ static void begin_update(void)
         .kind = TDM__VERSION_BEGIN, .base = the->base, .source = {{{9}}, 1}};
     struct tdm__member member = engine_member();
 
-    TRY(tdm__id_make(&the->update));
+    TRY(tdm__id_generate(&the->update));
     request.update = the->update;
     request.members = &member;
     request.members_count = 1;
-    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    TRY(tdm__version_service_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     the->latest = the->update;
-    TRY(call(the->engine, "take_shadow", ""));
-    TRY(call(the->trainer, "take_bucket", ""));
+    TRY(call(the->engine, "acquire_shadow", ""));
+    TRY(call(the->trainer, "acquire_bucket", ""));
     TRY(update_by_names(the->answer.epoch));
 }
 
@@ -172,10 +171,10 @@ static void decide(enum tdm__update_outcome proposal)
     const struct tdm__version_request request = {
         .kind = TDM__VERSION_DECIDE, .update = the->update, .proposal = proposal};
 
-    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    TRY(tdm__version_service_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     assert_int_equal(the->answer.outcome, proposal);
     the->base = the->answer.version;
-    TRY(call(the->trainer, "give_bucket", ""));
+    TRY(call(the->trainer, "release_bucket", ""));
 }
 
 static void start_engine(tdm_actor *one)
@@ -213,7 +212,7 @@ static void end_model(void)
 
     TRY(tdm_actor_kill(the->engine, WAIT_MS));
     if (!tdm__id_is_none(&the->latest)) { /* or the next test's update would wait for it */
-        TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+        TRY(tdm__version_service_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     }
     TRY(tdm_actor_kill(the->trainer, WAIT_MS));
     tdm_actor_destroy(the->engine);
@@ -307,7 +306,7 @@ static void end_joiner(tdm_actor *joiner)
         .kind = TDM__VERSION_DEAD, .update = the->latest, .dead = &member, .dead_count = 1};
 
     TRY(tdm_actor_kill(joiner, WAIT_MS));
-    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    TRY(tdm__version_service_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     tdm_actor_destroy(joiner);
 }
 
@@ -327,15 +326,15 @@ static void one_that_has_no_weights_joins_with_a_peers(void **state)
     tdm_ref *ref;
 
     (void)state;
-    assert_int_equal(call(the->engine, "show", ""), TDM_E_STATE); /* nothing yet */
+    assert_int_equal(call(the->engine, "export_weights", ""), TDM_E_STATE); /* nothing yet */
     start_engine(joiner);
     commit_one();
-    TRY(tdm_actor_call(the->engine, "show", &early, ""));
+    TRY(tdm_actor_call(the->engine, "export_weights", &early, ""));
     TRY(tdm_get_value(early, WAIT_MS, &shown));
     commit_one();
     assert_int_equal(join(joiner, shown), TDM_E_NOT_FOUND); /* that memory has gone */
     assert_true(version_served_by(joiner) == 0);
-    TRY(tdm_actor_call(the->engine, "show", &ref, ""));
+    TRY(tdm_actor_call(the->engine, "export_weights", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
     TRY(join(joiner, shown));
     assert_true(version_served() == the->base);
@@ -357,13 +356,13 @@ static void nobody_joins_while_an_update_is_undecided(void **state)
     start_engine(joiner);
     commit_one();
     begin_update();
-    TRY(tdm_actor_call(the->engine, "show", &ref, "")); /* it serves on */
+    TRY(tdm_actor_call(the->engine, "export_weights", &ref, "")); /* it serves on */
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
     assert_int_equal(join(joiner, shown), TDM_E_STATE);
     assert_told("is undecided");
     assert_true(version_served_by(joiner) == 0);
     TRY(call_about(the->engine, "prepare", 0));
-    assert_int_equal(call(the->engine, "show", ""), TDM_E_STATE); /* it has voted */
+    assert_int_equal(call(the->engine, "export_weights", ""), TDM_E_STATE); /* it has voted */
     decide(TDM__UPDATE_ABORTED);
     TRY(call_about(the->engine, "drop", the->answer.epoch));
     TRY(join(joiner, shown)); /* the base is what is served */

@@ -9,8 +9,7 @@ static tdm_status open_rank(const struct tdm_rank_context *context, void **state
     return TDM_OK;
 }
 
-static tdm_status declare_regions(void *state,
-                                  struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+static tdm_status declare_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                   uint32_t *count_out)
 {
     (void)state;

@@ -16,8 +16,8 @@
 
 static struct tdm__job_spec spec;
 
-#define GOOD                                                                                   \
-    "job: {name: arith, library: libarith.so}\n"                                               \
+#define GOOD                                                                                       \
+    "job: {name: arith, library: libarith.so}\n"                                                   \
     "data: {train: data/train.jsonl, unseen: /abs/unseen.jsonl}\n"
 
 static tdm_status make(const char *text, const char *directory)
@@ -26,7 +26,7 @@ static tdm_status make(const char *text, const char *directory)
     tdm_status status;
 
     assert_int_equal(tdm_config_parse(text, strlen(text), "job.yaml", &config), TDM_OK);
-    status = tdm__job_spec_make(config, directory, &spec);
+    status = tdm__job_spec_from_config(config, directory, &spec);
     if (status != TDM_OK) {
         tdm_config_destroy(config);
     }
@@ -165,10 +165,9 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
     refuses(GOOD "engine: {num_gpus_per_actor: 0.7}\n",
             "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
             "1.1 of a GPU; lower one of them");
-    refuses(
-        GOOD "engine: {colocate: false}\n",
-        "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks want a GPU "
-        "each, but cluster.num_gpus is 4");
+    refuses(GOOD "engine: {colocate: false}\n",
+            "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks want a GPU "
+            "each, but cluster.num_gpus is 4");
     refuses(GOOD "engine: {colocate: false}\ncluster: {num_gpus: 8}\nupdate: {mode: names}\n",
             "job.yaml:5: update.mode is names, but engine.colocate is false: whole tensors go "
             "to no "
@@ -187,8 +186,7 @@ static void unknown_settings_are_refused_with_the_nearest(void **state)
     refuses(GOOD "rollout:\n  rollout_batchsize: 8\n",
             "job.yaml:4: unknown setting rollout.rollout_batchsize; did you mean "
             "rollout.rollout_batch_size?");
-    refuses(GOOD "roolout: {}\n",
-            "job.yaml:3: unknown section \"roolout\"; did you mean rollout?");
+    refuses(GOOD "roolout: {}\n", "job.yaml:3: unknown section \"roolout\"; did you mean rollout?");
     refuses(GOOD "cluster: {zzzzzzzzzzzzzzzzz: 8}\n",
             "job.yaml:3: unknown setting cluster.zzzzzzzzzzzzzzzzz");
 }
@@ -198,8 +196,7 @@ static void a_librarys_setting_may_not_look_like_one_that_is_missing(void **stat
     (void)state;
     refuses(GOOD "trainer: {num_rank: 2}\n",
             "job.yaml:3: unknown setting trainer.num_rank; did you mean trainer.num_ranks?");
-    assert_int_equal(make(GOOD "trainer: {num_rank: 2, num_ranks: 4, lr: 1}\n", "/tmp"),
-                     TDM_OK);
+    assert_int_equal(make(GOOD "trainer: {num_rank: 2, num_ranks: 4, lr: 1}\n", "/tmp"), TDM_OK);
     tdm__job_spec_fini(&spec);
 }
 

@@ -2,11 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job.h"
 
-#include "actors/worker.h"
+#include "actors/server/worker.h"
 #include "colocate/job/checkpoint.h"
 #include "tests/colocate/tiny_job.h"
 #include "tests/support/cuda_gpu.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -41,8 +41,7 @@ static tdm_status run(const char *out, const char *resume, const char *const *ov
 {
     static struct tdm__job_spec spec;
     char paths[3][160];
-    struct tdm__job_run_options options = {.program = "job_test",
-                                           .progress = TDM__PROGRESS_PLAIN};
+    struct tdm__job_run_options options = {.program = "job_test", .progress = TDM__PROGRESS_PLAIN};
     tdm_config *config;
     tdm_status status;
 
@@ -56,7 +55,7 @@ static tdm_status run(const char *out, const char *resume, const char *const *ov
     for (uint32_t i = 0; i < overrides_count; i++) {
         assert_int_equal(tdm_config_override(config, overrides[i]), TDM_OK);
     }
-    assert_int_equal(tdm__job_spec_make(config, "", &spec), TDM_OK);
+    assert_int_equal(tdm__job_spec_from_config(config, "", &spec), TDM_OK);
     options.out = paths[2];
     options.resume = resume;
     answers->count = 0;
@@ -113,9 +112,9 @@ static void assert_every_step_is_answered(const char *mode, const char *more)
         assert_int_equal(answers->all[i].step, i < 12 ? 0 : i < 20 ? 1 : i < 28 ? 2 : 3);
     }
     (void)snprintf(out, sizeof(out), "%s/whole", directory);
-    assert_int_equal(tdm__checkpoint_read(out, &saved), TDM_OK);
+    assert_int_equal(tdm__checkpoint_read_state(out, &saved), TDM_OK);
     assert_int_equal(saved.step, 3);
-    assert_true(saved.before == 0); /* the data wants step 3 */
+    assert_true(saved.score_before == 0); /* the data wants step 3 */
 }
 
 static void every_step_is_answered_by_the_weights_before_it(void **state)
@@ -133,7 +132,7 @@ static void engines_may_keep_weights_in_another_dtype(void **state)
     assert_every_step_is_answered("update.mode=donate", "engine.halve=1");
 }
 
-/* The library's models are the processor's, which the stand-in lets touch what is on a GPU; all
+/* The library's models are the processor's, which the fake library lets touch what is on a GPU; all
  * that moves there is moved by the device. */
 static void weights_on_gpus_are_updated_as_on_the_host(void **state)
 {
@@ -160,8 +159,7 @@ static void a_resumed_job_goes_on_with_higher_versions(void **state)
 /* Prompts, their order and their seeds are the job's, whoever answers them. */
 static void answers_do_not_depend_on_the_engines(void **state)
 {
-    const char *const split[] = {"engine.num_engines=2",
-                                 "engine.rollout_num_gpus_per_engine=1"};
+    const char *const split[] = {"engine.num_engines=2", "engine.rollout_num_gpus_per_engine=1"};
     static struct tiny_answers one_engine;
 
     (void)state;
@@ -258,8 +256,8 @@ static int set_up(void **state)
     assert_non_null(library);
     answers = dlsym(library, "tiny_answers");
     assert_non_null(answers);
-    (void)setenv("STANDIN_CUDA_DEVICES", "2", 1);
-    (void)setenv("STANDIN_CUDA_TOUCH", "1", 1);
+    (void)setenv("FAKE_CUDA_DEVICES", "2", 1);
+    (void)setenv("FAKE_CUDA_TOUCH", "1", 1);
     cuda_gpu_choose((size_t)64 << 20);
     (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
     (void)unsetenv("TANDEM_ADDRESS");

@@ -50,7 +50,7 @@ static void an_image_is_loaded_or_told_why_not(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3 && !cuda_gpu_is_real(); i++) {
-        cuda_gpu_standin.break_call(calls[i], 1, CU_INVALID_VALUE);
+        cuda_gpu_fake.break_call(calls[i], 1, CU_INVALID_VALUE);
         assert_int_equal(tdm__cuda_kernels_open(gpu->devices[0], &kernels), TDM_E_DEVICE);
         assert_non_null(strstr(tdm_error_detail(), calls[i]));
     }

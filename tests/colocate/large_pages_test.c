@@ -24,7 +24,7 @@ static void assert_reads(const char *text, const char *word)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     (void)close(fd);
-    assert_string_equal(tdm__large_pages_read(path), word);
+    assert_string_equal(tdm__large_pages_parse_setting(path), word);
     (void)unlink(path);
 }
 
@@ -37,13 +37,13 @@ static void the_word_in_brackets_is_in_force(void **state)
     assert_reads("always [inherit] within_size advise never\n", "inherit");
     assert_reads("always within_size advise never\n", "unknown");
     assert_reads("", "unknown");
-    assert_string_equal(tdm__large_pages_read("/nowhere/at/all"), "unknown");
+    assert_string_equal(tdm__large_pages_parse_setting("/nowhere/at/all"), "unknown");
 }
 
 static void only_never_has_a_remedy(void **state)
 {
     (void)state;
-    assert_true((tdm__large_pages_remedy() != NULL) ==
+    assert_true((tdm__large_pages_advice() != NULL) ==
                 (strcmp(tdm__large_pages_setting(), "never") == 0));
 }
 
@@ -57,7 +57,7 @@ static void memory_that_was_asked_for_is_there_and_empty(void **state)
     (void)state;
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, BLOCK_BYTES), 0);
-    asked = tdm__large_pages_take(fd, BLOCK_BYTES);
+    asked = tdm__large_pages_populate(fd, BLOCK_BYTES);
     assert_int_equal(asked, strcmp(tdm__large_pages_setting(), "advise") == 0);
     assert_int_equal(lseek(fd, 0, SEEK_END), BLOCK_BYTES);
     for (off_t at = 0; at < BLOCK_BYTES; at += (off_t)sizeof(zeros)) {

@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-static const struct tdm_tensor_info model[] = {{"w", TDM_F32, 2, {4, 6}},
-                                               {"s", TDM_F32, 0, {0}}};
+static const struct tdm_tensor_info model[] = {{"w", TDM_F32, 2, {4, 6}}, {"s", TDM_F32, 0, {0}}};
 
 static tdm_status check(struct tdm_slice slice)
 {
@@ -29,8 +28,7 @@ static void a_slice_lies_in_its_tensor_or_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(check((struct tdm_slice){.offset = {3, 0}, .extent = {1, 6}}), TDM_OK);
-    assert_int_equal(check((struct tdm_slice){.flat = 1, .offset = {23}, .extent = {1}}),
-                     TDM_OK);
+    assert_int_equal(check((struct tdm_slice){.flat = 1, .offset = {23}, .extent = {1}}), TDM_OK);
     assert_int_equal(check((struct tdm_slice){.tensor = 1}), TDM_OK);
     assert_int_equal(check((struct tdm_slice){.tensor = 1, .flat = 1, .extent = {1}}), TDM_OK);
     assert_int_equal(check((struct tdm_slice){.tensor = 2}), TDM_E_INVAL);
@@ -48,9 +46,8 @@ static void a_layout_survives_the_wire_and_its_cuts_do_not(void **state)
         {.tensor = 3, .flat = 1, .offset = {1}, .extent = {2}},
         {.tensor = 4, .offset = {1, 2, 3, 4}, .extent = {5, 6, 7, 8}}};
     static const char image[8];
-    const struct tdm_slice placed[] = {
-        {.tensor = 3, .flat = 1, .extent = {2}, .address = image},
-        {.tensor = 3, .address = &image[5]}};
+    const struct tdm_slice placed[] = {{.tensor = 3, .flat = 1, .extent = {2}, .address = image},
+                                       {.tensor = 3, .address = &image[5]}};
     struct tdm__layout layout = {slices, 2};
     struct tdm__layout back;
     struct tdm_bytes bytes;

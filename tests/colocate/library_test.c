@@ -69,7 +69,7 @@ static const struct tdm_job_library jobs = {
 static const struct tdm__job_library library = {.jobs = &jobs};
 
 static struct tdm__job_spec spec;
-static struct tdm__plan_input input;
+static struct tdm__memory_budget_input input;
 
 static int make_spec(void **state)
 {
@@ -82,7 +82,7 @@ static int make_spec(void **state)
     if (tdm_config_parse(text, strlen(text), "job.yaml", &config) != TDM_OK) {
         return -1;
     }
-    return tdm__job_spec_make(config, "", &spec) == TDM_OK ? 0 : -1;
+    return tdm__job_spec_from_config(config, "", &spec) == TDM_OK ? 0 : -1;
 }
 
 static int drop_spec(void **state)
@@ -103,7 +103,7 @@ static void every_rank_is_asked_and_closed(void **state)
                     {"engine/1/0", 2, 1100}, {"engine/1/1", 3, 1101}};
 
     (void)state;
-    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_OK);
+    assert_int_equal(tdm__job_memory_budget_input(&spec, &library, &input), TDM_OK);
     assert_int_equal(states_open, 0);
     assert_int_equal(input.ranks_count, 8);
     for (uint32_t i = 0; i < 8; i++) {
@@ -119,10 +119,10 @@ static void a_rank_that_fails_is_named_and_closed(void **state)
 {
     (void)state;
     regions_to_declare = 0;
-    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_E_METHOD);
+    assert_int_equal(tdm__job_memory_budget_input(&spec, &library, &input), TDM_E_METHOD);
     assert_string_equal(tdm_error_detail(), "trainer/0: regions: no model");
     regions_to_declare = TDM_RANK_REGIONS_MAX + 1;
-    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__job_memory_budget_input(&spec, &library, &input), TDM_E_PROTOCOL);
     assert_string_equal(tdm_error_detail(), "trainer/0 declares 9 regions, the limit is 8");
     assert_int_equal(states_open, 0);
 }
@@ -154,8 +154,7 @@ static void test_error_names_the_function_that_a_table_lacks(void **state)
     assert_int_equal(
         tdm__job_library_open(TDM_TEST_BUILD_DIR "/tests/incomplete_job_library.so", &opened),
         TDM_E_PROTOCOL);
-    assert_non_null(
-        strstr(tdm_error_detail(), "function \"step\" of the trainer table is NULL"));
+    assert_non_null(strstr(tdm_error_detail(), "function \"step\" of the trainer table is NULL"));
 }
 
 static void a_device_must_be_among_those_of_the_library(void **state)
@@ -166,8 +165,7 @@ static void a_device_must_be_among_those_of_the_library(void **state)
     (void)state;
     assert_int_equal(tdm__job_library_check_device(&asked, "host"), TDM_OK);
     assert_int_equal(tdm__job_library_check_device(&asked, "cuda"), TDM_E_UNSUPPORTED);
-    assert_non_null(
-        strstr(tdm_error_detail(), "library l has no models on cuda, but on: host"));
+    assert_non_null(strstr(tdm_error_detail(), "library l has no models on cuda, but on: host"));
     told.devices = " cuda  hosts ";
     assert_int_equal(tdm__job_library_check_device(&asked, "cuda"), TDM_OK);
     assert_int_equal(tdm__job_library_check_device(&asked, "host"), TDM_E_UNSUPPORTED);

@@ -1,6 +1,6 @@
 /* model_config_test.c - config.json is read, and every field that matters is checked. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/model_config.h"
+#include "colocate/layout/model_config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#define QWEN3                                                                                  \
-    "\"model_type\": \"qwen3\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "               \
+#define QWEN3                                                                                      \
+    "\"model_type\": \"qwen3\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "                   \
     "\"intermediate_size\": 96, \"num_key_value_heads\": 2, \"vocab_size\": 1000"
 
 static tdm_status parse(const char *text, struct tdm__model_config *config)
@@ -32,7 +32,7 @@ static void a_field_that_lacks_gets_its_usual_value(void **state)
     assert_int_equal(config.dtype, TDM_BF16);
     assert_int_equal(config.dense_layers, 2);
     assert_true(config.qk_norm);
-    assert_false(config.tied);
+    assert_false(config.tied_embeddings);
     assert_false(config.fp8);
 }
 
@@ -44,7 +44,7 @@ static void files_of_real_models_are_understood(void **state)
     assert_int_equal(
         tdm__model_config_read(TDM_TEST_SOURCE_DIR "/bench/models/deepseek-v3.json", &config),
         TDM_OK);
-    assert_int_equal(config.family, TDM__FAMILY_DEEPSEEK_V3);
+    assert_int_equal(config.family, TDM__MODEL_FAMILY_DEEPSEEK_V3);
     assert_int_equal(config.kv_heads, 128);
     assert_int_equal(config.dense_layers, 3);
     assert_int_equal(config.mtp_layers, 1);
@@ -75,8 +75,8 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
         {"{" QWEN3 ", \"num_attention_heads\": 66}", TDM_E_PROTOCOL, "66 attention heads"},
         {"{" QWEN3 ", \"num_attention_heads\": 4, \"tie_word_embeddings\": 1}", TDM_E_PROTOCOL,
          "tie_word_embeddings"},
-        {"{" QWEN3 ", \"num_attention_heads\": 4, \"torch_dtype\": \"int8\"}",
-         TDM_E_UNSUPPORTED, "torch_dtype"},
+        {"{" QWEN3 ", \"num_attention_heads\": 4, \"torch_dtype\": \"int8\"}", TDM_E_UNSUPPORTED,
+         "torch_dtype"},
         {"{" QWEN3 ", \"num_attention_heads\": 4, \"quantization_config\": {\"bits\": 4}}",
          TDM_E_UNSUPPORTED, "quantization_config"},
     };

@@ -1,7 +1,7 @@
 /* model_test.c - the tensors of the known families: how many, how large, how they are called.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/model.h"
+#include "colocate/layout/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,9 +73,9 @@ static void every_tensor_is_found_where_it_lies(void **state)
     for (uint32_t i = 0; i < model->tensors_count; i++) {
         const struct tdm__model_tensor *tensor = &model->tensors[i];
         uint32_t found =
-            tdm__model_find(model, tensor->template_id, tensor->layer, tensor->expert);
+            tdm__model_tensor_index(model, tensor->template_id, tensor->layer, tensor->expert);
 
-        assert_int_equal(found + (tensor->kind == TDM__KIND_SCALE), i);
+        assert_int_equal(found + (tensor->kind == TDM__TENSOR_KIND_SCALE), i);
     }
     tdm__model_destroy(model);
 }
@@ -85,7 +85,7 @@ static void assert_tensor(const struct tdm__model *model, uint32_t index, const 
 {
     char text[TDM_TENSOR_NAME_BYTES_MAX];
 
-    assert_string_equal(tdm__model_name(model, index, text), name);
+    assert_string_equal(tdm__model_tensor_name(model, index, text), name);
     assert_int_equal(model->tensors[index].rows, rows);
     assert_int_equal(model->tensors[index].columns, columns);
 }
@@ -97,20 +97,20 @@ static void tensors_have_the_names_and_shapes_of_published_files(void **state)
     (void)state;
     assert_tensor(model, 0, "model.embed_tokens.weight", 129280, 7168);
     assert_tensor(model, 1, "model.layers.0.input_layernorm.weight", 7168, 1);
-    assert_tensor(model, tdm__model_find(model, TDM__T_KV_A, 3, 0) + 1,
+    assert_tensor(model, tdm__model_tensor_index(model, TDM__T_KV_A, 3, 0) + 1,
                   "model.layers.3.self_attn.kv_a_proj_with_mqa.weight_scale_inv", 5, 56);
-    assert_tensor(model, tdm__model_find(model, TDM__T_EXPERT_DOWN, 60, 255),
+    assert_tensor(model, tdm__model_tensor_index(model, TDM__T_EXPERT_DOWN, 60, 255),
                   "model.layers.60.mlp.experts.255.down_proj.weight", 7168, 2048);
-    assert_tensor(model, tdm__model_find(model, TDM__T_ROUTER_BIAS, 61, 0),
+    assert_tensor(model, tdm__model_tensor_index(model, TDM__T_ROUTER_BIAS, 61, 0),
                   "model.layers.61.mlp.gate.e_score_correction_bias", 256, 1);
-    assert_tensor(model, tdm__model_find(model, TDM__T_MTP_PROJECTION, 61, 0),
+    assert_tensor(model, tdm__model_tensor_index(model, TDM__T_MTP_PROJECTION, 61, 0),
                   "model.layers.61.eh_proj.weight", 7168, 14336);
     tdm__model_destroy(model);
 }
 
 static void a_tensor_over_the_limit_is_refused_by_name(void **state)
 {
-    struct tdm__model_config config = {.family = TDM__FAMILY_QWEN3,
+    struct tdm__model_config config = {.family = TDM__MODEL_FAMILY_QWEN3,
                                        .dtype = TDM_BF16,
                                        .layers = 1,
                                        .dense_layers = 1,
@@ -119,7 +119,7 @@ static void a_tensor_over_the_limit_is_refused_by_name(void **state)
                                        .heads = 1,
                                        .kv_heads = 1,
                                        .head_dim = 1,
-                                       .ffn = 1};
+                                       .ffn_width = 1};
     const struct tdm__model_options options = {.mtp = false};
     struct tdm__model *model;
 

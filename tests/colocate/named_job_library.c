@@ -1,8 +1,8 @@
 /* named_job_library.c - a job library of named layouts: every element tells where it belongs.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/job/named.h"
-#include "colocate/plan/fp8.h"
+#include "colocate/job/named_layout.h"
+#include "colocate/transfer/casts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,11 +19,11 @@ struct scale {
     float value; /* 0: of none yet */
 };
 
-/* What lies where follows from the layout's name alone; that the pieces are right is
+/* What lies where follows from the layout's name alone; that the slices are right is
  * shards_test's business, that each arrives at its place is what this is for. */
 struct side {
     const struct tdm_rank_context *context; /* borrowed */
-    struct tdm__named *named;               /* owned: the pieces */
+    struct tdm__named_layout *named_layout; /* owned: the slices */
     uint32_t *numbers; /* owned: of each tensor, without the scales that FP8 adds */
     char *weights;
     struct scale scales[SCALES]; /* found last, by the column of their blocks */
@@ -31,7 +31,7 @@ struct side {
 
 static tdm_status number_tensors(struct side *side)
 {
-    const struct tdm__model *model = side->named->model;
+    const struct tdm__model *model = side->named_layout->model;
     uint32_t number = 0;
 
     side->numbers = calloc(model->tensors_count + 1u, sizeof(*side->numbers));
@@ -40,7 +40,7 @@ static tdm_status number_tensors(struct side *side)
     }
     for (uint32_t i = 0; i < model->tensors_count; i++) {
         side->numbers[i] = number;
-        number += model->tensors[i].kind == TDM__KIND_SCALE ? 0 : 1;
+        number += model->tensors[i].kind == TDM__TENSOR_KIND_SCALE ? 0 : 1;
     }
     return TDM_OK;
 }
@@ -48,10 +48,10 @@ static tdm_status number_tensors(struct side *side)
 static tdm_status open_side(const struct tdm_rank_context *context, const char *section,
                             void **state_out)
 {
-    struct tdm__named_options options = {.config = context->config,
-                                         .section = section,
-                                         .rank = context->rank,
-                                         .ranks_count = context->ranks_count};
+    struct tdm__named_layout_options options = {.config = context->config,
+                                                .section = section,
+                                                .rank = context->rank,
+                                                .ranks_count = context->ranks_count};
     struct side *side = calloc(1, sizeof(*side));
     tdm_status status;
 
@@ -61,13 +61,13 @@ static tdm_status open_side(const struct tdm_rank_context *context, const char *
     side->context = context;
     status = tdm_config_string(context->config, "model.config", "", &options.model_config);
     if (status == TDM_OK) {
-        status = tdm__named_create(&options, &side->named);
+        status = tdm__named_layout_create(&options, &side->named_layout);
     }
     if (status == TDM_OK) {
         status = number_tensors(side);
     }
     if (status != TDM_OK) {
-        tdm__named_destroy(side->named);
+        tdm__named_layout_destroy(side->named_layout);
         free(side);
         return status;
     }
@@ -89,7 +89,7 @@ static void close_side(void *state)
 {
     struct side *side = state;
 
-    tdm__named_destroy(side->named);
+    tdm__named_layout_destroy(side->named_layout);
     free(side->numbers);
     free(side);
 }
@@ -99,8 +99,7 @@ static tdm_status regions(void *state, struct tdm_region_spec specs[TDM_RANK_REG
 {
     const struct side *side = state;
 
-    specs[0] =
-        (struct tdm_region_spec){"weights", side->context->tensors_bytes, TDM_REGION_KEEP};
+    specs[0] = (struct tdm_region_spec){"weights", side->context->tensors_bytes, TDM_REGION_KEEP};
     *count_out = 1;
     return TDM_OK;
 }
@@ -111,17 +110,16 @@ static tdm_status regions(void *state, struct tdm_region_spec specs[TDM_RANK_REG
  * 128 x 128 have other largest ones than the block. */
 static float value_of(uint32_t tensor, uint64_t row, uint64_t column)
 {
-    uint64_t mixed = (tensor * UINT64_C(0x9e3779b97f4a7c15)) ^
-                     (row * UINT64_C(0xbf58476d1ce4)) ^ (column * UINT64_C(0x94d049bb13));
+    uint64_t mixed = (tensor * UINT64_C(0x9e3779b97f4a7c15)) ^ (row * UINT64_C(0xbf58476d1ce4)) ^
+                     (column * UINT64_C(0x94d049bb13));
 
-    return ldexpf((float)(1 + (mixed ^ mixed >> 29) % 255),
-                  (int)(row / 24 % 5 + column / 40 % 3));
+    return ldexpf((float)(1 + (mixed ^ mixed >> 29) % 255), (int)(row / 24 % 5 + column / 40 % 3));
 }
 
 /* Of the block that begins there. */
 static float find_scale(const struct side *side, uint32_t tensor, uint64_t row, uint64_t column)
 {
-    const struct tdm__model_tensor *info = &side->named->model->tensors[tensor];
+    const struct tdm__model_tensor *info = &side->named_layout->model->tensors[tensor];
     float largest = 0;
 
     for (uint64_t i = row; i < row + TDM__FP8_BLOCK && i < info->rows; i++) {
@@ -147,56 +145,55 @@ static float scale_of(struct side *side, uint32_t tensor, uint64_t row, uint64_t
     return scale->value;
 }
 
-static char *place_of(const struct side *side, const struct tdm__piece *piece, uint64_t row,
+static char *place_of(const struct side *side, const struct tdm__tensor_slice *slice, uint64_t row,
                       uint64_t column)
 {
-    const struct tdm_rank_tensor *tensor = &side->context->tensors[piece->local];
-    uint64_t element = piece->offset + row * piece->pitch + column;
+    const struct tdm_rank_tensor *tensor = &side->context->tensors[slice->shard_tensor];
+    uint64_t element = slice->offset + row * slice->pitch + column;
 
     return side->weights + tensor->offset_bytes + element * tdm_dtype_bytes(tensor->info.dtype);
 }
 
-static void put(const struct side *side, const struct tdm__piece *piece, uint64_t row,
+static void put(const struct side *side, const struct tdm__tensor_slice *slice, uint64_t row,
                 uint64_t column)
 {
-    float value = value_of(side->numbers[piece->tensor], piece->rectangle.row + row,
-                           piece->rectangle.column + column);
-    uint16_t half = tdm__bf16_of(value);
+    float value = value_of(side->numbers[slice->tensor], slice->rectangle.row + row,
+                           slice->rectangle.column + column);
+    uint16_t half = tdm__bf16_from_float(value);
 
-    if (side->context->tensors[piece->local].info.dtype == TDM_BF16) {
-        memcpy(place_of(side, piece, row, column), &half, sizeof(half));
+    if (side->context->tensors[slice->shard_tensor].info.dtype == TDM_BF16) {
+        memcpy(place_of(side, slice, row, column), &half, sizeof(half));
     } else {
-        memcpy(place_of(side, piece, row, column), &value, sizeof(value));
+        memcpy(place_of(side, slice, row, column), &value, sizeof(value));
     }
 }
 
 /* The bits of an element as its dtype has them. */
-static uint32_t bits_wanted(struct side *side, const struct tdm__piece *piece, uint64_t row,
+static uint32_t bits_wanted(struct side *side, const struct tdm__tensor_slice *slice, uint64_t row,
                             uint64_t column)
 {
-    uint64_t down = piece->rectangle.row + row;
-    uint64_t across = piece->rectangle.column + column;
-    float value = value_of(side->numbers[piece->tensor], down, across);
+    uint64_t down = slice->rectangle.row + row;
+    uint64_t across = slice->rectangle.column + column;
+    float value = value_of(side->numbers[slice->tensor], down, across);
     uint32_t bits;
 
-    if (side->named->model->tensors[piece->tensor].kind == TDM__KIND_SCALE) {
-        value =
-            scale_of(side, piece->tensor - 1, down * TDM__FP8_BLOCK, across * TDM__FP8_BLOCK);
-    } else if (side->context->tensors[piece->local].info.dtype == TDM_F8_E4M3) {
-        return tdm__e4m3_of(value * (1.0f / scale_of(side, piece->tensor, down, across)));
+    if (side->named_layout->model->tensors[slice->tensor].kind == TDM__TENSOR_KIND_SCALE) {
+        value = scale_of(side, slice->tensor - 1, down * TDM__FP8_BLOCK, across * TDM__FP8_BLOCK);
+    } else if (side->context->tensors[slice->shard_tensor].info.dtype == TDM_F8_E4M3) {
+        return tdm__e4m3_from_float(value * (1.0f / scale_of(side, slice->tensor, down, across)));
     }
     memcpy(&bits, &value, sizeof(bits));
-    return side->context->tensors[piece->local].info.dtype == TDM_BF16 ? bits >> 16 : bits;
+    return side->context->tensors[slice->shard_tensor].info.dtype == TDM_BF16 ? bits >> 16 : bits;
 }
 
-static tdm_status check(struct side *side, const struct tdm__piece *piece, uint64_t row,
+static tdm_status check(struct side *side, const struct tdm__tensor_slice *slice, uint64_t row,
                         uint64_t column)
 {
-    const struct tdm_rank_tensor *tensor = &side->context->tensors[piece->local];
-    uint32_t wanted = bits_wanted(side, piece, row, column);
+    const struct tdm_rank_tensor *tensor = &side->context->tensors[slice->shard_tensor];
+    uint32_t wanted = bits_wanted(side, slice, row, column);
     uint32_t bits = 0;
 
-    memcpy(&bits, place_of(side, piece, row, column), tdm_dtype_bytes(tensor->info.dtype));
+    memcpy(&bits, place_of(side, slice, row, column), tdm_dtype_bytes(tensor->info.dtype));
     return bits == wanted ? TDM_OK
                           : tdm_fail(TDM_E_STATE, "%s: row %llu, column %llu: bits %x, not %x",
                                      tensor->info.name, (unsigned long long)row,
@@ -210,12 +207,12 @@ static tdm_status start_trainer(void *state, void *const *addresses)
     struct side *side = state;
 
     side->weights = addresses[0];
-    for (uint32_t i = 0; i < side->named->shards.pieces_count; i++) {
-        const struct tdm__piece *piece = &side->named->shards.pieces[i];
+    for (uint32_t i = 0; i < side->named_layout->shards.slices_count; i++) {
+        const struct tdm__tensor_slice *slice = &side->named_layout->shards.slices[i];
 
-        for (uint64_t row = 0; row < piece->rectangle.rows; row++) {
-            for (uint64_t column = 0; column < piece->rectangle.columns; column++) {
-                put(side, piece, row, column);
+        for (uint64_t row = 0; row < slice->rectangle.rows; row++) {
+            for (uint64_t column = 0; column < slice->rectangle.columns; column++) {
+                put(side, slice, row, column);
             }
         }
     }
@@ -229,9 +226,8 @@ static tdm_status start_engine(void *state, void *const *addresses)
 }
 
 /* Answers nothing; fails where an element is not what it has to be. */
-static tdm_status generate(void *state, const struct tdm_prompt *prompts,
-                           uint32_t prompts_count, const struct tdm_sampling *sampling,
-                           struct tdm_completion *completions)
+static tdm_status generate(void *state, const struct tdm_prompt *prompts, uint32_t prompts_count,
+                           const struct tdm_sampling *sampling, struct tdm_completion *completions)
 {
     struct side *side = state;
 
@@ -239,12 +235,12 @@ static tdm_status generate(void *state, const struct tdm_prompt *prompts,
     (void)prompts_count;
     (void)sampling;
     (void)completions;
-    for (uint32_t i = 0; i < side->named->shards.pieces_count; i++) {
-        const struct tdm__piece *piece = &side->named->shards.pieces[i];
+    for (uint32_t i = 0; i < side->named_layout->shards.slices_count; i++) {
+        const struct tdm__tensor_slice *slice = &side->named_layout->shards.slices[i];
 
-        for (uint64_t row = 0; row < piece->rectangle.rows; row++) {
-            for (uint64_t column = 0; column < piece->rectangle.columns; column++) {
-                TDM_TRY(check(side, piece, row, column));
+        for (uint64_t row = 0; row < slice->rectangle.rows; row++) {
+            for (uint64_t column = 0; column < slice->rectangle.columns; column++) {
+                TDM_TRY(check(side, slice, row, column));
             }
         }
     }
@@ -318,8 +314,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .generate = generate,
                                                  .close = close_side};
 
-static float reward(const char *prompt, const char *answer,
-                    const struct tdm_completion *completion, float *token_rewards)
+static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
+                    float *token_rewards)
 {
     (void)prompt;
     (void)answer;
@@ -328,5 +324,4 @@ static float reward(const char *prompt, const char *answer,
     return 0;
 }
 
-TDM_JOB_LIBRARY(.name = "named", .trainer = &trainer_ops, .engine = &engine_ops,
-                .reward = reward);
+TDM_JOB_LIBRARY(.name = "named", .trainer = &trainer_ops, .engine = &engine_ops, .reward = reward);

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/phase.h"
 
-#include "tests/support/walk.h"
+#include "tests/support/state_explorer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { ENGINES_COUNT = 2, EVENTS_COUNT = TDM__PHASE_STEP_FAILED + 1 };
+enum { ENGINES_COUNT = 2, EVENTS_COUNT = TDM__PHASE_ACTION_FAILED + 1 };
 
 /* ---- examples --------------------------------------------------------------------------- */
 
@@ -29,7 +29,7 @@ static void tells(enum tdm__phase_event_kind kind, enum tdm__phase_action wanted
     struct tdm__phase_event event = {.kind = kind, .version = job.committed_version + 1};
     enum tdm__phase_action action;
 
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
     assert_int_equal(action, wanted);
 }
 
@@ -38,7 +38,7 @@ static void refuses(enum tdm__phase_event_kind kind)
     struct tdm__phase_event event = {.kind = kind, .version = job.committed_version + 1};
     enum tdm__phase_action action;
 
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_STATE);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_E_STATE);
 }
 
 static void reach_rollout(void)
@@ -95,7 +95,7 @@ static void an_aborted_update_is_tried_again_then_the_old_version_serves(void **
     tells(TDM__PHASE_CACHES_FLUSHED, TDM__PHASE_DO_RESUME_KV);
     tells(TDM__PHASE_KV_RESUMED, TDM__PHASE_DO_NOTHING);
     assert_int_equal(job.serving_version, 1);
-    assert_true(tdm__phase_may_generate(&job));
+    assert_true(tdm__phase_allows_generate(&job));
 }
 
 static void the_first_update_cannot_be_done_without(void **state)
@@ -115,101 +115,97 @@ static void versions_never_go_back(void **state)
     enum tdm__phase_action action;
 
     (void)state;
-    tdm__phase_start_after(&job, 41);
+    tdm__phase_set_base_version(&job, 41);
     tells(TDM__PHASE_UPDATE_WANTED, TDM__PHASE_DO_RESUME_WEIGHTS);
     tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_STATE);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_E_STATE);
     tells(TDM__PHASE_UPDATE_COMMITTED, TDM__PHASE_DO_FLUSH);
     assert_int_equal(job.committed_version, 42);
 }
 
 static void a_failed_job_names_who_and_where_for_ever(void **state)
 {
-    struct tdm__phase_event event = {.kind = TDM__PHASE_DIED,
+    struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
                                      .participant = TDM__PHASE_ENGINE,
-                                     .who = "engine 1 rank 0",
+                                     .participant_name = "engine 1 rank 0",
                                      .text = "signal 9"};
     enum tdm__phase_action action;
 
     (void)state;
     reach_rollout();
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
     event.kind = TDM__PHASE_GENERATE_DONE;
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_ABORTED);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_E_ABORTED);
     assert_string_equal(tdm_error_detail(), "engine 1 rank 0 died in ROLLOUT: signal 9");
 }
 
 static void a_job_goes_on_while_enough_engines_live(void **state)
 {
-    struct tdm__phase_event event = {
-        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 1"};
+    struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                     .participant = TDM__PHASE_ENGINE,
+                                     .participant_name = "engine 1"};
     enum tdm__phase_action action;
 
     (void)state;
     tdm__phase_init(&job, 2, 1, 0);
     reach_rollout();
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
     assert_int_equal(action, TDM__PHASE_DO_NOTHING);
-    assert_true(tdm__phase_may_generate(&job));
-    event.who = "engine 0";
-    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_true(tdm__phase_allows_generate(&job));
+    event.participant_name = "engine 0";
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
 }
 
 static void an_engine_that_is_back_counts_again(void **state)
 {
-    struct tdm__phase_event event = {
-        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 1"};
+    struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                     .participant = TDM__PHASE_ENGINE,
+                                     .participant_name = "engine 1"};
     enum tdm__phase_action action;
 
     (void)state;
     tdm__phase_init(&job, 2, 1, 0);
     reach_rollout();
-    refuses(TDM__PHASE_REVIVED);
+    refuses(TDM__PHASE_ENGINE_RECOVERED);
     assert_string_equal(tdm_error_detail(), "revived does not belong in ROLLOUT");
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+        assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
         assert_int_equal(action, TDM__PHASE_DO_NOTHING);
-        tells(TDM__PHASE_REVIVED, TDM__PHASE_DO_NOTHING);
+        tells(TDM__PHASE_ENGINE_RECOVERED, TDM__PHASE_DO_NOTHING);
     }
     assert_int_equal(job.engines_alive, 2);
 }
 
 static void a_job_may_lose_all_engines_if_they_come_back(void **state)
 {
-    struct tdm__phase_event died = {
-        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 0"};
-    struct tdm__phase_event resupplied = {.kind = TDM__PHASE_RESUPPLIED, .version = 1};
+    struct tdm__phase_event died = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                    .participant = TDM__PHASE_ENGINE,
+                                    .participant_name = "engine 0"};
+    struct tdm__phase_event resupplied = {.kind = TDM__PHASE_WEIGHTS_RECOVERED, .version = 1};
     enum tdm__phase_action action;
 
     (void)state;
     tdm__phase_init(&job, 1, 0, 0);
     reach_rollout();
-    assert_int_equal(tdm__phase_next(&job, &died, &action), TDM_OK);
+    assert_int_equal(tdm__phase_handle_event(&job, &died, &action), TDM_OK);
     assert_int_equal(action, TDM__PHASE_DO_NOTHING);
-    tells(TDM__PHASE_REVIVED, TDM__PHASE_DO_NOTHING);
-    assert_int_equal(tdm__phase_next(&job, &resupplied, &action), TDM_E_STATE); /* not newer */
-    tells(TDM__PHASE_RESUPPLIED, TDM__PHASE_DO_NOTHING);
+    tells(TDM__PHASE_ENGINE_RECOVERED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(tdm__phase_handle_event(&job, &resupplied, &action),
+                     TDM_E_STATE); /* not newer */
+    tells(TDM__PHASE_WEIGHTS_RECOVERED, TDM__PHASE_DO_NOTHING);
     assert_int_equal(job.serving_version, 2);
-    assert_true(tdm__phase_may_generate(&job));
+    assert_true(tdm__phase_allows_generate(&job));
     tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
-    refuses(TDM__PHASE_RESUPPLIED);
+    refuses(TDM__PHASE_WEIGHTS_RECOVERED);
 }
 
 /* ---- every state ------------------------------------------------------------------------ */
 
 /* Sizes on a card of CARD: the two sides do not fit together, and during an update there is no
  * room for the KV cache beside the staged image. */
-enum {
-    CARD = 8,
-    TRAINER = 6,
-    WEIGHTS = 3,
-    STAGED = 3,
-    KV = 4,
-    CALLS_MAX = 2,
-    VERSIONS_MAX = 3
-};
+enum { CARD = 8, TRAINER = 6, WEIGHTS = 3, STAGED = 3, KV = 4, CALLS_MAX = 2, VERSIONS_MAX = 3 };
 
 /* What is really so, whatever the machine believes. */
 struct world {
@@ -234,7 +230,7 @@ enum violation {
     UNTRUE = 1 << 3,   /* the machine believes other memory to be resident */
     MISLED = 1 << 4,   /* an event out of place was taken, or a true one was refused */
     STUCK = 1 << 5,    /* no way leads to a rollout */
-    NAMELESS = 1 << 6, /* a failure that does not say who */
+    NAMELESS = 1 << 6, /* a failure that does not say participant_name */
     EVERYTHING = (1 << 7) - 1
 };
 
@@ -243,25 +239,24 @@ typedef tdm_status next_function(struct tdm__phase *state, const struct tdm__pha
 
 enum { STATES_MAX = 4096, EDGES_MAX = 1 << 15 };
 
-struct phase_walk {
-    struct walk walk;
+struct phase_exploration {
+    struct state_explorer walk;
     next_function *next;
     unsigned checked;
     unsigned violations;
-    bool
-        resume_widens; /* the world is at fault: resuming the weights brings the KV cache too */
-    uint32_t number;   /* of the state being visited */
+    bool resume_widens; /* the world is at fault: resuming the weights brings the KV cache too */
+    uint32_t number;    /* of the state being visited */
     uint32_t edges_count;
     uint32_t edges[EDGES_MAX][2]; /* without deaths and failures */
     bool is_end[STATES_MAX];      /* an open rollout, or a failed job */
 };
 
-static void violate(struct phase_walk *walk, unsigned violation)
+static void violate(struct phase_exploration *walk, unsigned violation)
 {
     walk->violations |= violation & walk->checked;
 }
 
-static void need(struct phase_walk *walk, bool holds, unsigned violation)
+static void need(struct phase_exploration *walk, bool holds, unsigned violation)
 {
     if (!holds) {
         violate(walk, violation);
@@ -269,7 +264,7 @@ static void need(struct phase_walk *walk, bool holds, unsigned violation)
 }
 
 /* What must be so while the action that was told is carried out. */
-static void check_action(struct phase_walk *walk, const struct place *place)
+static void check_action(struct phase_exploration *walk, const struct place *place)
 {
     const struct world *world = &place->world;
 
@@ -295,16 +290,15 @@ static void check_action(struct phase_walk *walk, const struct place *place)
     }
 }
 
-static void check_place(struct phase_walk *walk, const struct place *place)
+static void check_place(struct phase_exploration *walk, const struct place *place)
 {
     const struct world *world = &place->world;
-    bool stages =
-        place->job.open == TDM__PHASE_DO_UPDATE || place->job.open == TDM__PHASE_DO_FLUSH;
+    bool stages = place->job.open == TDM__PHASE_DO_UPDATE || place->job.open == TDM__PHASE_DO_FLUSH;
     uint32_t resident = (world->has_trainer ? TDM__PHASE_HAS_TRAINER : 0u) |
                         (world->has_weights ? TDM__PHASE_HAS_WEIGHTS : 0u) |
                         (world->has_kv ? TDM__PHASE_HAS_KV : 0u);
-    int used = TRAINER * world->has_trainer + WEIGHTS * world->has_weights +
-               KV * world->has_kv + STAGED * stages;
+    int used = TRAINER * world->has_trainer + WEIGHTS * world->has_weights + KV * world->has_kv +
+               STAGED * stages;
 
     if (place->job.phase == TDM__PHASE_FAILED) {
         need(walk, place->job.failure[0] != '\0', NAMELESS);
@@ -317,7 +311,7 @@ static void check_place(struct phase_walk *walk, const struct place *place)
 }
 
 /* The world as it is when this event is reported.  False where it cannot happen here. */
-static bool world_does(struct phase_walk *walk, struct place *place,
+static bool world_does(struct phase_exploration *walk, struct place *place,
                        enum tdm__phase_event_kind kind)
 {
     struct world *world = &place->world;
@@ -366,30 +360,30 @@ static bool world_does(struct phase_walk *walk, struct place *place,
     case TDM__PHASE_KV_RESUMED:
         world->has_kv = 1;
         return open == TDM__PHASE_DO_RESUME_KV;
-    case TDM__PHASE_RESUPPLIED:
+    case TDM__PHASE_WEIGHTS_RECOVERED:
         world->installed = ++world->decided;
         return (place->job.phase == TDM__PHASE_ROLLOUT ||
                 place->job.phase == TDM__PHASE_RESUME_ENGINE) &&
                world->decided <= VERSIONS_MAX;
-    case TDM__PHASE_REVIVED:
+    case TDM__PHASE_ENGINE_RECOVERED:
         return place->job.engines_alive < ENGINES_COUNT;
-    case TDM__PHASE_DIED:
-    case TDM__PHASE_STEP_FAILED:
+    case TDM__PHASE_PARTICIPANT_DIED:
+    case TDM__PHASE_ACTION_FAILED:
         return true;
     }
     return false;
 }
 
-static void begin_call(struct phase_walk *walk, struct world *world)
+static void begin_call(struct phase_exploration *walk, struct world *world)
 {
     need(walk, world->has_weights && world->has_kv, FAULT);
     need(walk, world->installed == world->decided && world->installed > 0, STALE);
     world->calls++;
 }
 
-static void add_place(struct phase_walk *walk, const struct place *place, bool is_failure)
+static void add_place(struct phase_exploration *walk, const struct place *place, bool is_failure)
 {
-    uint32_t number = walk_add(&walk->walk, place, place);
+    uint32_t number = state_explorer_add(&walk->walk, place, place);
 
     assert_in_range(number, 0, STATES_MAX - 1);
     walk->is_end[number] =
@@ -401,27 +395,27 @@ static void add_place(struct phase_walk *walk, const struct place *place, bool i
     }
 }
 
-static struct tdm__phase_event event_of(const struct place *place,
-                                        enum tdm__phase_event_kind kind, int participant)
+static struct tdm__phase_event event_of(const struct place *place, enum tdm__phase_event_kind kind,
+                                        int participant)
 {
-    return (struct tdm__phase_event){.kind = kind,
-                                     .version = place->world.decided,
-                                     .participant = (enum tdm__phase_participant)participant,
-                                     .who = participant == TDM__PHASE_TRAINER ? "trainer rank 0"
-                                                                              : "engine 1"};
+    return (struct tdm__phase_event){
+        .kind = kind,
+        .version = place->world.decided,
+        .participant = (enum tdm__phase_participant)participant,
+        .participant_name = participant == TDM__PHASE_TRAINER ? "trainer rank 0" : "engine 1"};
 }
 
 /* Lets an event happen; one that is not true here must be refused and change nothing. */
-static void go(struct phase_walk *walk, const struct place *from,
+static void go(struct phase_exploration *walk, const struct place *from,
                enum tdm__phase_event_kind kind, int participant)
 {
     struct place place = *from;
     bool is_true = world_does(walk, &place, kind);
-    bool is_failure = kind == TDM__PHASE_DIED || kind == TDM__PHASE_STEP_FAILED;
+    bool is_failure = kind == TDM__PHASE_PARTICIPANT_DIED || kind == TDM__PHASE_ACTION_FAILED;
     enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
     struct tdm__phase_event event = event_of(&place, kind, participant);
 
-    if ((kind == TDM__PHASE_UPDATE_COMMITTED || kind == TDM__PHASE_RESUPPLIED) &&
+    if ((kind == TDM__PHASE_UPDATE_COMMITTED || kind == TDM__PHASE_WEIGHTS_RECOVERED) &&
         place.world.decided > VERSIONS_MAX) {
         return; /* the walk has to end somewhere */
     }
@@ -441,7 +435,7 @@ static void go(struct phase_walk *walk, const struct place *from,
     }
 }
 
-static void visit(struct phase_walk *walk, const struct place *place)
+static void visit(struct phase_exploration *walk, const struct place *place)
 {
     check_place(walk, place);
     if (place->job.phase == TDM__PHASE_FAILED) {
@@ -450,11 +444,11 @@ static void visit(struct phase_walk *walk, const struct place *place)
     for (int kind = 0; kind < EVENTS_COUNT; kind++) {
         go(walk, place, (enum tdm__phase_event_kind)kind, TDM__PHASE_ENGINE);
     }
-    go(walk, place, TDM__PHASE_DIED, TDM__PHASE_TRAINER);
+    go(walk, place, TDM__PHASE_PARTICIPANT_DIED, TDM__PHASE_TRAINER);
 }
 
 /* Walks the edges backwards from the ends until nothing new is reached. */
-static void check_not_stuck(struct phase_walk *walk)
+static void check_not_stuck(struct phase_exploration *walk)
 {
     bool grows = true;
 
@@ -474,7 +468,7 @@ static void check_not_stuck(struct phase_walk *walk)
 
 static unsigned walk_all(next_function *next, bool resume_widens, unsigned checked)
 {
-    static struct phase_walk walk;
+    static struct phase_exploration walk;
     struct place place;
 
     memset(&walk, 0, sizeof(walk));
@@ -482,10 +476,10 @@ static unsigned walk_all(next_function *next, bool resume_widens, unsigned check
     walk.next = next;
     walk.resume_widens = resume_widens;
     walk.checked = checked;
-    walk_init(&walk.walk, sizeof(place), sizeof(place));
+    state_explorer_init(&walk.walk, sizeof(place), sizeof(place));
     tdm__phase_init(&place.job, ENGINES_COUNT, 1, 1);
-    (void)walk_add(&walk.walk, &place, &place);
-    while (walk.violations == 0 && walk_next(&walk.walk, &place)) {
+    (void)state_explorer_add(&walk.walk, &place, &place);
+    while (walk.violations == 0 && state_explorer_next(&walk.walk, &place)) {
         walk.number = walk.walk.visited - 1;
         visit(&walk, &place);
     }
@@ -494,36 +488,34 @@ static unsigned walk_all(next_function *next, bool resume_widens, unsigned check
     }
     print_message("%u states, %llu transitions, violations %#x\n", walk.walk.seen,
                   (unsigned long long)walk.walk.transitions, walk.violations);
-    walk_fini(&walk.walk);
+    state_explorer_fini(&walk.walk);
     return walk.violations;
 }
 
 static void the_card_is_safe_in_every_state(void **state)
 {
     (void)state;
-    assert_int_equal(walk_all(tdm__phase_next, false, EVERYTHING), 0);
+    assert_int_equal(walk_all(tdm__phase_handle_event, false, EVERYTHING), 0);
 }
 
 /* ---- broken machines must be found ------------------------------------------------------ */
 
 /* Takes `answer` as given as soon as `action` is told. */
 static tdm_status next_answering(struct tdm__phase *state, const struct tdm__phase_event *event,
-                                 enum tdm__phase_action action,
-                                 enum tdm__phase_event_kind answer,
+                                 enum tdm__phase_action action, enum tdm__phase_event_kind answer,
                                  enum tdm__phase_action *action_out)
 {
     struct tdm__phase_event given = {.kind = answer};
-    tdm_status status = tdm__phase_next(state, event, action_out);
+    tdm_status status = tdm__phase_handle_event(state, event, action_out);
 
     if (status == TDM_OK && *action_out == action) {
-        status = tdm__phase_next(state, &given, action_out);
+        status = tdm__phase_handle_event(state, &given, action_out);
     }
     return status;
 }
 
 /* Books the engines' release before it has happened. */
-static tdm_status next_books_early(struct tdm__phase *state,
-                                   const struct tdm__phase_event *event,
+static tdm_status next_books_early(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
     return next_answering(state, event, TDM__PHASE_DO_PAUSE_ENGINES, TDM__PHASE_ENGINES_PAUSED,
@@ -534,17 +526,15 @@ static tdm_status next_trains_on_paused(struct tdm__phase *state,
                                         const struct tdm__phase_event *event,
                                         enum tdm__phase_action *action_out)
 {
-    return next_answering(state, event, TDM__PHASE_DO_RESUME_TRAINER,
-                          TDM__PHASE_TRAINER_RESUMED, action_out);
+    return next_answering(state, event, TDM__PHASE_DO_RESUME_TRAINER, TDM__PHASE_TRAINER_RESUMED,
+                          action_out);
 }
 
 /* Reports the new version before the engines have flipped. */
-static tdm_status next_skips_flush(struct tdm__phase *state,
-                                   const struct tdm__phase_event *event,
+static tdm_status next_skips_flush(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
-    return next_answering(state, event, TDM__PHASE_DO_FLUSH, TDM__PHASE_CACHES_FLUSHED,
-                          action_out);
+    return next_answering(state, event, TDM__PHASE_DO_FLUSH, TDM__PHASE_CACHES_FLUSHED, action_out);
 }
 
 /* Lets requests in as soon as the weights are there. */
@@ -552,13 +542,12 @@ static tdm_status next_generates_without_kv(struct tdm__phase *state,
                                             const struct tdm__phase_event *event,
                                             enum tdm__phase_action *action_out)
 {
-    if (event->kind == TDM__PHASE_GENERATE_REQUESTED &&
-        state->phase == TDM__PHASE_RESUME_ENGINE) {
+    if (event->kind == TDM__PHASE_GENERATE_REQUESTED && state->phase == TDM__PHASE_RESUME_ENGINE) {
         state->calls_in_flight++;
         *action_out = TDM__PHASE_DO_GENERATE;
         return TDM_OK;
     }
-    return tdm__phase_next(state, event, action_out);
+    return tdm__phase_handle_event(state, event, action_out);
 }
 
 /* Pauses the engines without waiting for their calls. */
@@ -570,17 +559,16 @@ static tdm_status next_does_not_drain(struct tdm__phase *state,
     tdm_status status;
 
     if (event->kind != TDM__PHASE_ROLLOUT_DONE) {
-        return tdm__phase_next(state, event, action_out);
+        return tdm__phase_handle_event(state, event, action_out);
     }
     state->calls_in_flight = 0;
-    status = tdm__phase_next(state, event, action_out);
+    status = tdm__phase_handle_event(state, event, action_out);
     state->calls_in_flight = calls;
     return status;
 }
 
 /* An aborted update ends in silence. */
-static tdm_status next_loses_abort(struct tdm__phase *state,
-                                   const struct tdm__phase_event *event,
+static tdm_status next_loses_abort(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
     if (event->kind == TDM__PHASE_UPDATE_ABORTED && state->open == TDM__PHASE_DO_UPDATE) {
@@ -588,7 +576,7 @@ static tdm_status next_loses_abort(struct tdm__phase *state,
         *action_out = TDM__PHASE_DO_NOTHING;
         return TDM_OK;
     }
-    return tdm__phase_next(state, event, action_out);
+    return tdm__phase_handle_event(state, event, action_out);
 }
 
 static void broken_machines_are_found(void **state)
@@ -600,7 +588,7 @@ static void broken_machines_are_found(void **state)
     assert_int_equal(walk_all(next_generates_without_kv, false, FAULT), FAULT);
     assert_int_equal(walk_all(next_does_not_drain, false, FAULT), FAULT);
     assert_int_equal(walk_all(next_loses_abort, false, STUCK), STUCK);
-    assert_int_equal(walk_all(tdm__phase_next, true, OVERFULL), OVERFULL);
+    assert_int_equal(walk_all(tdm__phase_handle_event, true, OVERFULL), OVERFULL);
 }
 
 int main(void)

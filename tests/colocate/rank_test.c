@@ -33,7 +33,7 @@ static int set_up(void **state)
     fixture.gpu = host_gpu_open(8 * MIB, false);
     TRY(tdm__arena_create(fixture.gpu->devices[0], 16 * MIB, &fixture.arena));
     TRY(tdm__regions_create(fixture.gpu->devices[0], fixture.arena, &fixture.rank.regions));
-    TRY(tdm__rank_declare(&fixture.rank, specs, 3));
+    TRY(tdm__rank_reserve_regions(&fixture.rank, specs, 3));
     *state = &fixture;
     return 0;
 }
@@ -57,10 +57,10 @@ static void declared_memory_costs_nothing_yet(void **state)
     tdm_region *region;
 
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 0);
-    tdm__rank_addresses(&fixture->rank, addresses);
-    TRY(tdm__rank_region(&fixture->rank, "kv_cache", &region));
+    tdm__rank_region_addresses(&fixture->rank, addresses);
+    TRY(tdm__rank_find_region(&fixture->rank, "kv_cache", &region));
     assert_ptr_equal(tdm_region_address(region), addresses[1]);
-    assert_int_equal(tdm__rank_region(&fixture->rank, "optimizer", &region), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__rank_find_region(&fixture->rank, "optimizer", &region), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "optimizer"));
 }
 
@@ -69,13 +69,13 @@ static void regions_come_by_their_tag_and_all_go(void **state)
     struct fixture *fixture = *state;
     const struct tdm__spans *spans = &fixture->rank.spans;
 
-    TRY(tdm__rank_resume(&fixture->rank, "weights"));
+    TRY(tdm__rank_resume_regions(&fixture->rank, "weights"));
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 2 * MIB);
-    TRY(tdm__rank_resume(&fixture->rank, NULL)); /* the rest of them */
-    TRY(tdm__rank_resume(&fixture->rank, NULL));
+    TRY(tdm__rank_resume_regions(&fixture->rank, NULL)); /* the rest of them */
+    TRY(tdm__rank_resume_regions(&fixture->rank, NULL));
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 8 * MIB);
-    TRY(tdm__rank_pause(&fixture->rank));
-    TRY(tdm__rank_pause(&fixture->rank));
+    TRY(tdm__rank_pause_regions(&fixture->rank));
+    TRY(tdm__rank_pause_regions(&fixture->rank));
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 0);
     assert_int_equal(spans->count, 6);
     assert_string_equal(spans->all[0].name, "resume weights");
@@ -88,7 +88,7 @@ static void more_regions_than_there_may_be_are_refused(void **state)
 {
     struct fixture *fixture = *state;
 
-    assert_int_equal(tdm__rank_declare(&fixture->rank, specs, TDM_RANK_REGIONS_MAX + 1),
+    assert_int_equal(tdm__rank_reserve_regions(&fixture->rank, specs, TDM_RANK_REGIONS_MAX + 1),
                      TDM_E_LIMIT);
 }
 

@@ -38,8 +38,7 @@ static tdm_status tenant_region(tdm_call *call, void *self)
     options.size_bytes = (size_t)bytes;
     options.policy = policy == TDM_REGION_KEEP ? TDM_REGION_KEEP : TDM_REGION_DROP;
     options.paused = paused;
-    TDM_TRY(
-        tdm_region_create(tdm_runtime_current(), &options, &tenant->regions[tenant->count]));
+    TDM_TRY(tdm_region_create(tdm_runtime_current(), &options, &tenant->regions[tenant->count]));
     return tdm_call_reply(call, "u", tenant->count++);
 }
 
@@ -100,7 +99,7 @@ static tdm_status tenant_pause_all(tdm_call *call, void *self)
 
     (void)call;
     (void)self;
-    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
     return tdm__regions_pause(regions, NULL);
 }
 
@@ -112,8 +111,8 @@ static tdm_status tenant_announce(tdm_call *call, void *self)
 
     (void)self;
     TDM_TRY(tdm_call_unpack(call, "su", &tag, &bytes));
-    return one_node_ask(tdm_runtime_current(), "turn.leaving", NULL, "usu", (uint64_t)0, tag,
-                        bytes);
+    return one_node_call(tdm_runtime_current(), "arbiter.announce_release", NULL, "usu",
+                         (uint64_t)0, tag, bytes);
 }
 
 TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
@@ -265,8 +264,7 @@ static void the_wrong_order_of_turns_runs_out_and_says_who_holds_what(void **sta
     assert_non_null(strstr(tdm_error_detail(), "trainer"));
     assert_non_null(strstr(tdm_error_detail(), "weights 24.0 MiB"));
     assert_non_null(strstr(tdm_error_detail(), "8.0 MiB free"));
-    assert_int_equal(make(f->engine, "weights", 16 * MIB, TDM_REGION_KEEP, 0),
-                     TDM_E_DEVICE_FULL);
+    assert_int_equal(make(f->engine, "weights", 16 * MIB, TDM_REGION_KEEP, 0), TDM_E_DEVICE_FULL);
     assert_true(one_node_used_bytes(runtime) == 24 * MIB);
 }
 
@@ -345,17 +343,16 @@ static void the_memory_of_a_killed_actor_returns_to_who_waits(void **state)
     announce(f->trainer, "weights", 24 * MIB);
     waiting = start_resume(f->engine, 0, LONG_MS);
     assert_waits(waiting);
-    one_node_shoot(f->trainer);
+    one_node_kill_actor(f->trainer);
     TRY(finish(waiting));
     assert_true(one_node_used_bytes(runtime) == 16 * MIB);
-    one_node_shoot(f->engine);
+    one_node_kill_actor(f->engine);
     one_node_wait_used(runtime, 0);
 }
 
 static void a_gpu_that_the_actor_has_not_is_refused(void **state)
 {
-    const struct tdm_region_options options = {
-        .tag = "weights", .size_bytes = 2 * MIB, .gpu = 1};
+    const struct tdm_region_options options = {.tag = "weights", .size_bytes = 2 * MIB, .gpu = 1};
     tdm_region *region;
 
     (void)state;

@@ -34,7 +34,7 @@ static tdm_status device_of(struct tdm__device **device_out)
 {
     struct tdm__regions *regions;
 
-    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
     *device_out = tdm__regions_device(regions);
     return TDM_OK;
 }
@@ -50,7 +50,7 @@ static tdm_status tenant_make(tdm_call *call, void *self)
     const struct tdm__block *block;
     char *bytes;
 
-    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
     TDM_TRY(tdm__region_create_shared(regions, &options, &tenant->region));
     device = tdm__regions_device(regions);
     bytes = malloc(REGION_BYTES);
@@ -109,9 +109,9 @@ static tdm_status tenant_starve(tdm_call *call, void *self)
 
     (void)call;
     (void)self;
-    *(void **)&break_call = library == NULL ? NULL : dlsym(library, "standin_cuda_fail");
+    *(void **)&break_call = library == NULL ? NULL : dlsym(library, "fake_cuda_fail");
     if (break_call == NULL) {
-        return tdm_fail(TDM_E_STATE, "not the stand-in");
+        return tdm_fail(TDM_E_STATE, "not the fake library");
     }
     break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
     return TDM_OK;
@@ -303,13 +303,13 @@ static void what_a_dead_actor_mapped_is_freed(void **state)
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-c", 0.4);
     tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-c", 0.4);
     size_t before = free_bytes();
-    int64_t deadline_ms = tdm__deadline_in(SETTLE_MS);
+    int64_t deadline_ms = tdm__deadline_after(SETTLE_MS);
 
     (void)state;
     assert_int_equal(map_region(engine, make_region(trainer)), 7);
     call_plain(trainer, "pause");
-    one_node_shoot(engine);
-    while (free_bytes() != before && tdm__deadline_left(deadline_ms) > 0) {
+    one_node_kill_actor(engine);
+    while (free_bytes() != before && tdm__deadline_remaining_ms(deadline_ms) > 0) {
         (void)nanosleep(&nap, NULL);
     }
     assert_int_equal(free_bytes(), before);
@@ -317,7 +317,8 @@ static void what_a_dead_actor_mapped_is_freed(void **state)
     end(engine);
 }
 
-/* Goal: what the turnstile granted and the driver refused is not in the way of the next try. */
+/* Goal: what the memory_arbiter granted and the driver refused is not in the way of the next try.
+ */
 static void a_resume_that_the_driver_refuses_can_be_repeated(void **state)
 {
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-e", 0.4);
@@ -355,7 +356,7 @@ int main(void)
     };
     int failed;
 
-    if (getenv("STANDIN_CUDA_DIRECTORY") == NULL) { /* a worker has its parent's */
+    if (getenv("FAKE_CUDA_DIRECTORY") == NULL) { /* a worker has its parent's */
         cuda_gpu_choose(64 * MIB);
     }
     (void)setenv("TANDEM_DEVICE", "cuda", 1);

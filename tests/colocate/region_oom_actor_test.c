@@ -20,13 +20,7 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 /* Both regions fit, and no grant that nobody uses beside them. */
-enum {
-    CALL_MS = 20000,
-    RESUME_MS = 200,
-    REGIONS = 2,
-    GPU_BYTES = 8 << 20,
-    ALL_BYTES = 6 << 20
-};
+enum { CALL_MS = 20000, RESUME_MS = 200, REGIONS = 2, GPU_BYTES = 8 << 20, ALL_BYTES = 6 << 20 };
 
 /* ---- the actor -------------------------------------------------------------------------- */
 
@@ -65,7 +59,7 @@ static tdm_status tenant_pause(tdm_call *call, void *self)
 
     (void)call;
     (void)self;
-    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
     return tdm__regions_pause(regions, NULL);
 }
 
@@ -78,10 +72,10 @@ static tdm_status tenant_resume(tdm_call *call, void *self)
 
     (void)self;
     TDM_TRY(tdm_call_unpack(call, "u", &nth));
-    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
-    starve(nth, false);
+    TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
+    starving_start(nth, false);
     status = tdm__regions_resume(regions, NULL, RESUME_MS);
-    return tdm_call_reply(call, "ius", (int64_t)status, feed(),
+    return tdm_call_reply(call, "ius", (int64_t)status, starving_stop(),
                           status == TDM_OK ? "" : tdm_error_detail());
 }
 

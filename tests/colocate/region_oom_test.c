@@ -63,8 +63,7 @@ static size_t used_bytes(const struct world *world)
 /* By the device; the host's is its broker. */
 static size_t free_bytes(const struct world *world)
 {
-    return world->host != NULL ? GPU_BYTES - used_bytes(world)
-                               : cuda_gpu_free_bytes(world->cuda);
+    return world->host != NULL ? GPU_BYTES - used_bytes(world) : cuda_gpu_free_bytes(world->cuda);
 }
 
 static tdm_status ask(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
@@ -126,7 +125,7 @@ static void empty_the_pool(struct world *world)
     TRY(other->ops->create(other, "kv_cache", sizes, TAKEN, world->taken));
 }
 
-static struct world *world_open(bool cuda)
+static struct world *actor_fixture_open(bool cuda)
 {
     struct world *world = calloc(1, sizeof(*world));
 
@@ -150,14 +149,14 @@ static struct world *world_open(bool cuda)
     if (world->host != NULL) {
         empty_the_pool(world);
     }
-    tdm__regions_on_resume(world->regions, ask, world);
-    tdm__regions_on_failure(world->regions, forgo, world);
+    tdm__regions_set_grant_request(world->regions, ask, world);
+    tdm__regions_set_grant_cancel(world->regions, forgo, world);
     world->used_bytes = used_bytes(world);
     world->free_bytes = free_bytes(world);
     return world;
 }
 
-static void world_close(struct world *world)
+static void actor_fixture_close(struct world *world)
 {
     tdm__regions_destroy(world->regions);
     tdm__arena_destroy(world->arena);
@@ -183,12 +182,12 @@ static void assert_all_are(const struct world *world, bool resident)
 /* Nothing is resident, nothing is charged, and the device says the same. */
 static void assert_nothing_changed(const struct world *world)
 {
-    struct tdm__broker_row rows[4];
+    struct tdm__broker_usage rows[4];
 
     assert_all_are(world, false);
     assert_null(tdm_region_contents(world->all[1]));
     assert_int_equal(used_bytes(world), world->used_bytes);
-    assert_int_equal(tdm__broker_rows(broker_of(world), 0, rows, 4),
+    assert_int_equal(tdm__broker_list_usage(broker_of(world), 0, rows, 4),
                      world->used_bytes == 0 ? 0 : 1);
     assert_int_equal(free_bytes(world), world->free_bytes);
 }
@@ -206,8 +205,7 @@ static void assert_told(const struct world *world, const char *call)
     for (int i = 0; i < REGIONS; i++) {
         (void)snprintf(wanted, sizeof(wanted), "%.1f MiB wanted",
                        (double)specs[i].size_bytes / (double)MIB);
-        named =
-            named || (strstr(detail, specs[i].tag) != NULL && strstr(detail, wanted) != NULL);
+        named = named || (strstr(detail, specs[i].tag) != NULL && strstr(detail, wanted) != NULL);
     }
     if (!named || strstr(detail, "MiB wanted") == NULL) {
         fail_msg("after %s: \"%s\" does not say what was wanted", call, detail);
@@ -233,12 +231,12 @@ typedef const char *stop_fn(void);
 
 static void starve_once(uint64_t nth)
 {
-    starve(nth, false);
+    starving_start(nth, false);
 }
 
 static void each_failure(bool cuda, start_fn *start, stop_fn *stop, uint64_t at_least)
 {
-    struct world *world = world_open(cuda);
+    struct world *world = actor_fixture_open(cuda);
     const char *failed = "";
     uint64_t failures = 0;
 
@@ -261,24 +259,25 @@ static void each_failure(bool cuda, start_fn *start, stop_fn *stop, uint64_t at_
             failures++;
             TRY(tdm__regions_pause(world->regions, NULL));
             if (start == starve_once && !cuda) {
-                world_close(world); /* its broker has the blocks in its pool: make them anew */
-                world = world_open(cuda);
+                actor_fixture_close(
+                    world); /* its broker has the blocks in its pool: make them anew */
+                world = actor_fixture_open(cuda);
             }
         }
     }
     print_message("%llu allocations\n", (unsigned long long)failures);
     assert_true(failures >= at_least || !STARVES_HEAP);
-    world_close(world);
+    actor_fixture_close(world);
 }
 
 static void starve_from_then_on(uint64_t nth)
 {
-    starve(nth, true);
+    starving_start(nth, true);
 }
 
 static const char *stop_starving(void)
 {
-    (void)feed();
+    (void)starving_stop();
     return starving.call;
 }
 
@@ -302,15 +301,15 @@ static void any_allocation_of_a_resume_on_cuda_may_fail(void **state)
 
 static void break_driver(uint64_t nth)
 {
-    cuda_gpu_standin.break_call("*", nth, CU_NO_MEMORY);
+    cuda_gpu_fake.break_call("*", nth, CU_NO_MEMORY);
     broken = nth;
 }
 
 static const char *mend_driver(void)
 {
-    bool failed = cuda_gpu_standin.calls() >= broken;
+    bool failed = cuda_gpu_fake.calls() >= broken;
 
-    cuda_gpu_standin.break_call("*", 0, 0);
+    cuda_gpu_fake.break_call("*", 0, 0);
     return failed ? "a call of the driver" : NULL;
 }
 

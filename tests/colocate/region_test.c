@@ -51,8 +51,7 @@ static int tear_down(void **state)
 static tdm_region *region_of(struct fixture *f, const char *tag, size_t bytes,
                              enum tdm_region_policy policy)
 {
-    const struct tdm_region_options options = {
-        .tag = tag, .size_bytes = bytes, .policy = policy};
+    const struct tdm_region_options options = {.tag = tag, .size_bytes = bytes, .policy = policy};
     tdm_region *region;
 
     TRY(tdm__region_create(f->regions, &options, &region));
@@ -121,7 +120,7 @@ static void a_dropped_region_has_no_contents_while_paused(void **state)
 
     TRY(tdm_region_pause(region));
     assert_null(tdm_region_contents(region));
-    assert_int_equal(tdm__region_read(f->regions, tdm_region_address(region), 1, &contents),
+    assert_int_equal(tdm__region_contents_at(f->regions, tdm_region_address(region), 1, &contents),
                      TDM_E_STATE);
     assert_int_equal(tdm__arena_used_bytes(f->arena), 0);
 }
@@ -268,13 +267,13 @@ static void an_address_is_found_resident_or_paused(void **state)
 
     fill(region, 9);
     TRY(tdm_region_pause(region));
-    assert_ptr_equal(tdm__region_find(f->regions, address + 4 * MIB - 1), region);
-    assert_null(tdm__region_find(f->regions, address + 4 * MIB));
-    TRY(tdm__region_read(f->regions, address + 512, 8, &contents));
+    assert_ptr_equal(tdm__regions_find_by_address(f->regions, address + 4 * MIB - 1), region);
+    assert_null(tdm__regions_find_by_address(f->regions, address + 4 * MIB));
+    TRY(tdm__region_contents_at(f->regions, address + 512, 8, &contents));
     assert_int_equal(*(const uint64_t *)contents, 9 + 64);
-    assert_int_equal(tdm__region_read(f->regions, address + 4 * MIB - 4, 8, &contents),
+    assert_int_equal(tdm__region_contents_at(f->regions, address + 4 * MIB - 4, 8, &contents),
                      TDM_E_INVAL);
-    assert_int_equal(tdm__region_read(f->regions, f, 8, &contents), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__region_contents_at(f->regions, f, 8, &contents), TDM_E_NOT_FOUND);
 }
 
 static tdm_status refuse(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
@@ -286,14 +285,14 @@ static tdm_status refuse(void *arg, const char *tag, size_t bytes, int64_t timeo
     return *(int *)arg == 1 ? TDM_E_TIMEOUT : TDM_OK;
 }
 
-static void resume_asks_the_turnstile_first(void **state)
+static void resume_asks_the_memory_arbiter_first(void **state)
 {
     struct fixture *f = *state;
     tdm_region *region = region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
     int asked = 0;
 
     TRY(tdm_region_pause(region));
-    tdm__regions_on_resume(f->regions, refuse, &asked);
+    tdm__regions_set_grant_request(f->regions, refuse, &asked);
     assert_int_equal(tdm_region_resume(region, 77), TDM_E_TIMEOUT);
     assert_int_equal(host_gpu_used_bytes(f->gpu), 0);
     TRY(tdm_region_resume(region, 77));
@@ -327,7 +326,7 @@ static void a_pause_tells_all_that_leaves_before_any_does(void **state)
     (void)region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
     (void)region_of(f, "kv_cache", 8 * MIB, TDM_REGION_DROP);
     (void)region_of(f, "weights", 2 * MIB, TDM_REGION_KEEP);
-    tdm__regions_on_pause(f->regions, note, &told);
+    tdm__regions_set_release_notice(f->regions, note, &told);
     TRY(tdm__regions_pause(f->regions, NULL));
     assert_int_equal(told.count, 2);
     assert_string_equal(told.tags[0], "weights");
@@ -343,7 +342,7 @@ static void a_failed_pause_takes_its_word_back(void **state)
     struct told told = {.gpu = f->gpu};
     tdm_region *region = region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
 
-    tdm__regions_on_pause(f->regions, note, &told);
+    tdm__regions_set_release_notice(f->regions, note, &told);
     tdm__device_faulty_arm(f->gpu->devices[0], 1);
     assert_int_equal(tdm_region_pause(region), TDM_E_DEVICE);
     tdm__device_faulty_arm(f->gpu->devices[0], 1);
@@ -390,7 +389,7 @@ int main(void)
         TEST(any_failure_among_many_regions_takes_all_back),
         TEST(swapped_regions_show_each_others_bytes),
         TEST(an_address_is_found_resident_or_paused),
-        TEST(resume_asks_the_turnstile_first),
+        TEST(resume_asks_the_memory_arbiter_first),
         TEST(a_pause_tells_all_that_leaves_before_any_does),
         TEST(a_failed_pause_takes_its_word_back),
         TEST(two_tenants_in_the_wrong_order_really_run_out),

@@ -1,10 +1,10 @@
 /* reshard_test.c - whatever the two layouts are, every element arrives where it belongs, once.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/reshard.h"
+#include "colocate/layout/reshard.h"
 
-#include "tests/support/chance.h"
-#include "tests/support/plan_world.h"
+#include "tests/support/reshard_check.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,33 +18,33 @@
 
 /* ---- random pairs ----------------------------------------------------------------------- */
 
-static uint32_t one_of(struct chance *chance, const uint32_t *numbers, uint32_t count)
+static uint32_t one_of(struct test_random *chance, const uint32_t *numbers, uint32_t count)
 {
-    return numbers[chance_below(chance, count)];
+    return numbers[test_random_below(chance, count)];
 }
 
-#define ONE_OF(chance, ...)                                                                    \
-    one_of((chance), (const uint32_t[]){__VA_ARGS__},                                          \
+#define ONE_OF(chance, ...)                                                                        \
+    one_of((chance), (const uint32_t[]){__VA_ARGS__},                                              \
            sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 /* `unit` is what widths are multiples of. */
-static struct tdm__model_config random_config(struct chance *chance, uint32_t unit)
+static struct tdm__model_config random_config(struct test_random *chance, uint32_t unit)
 {
-    enum tdm__family family = (enum tdm__family)chance_below(chance, 4);
-    bool latent = family == TDM__FAMILY_DEEPSEEK_V3;
-    bool has_experts = family != TDM__FAMILY_QWEN3;
+    enum tdm__model_family family = (enum tdm__model_family)test_random_below(chance, 4);
+    bool latent = family == TDM__MODEL_FAMILY_DEEPSEEK_V3;
+    bool has_experts = family != TDM__MODEL_FAMILY_QWEN3;
     struct tdm__model_config config = {
         .family = family,
         .dtype = TDM_BF16,
-        .layers = 1 + chance_below(chance, 4),
-        .hidden = unit * (1 + chance_below(chance, 4)),
-        .vocabulary = 5 + chance_below(chance, 40),
+        .layers = 1 + test_random_below(chance, 4),
+        .hidden = unit * (1 + test_random_below(chance, 4)),
+        .vocabulary = 5 + test_random_below(chance, 40),
         .kv_heads = ONE_OF(chance, 1, 2, 3, 4, 8),
-        .head_dim = unit > 4 ? unit / 2 : 1 + chance_below(chance, 3),
-        .ffn = unit * ONE_OF(chance, 2, 4, 6, 8),
-        .tied = chance_below(chance, 3) == 0,
-        .qk_norm = family == TDM__FAMILY_QWEN3 || family == TDM__FAMILY_QWEN3_MOE,
-        .attention_bias = !latent && chance_below(chance, 2) == 0,
+        .head_dim = unit > 4 ? unit / 2 : 1 + test_random_below(chance, 3),
+        .ffn_width = unit * ONE_OF(chance, 2, 4, 6, 8),
+        .tied_embeddings = test_random_below(chance, 3) == 0,
+        .qk_norm = family == TDM__MODEL_FAMILY_QWEN3 || family == TDM__MODEL_FAMILY_QWEN3_MOE,
+        .attention_bias = !latent && test_random_below(chance, 2) == 0,
     };
 
     config.heads = config.kv_heads * ONE_OF(chance, 1, 2, 4);
@@ -52,55 +52,57 @@ static struct tdm__model_config random_config(struct chance *chance, uint32_t un
     if (latent) {
         config.kv_heads = config.heads;
         config.head_dim = 0;
-        config.q_rank = unit;
-        config.kv_rank = unit;
-        config.nope_dim = unit;
-        config.rope_dim = unit / 2;
-        config.value_dim = unit;
+        config.q_lora_rank = unit;
+        config.kv_lora_rank = unit;
+        config.qk_nope_head_dim = unit;
+        config.qk_rope_head_dim = unit / 2;
+        config.v_head_dim = unit;
     }
     if (has_experts) {
         config.experts = ONE_OF(chance, 2, 4, 6, 8);
         config.expert_ffn = unit * ONE_OF(chance, 1, 2, 4);
-        config.dense_layers = family == TDM__FAMILY_QWEN3_MOE ? 0 : chance_below(chance, 2);
-        config.router_bias = family != TDM__FAMILY_QWEN3_MOE;
-        config.shared_experts = family != TDM__FAMILY_QWEN3_MOE ? chance_below(chance, 3) : 0;
-        config.mtp_layers = config.router_bias ? chance_below(chance, 3) : 0;
-        config.tied = config.tied && config.mtp_layers == 0;
+        config.dense_layers =
+            family == TDM__MODEL_FAMILY_QWEN3_MOE ? 0 : test_random_below(chance, 2);
+        config.router_bias = family != TDM__MODEL_FAMILY_QWEN3_MOE;
+        config.shared_experts =
+            family != TDM__MODEL_FAMILY_QWEN3_MOE ? test_random_below(chance, 3) : 0;
+        config.mtp_layers = config.router_bias ? test_random_below(chance, 3) : 0;
+        config.tied_embeddings = config.tied_embeddings && config.mtp_layers == 0;
     }
     return config;
 }
 
-static void random_stages(struct chance *chance, struct tdm__sharding *sharding,
+static void random_stages(struct test_random *chance, struct tdm__sharding *sharding,
                           uint32_t layers)
 {
     uint32_t left = layers;
 
-    sharding->stages_count = 1 + chance_below(chance, layers < 4 ? layers : 4);
+    sharding->stages_count = 1 + test_random_below(chance, layers < 4 ? layers : 4);
     for (uint32_t i = 0; i < sharding->stages_count; i++) {
         uint32_t others = sharding->stages_count - 1 - i;
 
         sharding->stage_layers[i] =
-            others == 0 ? left : 1 + chance_below(chance, left - others);
+            others == 0 ? left : 1 + test_random_below(chance, left - others);
         left -= sharding->stage_layers[i];
     }
-    if (chance_below(chance, 2) == 0) {
+    if (test_random_below(chance, 2) == 0) {
         sharding->stage_layers[0] = 0;
     }
 }
 
-static struct tdm__sharding random_sharding(struct chance *chance, uint32_t layers)
+static struct tdm__sharding random_sharding(struct test_random *chance, uint32_t layers)
 {
     struct tdm__sharding sharding = tdm__sharding_whole(ONE_OF(chance, 1, 2, 3, 4, 6, 8));
     uint32_t tp = ONE_OF(chance, 1, 1, 2, 3, 4, 8);
 
-    sharding.kind = (enum tdm__sharding_kind)chance_below(chance, 5);
+    sharding.kind = (enum tdm__sharding_kind)test_random_below(chance, 5);
     sharding.dtype = ONE_OF(chance, 0, 0, TDM_BF16, TDM_F32);
     if (sharding.kind == TDM__SHARDING_WHOLE) {
         return sharding;
     }
-    if (sharding.kind == TDM__SHARDING_ROWS || sharding.kind == TDM__SHARDING_FLAT) {
+    if (sharding.kind == TDM__SHARDING_FSDP_SHARDED || sharding.kind == TDM__SHARDING_FSDP_LOCAL) {
         sharding.shards_count =
-            chance_below(chance, 2) == 0 ? sharding.ranks_count : ONE_OF(chance, 1, 2, 3);
+            test_random_below(chance, 2) == 0 ? sharding.ranks_count : ONE_OF(chance, 1, 2, 3);
         return sharding;
     }
     sharding.expert_groups = ONE_OF(chance, 1, 2, 3, 4, 8);
@@ -108,7 +110,7 @@ static struct tdm__sharding random_sharding(struct chance *chance, uint32_t laye
     for (int split = TDM__SPLIT_ATTENTION; split <= TDM__SPLIT_VOCABULARY; split++) {
         bool is_engine = sharding.kind == TDM__SHARDING_ENGINE;
 
-        sharding.sizes[split] = is_engine && chance_below(chance, 3) == 0 ? 1 : tp;
+        sharding.sizes[split] = is_engine && test_random_below(chance, 3) == 0 ? 1 : tp;
     }
     sharding.sizes[TDM__SPLIT_EXPERT] = ONE_OF(chance, 1, 1, 2, 4);
     if (sharding.kind == TDM__SHARDING_MEGATRON) {
@@ -120,28 +122,28 @@ static struct tdm__sharding random_sharding(struct chance *chance, uint32_t laye
 
 enum { RANKS_MAX = 32 };
 
-static void random_places(struct chance *chance, struct tdm__rank_place *places)
+static void random_locations(struct test_random *chance, struct tdm__rank_location *locations)
 {
     uint32_t per_node = ONE_OF(chance, 1, 2, 4, 32);
-    uint32_t first = chance_below(chance, 4);
+    uint32_t first = test_random_below(chance, 4);
 
     for (uint32_t i = 0; i < RANKS_MAX; i++) {
-        places[i] = (struct tdm__rank_place){(first + i) / per_node, first + i};
+        locations[i] = (struct tdm__rank_location){(first + i) / per_node, first + i};
     }
 }
 
 struct trial {
     struct tdm__sharding from;
     struct tdm__sharding to;
-    struct tdm__rank_place from_places[RANKS_MAX];
-    struct tdm__rank_place to_places[RANKS_MAX];
+    struct tdm__rank_location from_places[RANKS_MAX];
+    struct tdm__rank_location to_places[RANKS_MAX];
 };
 
 /* false where a layout cannot hold the model, which is said with a name. */
 static bool try_pair(const struct tdm__model *model, const struct trial *trial)
 {
-    const struct tdm__side from = {&trial->from, trial->from_places};
-    const struct tdm__side to = {&trial->to, trial->to_places};
+    const struct tdm__reshard_side from = {&trial->from, trial->from_places};
+    const struct tdm__reshard_side to = {&trial->to, trial->to_places};
     struct tdm__reshard *reshard;
 
     if (tdm__reshard_create(model, &from, &to, &reshard) != TDM_OK) {
@@ -151,19 +153,19 @@ static bool try_pair(const struct tdm__model *model, const struct trial *trial)
                     strncmp(detail, "layout", 6) == 0);
         return false;
     }
-    plan_world_check(model, reshard);
+    reshard_check_run(model, reshard);
     tdm__reshard_destroy(reshard);
     return true;
 }
 
 static void every_element_arrives_once_between_random_layouts(void **state)
 {
-    struct chance chance = chance_start("random_layouts", 20261121);
+    struct test_random chance = test_random_init("random_layouts", 20261121);
     uint32_t served = 0;
 
     (void)state;
     for (uint32_t i = 0; i < 12000 && served < 2000; i++) {
-        const struct tdm__model_options options = {.mtp = chance_below(&chance, 2) == 0};
+        const struct tdm__model_options options = {.mtp = test_random_below(&chance, 2) == 0};
         struct tdm__model_config config = random_config(&chance, 4);
         struct tdm__model *model;
         struct trial trial;
@@ -171,8 +173,8 @@ static void every_element_arrives_once_between_random_layouts(void **state)
         assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
         trial.from = random_sharding(&chance, config.layers);
         trial.to = random_sharding(&chance, config.layers);
-        random_places(&chance, trial.from_places);
-        random_places(&chance, trial.to_places);
+        random_locations(&chance, trial.from_places);
+        random_locations(&chance, trial.to_places);
         served += try_pair(model, &trial);
         tdm__model_destroy(model);
     }
@@ -183,7 +185,7 @@ static void every_element_arrives_once_between_random_layouts(void **state)
 /* Wide enough for blocks to be cut, narrow enough for parts of blocks. */
 static void fp8_is_the_references_between_random_layouts(void **state)
 {
-    struct chance chance = chance_start("random_fp8", 448);
+    struct test_random chance = test_random_init("random_fp8", 448);
     uint32_t served = 0;
 
     (void)state;
@@ -194,7 +196,7 @@ static void fp8_is_the_references_between_random_layouts(void **state)
         struct trial trial;
 
         config.layers = 1;
-        config.kv_heads = config.kv_rank != 0 ? 4 : 2;
+        config.kv_heads = config.kv_lora_rank != 0 ? 4 : 2;
         config.heads = 4;
         config.experts = config.experts == 0 ? 0 : 2;
         config.dense_layers = config.experts == 0;
@@ -204,8 +206,8 @@ static void fp8_is_the_references_between_random_layouts(void **state)
         if (i % 4 == 0) {
             trial.from.dtype = TDM_F8_E4M3; /* then nothing is converted */
         }
-        random_places(&chance, trial.from_places);
-        random_places(&chance, trial.to_places);
+        random_locations(&chance, trial.from_places);
+        random_locations(&chance, trial.to_places);
         if (trial.from.ranks_count * trial.to.ranks_count > 8) {
             continue;
         }
@@ -242,15 +244,15 @@ static void reduce(struct tdm__model_config *config)
     config->layers = config->dense_layers < config->layers ? config->dense_layers + 1 : 2;
     config->dense_layers = config->experts == 0 ? config->layers : config->layers - 1;
     config->hidden /= 16;
-    config->ffn /= 8;
+    config->ffn_width /= 8;
     config->expert_ffn /= 16;
     config->vocabulary = 1000;
     config->head_dim /= 16;
-    config->q_rank /= 16;
-    config->kv_rank /= 16;
-    config->nope_dim /= 16;
-    config->rope_dim /= 16;
-    config->value_dim /= 16;
+    config->q_lora_rank /= 16;
+    config->kv_lora_rank /= 16;
+    config->qk_nope_head_dim /= 16;
+    config->qk_rope_head_dim /= 16;
+    config->v_head_dim /= 16;
 }
 
 static void real_families_arrive_whole(void **state)
@@ -275,18 +277,18 @@ static void real_families_arrive_whole(void **state)
          "{\"layout\": \"engine\", \"ranks\": 4, \"tp\": 4, \"ep\": 4}"},
     };
     const struct tdm__model_options options = {.mtp = true};
-    static struct tdm__rank_place places[64];
+    static struct tdm__rank_location locations[64];
 
     (void)state;
     for (uint32_t i = 0; i < 64; i++) {
-        places[i] = (struct tdm__rank_place){i / 8, i};
+        locations[i] = (struct tdm__rank_location){i / 8, i};
     }
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         struct tdm__model_config config = read_config(pairs[i].model);
         struct tdm__sharding from_sharding;
         struct tdm__sharding to_sharding;
-        const struct tdm__side from = {&from_sharding, places};
-        const struct tdm__side to = {&to_sharding, places};
+        const struct tdm__reshard_side from = {&from_sharding, locations};
+        const struct tdm__reshard_side to = {&to_sharding, locations};
         struct tdm__reshard *reshard;
         struct tdm__model *model;
 
@@ -296,7 +298,7 @@ static void real_families_arrive_whole(void **state)
         parse_layout(pairs[i].to, &to_sharding);
         assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
         assert_int_equal(tdm__reshard_create(model, &from, &to, &reshard), TDM_OK);
-        plan_world_check(model, reshard);
+        reshard_check_run(model, reshard);
         tdm__reshard_destroy(reshard);
         tdm__model_destroy(model);
     }
@@ -307,12 +309,12 @@ static tdm_status plan_of(struct tdm__model *model, const char *from_text, const
                           uint32_t to_first_gpu, struct tdm__reshard **reshard_out)
 {
     static struct tdm__sharding shardings[2];
-    static struct tdm__rank_place places[256];
-    const struct tdm__side from = {&shardings[0], places};
-    const struct tdm__side to = {&shardings[1], places + to_first_gpu};
+    static struct tdm__rank_location locations[256];
+    const struct tdm__reshard_side from = {&shardings[0], locations};
+    const struct tdm__reshard_side to = {&shardings[1], locations + to_first_gpu};
 
     for (uint32_t i = 0; i < 256; i++) {
-        places[i] = (struct tdm__rank_place){i / 8, i};
+        locations[i] = (struct tdm__rank_location){i / 8, i};
     }
     parse_layout(from_text, &shardings[0]);
     parse_layout(to_text, &shardings[1]);
@@ -343,8 +345,8 @@ static void qwen3_30b_is_under_2000_copies_a_rank(void **state)
      * or, where a rank's q, k and v are apart, 48 more; the ends of the model are the rest */
     assert_in_range(reshard->cost.copies_max, 1872, 2000);
     /* experts stay where they are */
-    assert_true(reshard->cost.edge_bytes[TDM__EDGE_SAME_GPU] > UINT64_C(54) << 30);
-    assert_int_equal(reshard->cost.edge_bytes[TDM__EDGE_OTHER_NODE], 0);
+    assert_true(reshard->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU] > UINT64_C(54) << 30);
+    assert_int_equal(reshard->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE], 0);
     tdm__reshard_destroy(reshard);
     tdm__model_destroy(model);
 }
@@ -358,9 +360,8 @@ static void replicas_share_the_work_evenly(void **state)
     assert_int_equal(plan_of(model, "{\"layout\": \"fsdp\", \"ranks\": 8, \"state\": \"full\"}",
                              "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 2}", 64, &reshard),
                      TDM_OK);
-    assert_true((double)reshard->cost.sent_bytes_max <
-                1.05 * (double)reshard->cost.sent_bytes_min);
-    assert_int_equal(reshard->cost.edge_bytes[TDM__EDGE_OTHER_NODE],
+    assert_true((double)reshard->cost.sent_bytes_max < 1.05 * (double)reshard->cost.sent_bytes_min);
+    assert_int_equal(reshard->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE],
                      reshard->cost.written_bytes);
     tdm__reshard_destroy(reshard);
     tdm__model_destroy(model);
@@ -372,17 +373,16 @@ static void the_nearest_replica_is_taken(void **state)
     struct tdm__reshard *reshard;
 
     (void)state;
-    assert_int_equal(plan_of(model,
-                             "{\"layout\": \"fsdp\", \"ranks\": 16, \"state\": \"full\"}",
+    assert_int_equal(plan_of(model, "{\"layout\": \"fsdp\", \"ranks\": 16, \"state\": \"full\"}",
                              "{\"layout\": \"engine\", \"ranks\": 16, \"tp\": 2}", 0, &reshard),
                      TDM_OK);
-    assert_int_equal(reshard->cost.edge_bytes[TDM__EDGE_SAME_GPU], reshard->cost.written_bytes);
+    assert_int_equal(reshard->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU],
+                     reshard->cost.written_bytes);
     tdm__reshard_destroy(reshard);
-    assert_int_equal(plan_of(model,
-                             "{\"layout\": \"fsdp\", \"ranks\": 12, \"state\": \"full\"}",
+    assert_int_equal(plan_of(model, "{\"layout\": \"fsdp\", \"ranks\": 12, \"state\": \"full\"}",
                              "{\"layout\": \"engine\", \"ranks\": 4, \"tp\": 2}", 12, &reshard),
                      TDM_OK);
-    assert_int_equal(reshard->cost.edge_bytes[TDM__EDGE_SAME_NODE],
+    assert_int_equal(reshard->cost.bytes_by_locality[TDM__LOCALITY_SAME_NODE],
                      reshard->cost.written_bytes);
     tdm__reshard_destroy(reshard);
     tdm__model_destroy(model);
@@ -402,7 +402,7 @@ static void the_same_arguments_give_the_same_plan(void **state)
     for (uint32_t rank = 0; rank < 8; rank++) {
         assert_int_equal(one->ranks[rank].copies_count, other->ranks[rank].copies_count);
         assert_memory_equal(one->ranks[rank].copies, other->ranks[rank].copies,
-                            one->ranks[rank].copies_count * sizeof(struct tdm__copy));
+                            one->ranks[rank].copies_count * sizeof(struct tdm__rect_copy));
     }
     tdm__reshard_destroy(one);
     tdm__reshard_destroy(other);

@@ -3,7 +3,7 @@
 #include "colocate/job/rollout.h"
 
 #include "colocate/job/completions.h"
-#include "runtime/mix.h"
+#include "runtime/splitmix.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static tdm_status echo_generate(tdm_call *call, void *self)
     struct tdm__generation generation;
     tdm_status status;
 
-    TDM_TRY(tdm__generation_read(tdm_call_arguments(call), &generation));
+    TDM_TRY(tdm__generation_read_request(tdm_call_arguments(call), &generation));
     for (uint32_t i = 0; i < generation.prompts_count; i++) {
         answer(&generation.prompts[i], &generation.completions[i]);
     }
@@ -61,7 +61,7 @@ static tdm_status echo_keep(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(echo, .state_bytes = sizeof(struct echo),
                 .methods = {{"generate", echo_generate}, {"keep", echo_keep}});
 
-/* ---- the crew --------------------------------------------------------------------------- */
+/* ---- the workers --------------------------------------------------------------------------- */
 
 static tdm_actor *actors[ENGINES];
 static struct tdm__job_spec spec = {.generate_timeout_ms = 20000};
@@ -84,15 +84,15 @@ static float reward(const char *prompt, const char *right, const struct tdm_comp
     return strcmp(right, given->text) == 0 ? 1.0F : 0.5F;
 }
 
-static struct tdm__crew_engine about[ENGINES];
+static struct tdm__worker_group_engine about[ENGINES];
 
 static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__rollout *rollout)
 {
-    struct tdm__crew crew = {.spec = &spec,
-                             .engines = actors,
-                             .engines_count = engines_count,
-                             .per_engine = 1,
-                             .about = about};
+    struct tdm__worker_group workers = {.spec = &spec,
+                                        .engines = actors,
+                                        .engines_count = engines_count,
+                                        .ranks_per_engine = 1,
+                                        .engine_states = about};
     const struct tdm__rollout_options options = {.dataset = &dataset,
                                                  .rows = rows,
                                                  .rows_count = rows_count,
@@ -102,7 +102,7 @@ static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__r
                                                  .reward = reward};
 
     spec.num_engines = engines_count;
-    return tdm__rollout_run(&crew, &options, rollout);
+    return tdm__rollout_run(&workers, &options, rollout);
 }
 
 /* ---- the tests -------------------------------------------------------------------------- */
@@ -145,13 +145,12 @@ static void seeds_are_different_and_do_not_depend_on_the_engines(void **state)
         TRY(run(engines, ROWS, &rollouts[engines - 1]));
     }
     for (uint32_t i = 0; i < ROWS * SAMPLES; i++) {
-        uint64_t seed = tdm__mix(tdm__mix(99, i / SAMPLES), i % SAMPLES);
+        uint64_t seed = tdm__splitmix64(tdm__splitmix64(99, i / SAMPLES), i % SAMPLES);
 
         memcpy(&seeds[i], rollouts[0].samples[i].tokens, sizeof(seeds[i]));
         assert_int_equal(rollouts[0].samples[i].tokens[0], seed & INT32_MAX);
         for (uint32_t engines = 1; engines < ENGINES; engines++) {
-            assert_memory_equal(&seeds[i], rollouts[engines].samples[i].tokens,
-                                sizeof(seeds[i]));
+            assert_memory_equal(&seeds[i], rollouts[engines].samples[i].tokens, sizeof(seeds[i]));
         }
     }
     qsort(seeds, ROWS * SAMPLES, sizeof(seeds[0]), compare);
@@ -173,15 +172,14 @@ static void those_that_serve_answer_for_all(void **state)
     (void)state;
     TRY(run(ENGINES, ROWS, &whole));
     actors[0] = NULL;
-    about[ENGINES - 1].fresh = true;
+    about[ENGINES - 1].awaits_weights = true;
     TRY(run(ENGINES, ROWS, &rest));
-    about[1].fresh = true;
+    about[1].awaits_weights = true;
     assert_int_equal(run(ENGINES, ROWS, &(struct tdm__rollout){0}), TDM_E_STATE);
     memset(about, 0, sizeof(about));
     actors[0] = lost;
     for (uint32_t i = 0; i < ROWS * SAMPLES; i++) {
-        assert_memory_equal(whole.samples[i].tokens, rest.samples[i].tokens,
-                            2 * sizeof(int32_t));
+        assert_memory_equal(whole.samples[i].tokens, rest.samples[i].tokens, 2 * sizeof(int32_t));
         assert_true(whole.samples[i].reward == rest.samples[i].reward);
     }
     tdm__rollout_fini(&whole);

@@ -31,8 +31,7 @@ static tdm_status parse(const char *header, uint64_t header_bytes, size_t data_b
     memcpy(bytes, &length, 8);
     memcpy(bytes + 8, header, text_bytes);
     *bytes_out = bytes;
-    return tdm__safetensors_parse(bytes, 8 + text_bytes + data_bytes, "x.safetensors",
-                                  file_out);
+    return tdm__safetensors_parse(bytes, 8 + text_bytes + data_bytes, "x.safetensors", file_out);
 }
 
 static void refuses(const char *header, size_t data_bytes, const char *detail)
@@ -153,7 +152,7 @@ static void a_wrong_header_length_is_refused(void **state)
     assert_int_equal(tdm__safetensors_parse("1234567", 7, "x", &file), TDM_E_PROTOCOL);
 }
 
-#define TENSOR(dtype, shape, offsets)                                                          \
+#define TENSOR(dtype, shape, offsets)                                                              \
     "{\"w\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static void wrong_numbers_are_refused_by_name(void **state)
@@ -179,14 +178,14 @@ static void wrong_numbers_are_refused_by_name(void **state)
 
 static void holes_overlaps_and_leftovers_are_refused(void **state)
 {
-#define PAIR(a, b)                                                                             \
-    "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"                          \
+#define PAIR(a, b)                                                                                 \
+    "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"                              \
     "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
     (void)state;
-    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a hole behind byte 4");
+    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a placeholder behind byte 4");
     refuses(PAIR("[0,4]", "[3,7]"), 7, "the one before it ends at byte 4");
     refuses(PAIR("[0,4]", "[0,4]"), 4, "the one before it ends at byte 4");
-    refuses(PAIR("[1,5]", "[5,9]"), 9, "a hole behind byte 0");
+    refuses(PAIR("[1,5]", "[5,9]"), 9, "a placeholder behind byte 0");
     refuses(PAIR("[0,4]", "[4,8]"), 9, "9 bytes of data, the tensors cover 8");
 #undef PAIR
 }
@@ -206,10 +205,9 @@ static void malformed_json_is_refused(void **state)
     refuses("{\"__metadata__\":[]}", 0, "__metadata__");
     refuses("{\"__metadata__\":{\"a\":1}}", 0, "\"a\" wants a string");
     refuses("{\"a\":{\"b\":[[", 0, "nests over 3 levels");
-    refuses(
-        "{\"n23456789012345678901234567890123456789012345678901234567890123456789012345678901"
-        "234567890123456\":{}}",
-        0, "not 96");
+    refuses("{\"n23456789012345678901234567890123456789012345678901234567890123456789012345678901"
+            "234567890123456\":{}}",
+            0, "not 96");
 }
 
 /* "0,0,0,…" would make a JSON parser build a tree of a hundred times the size. */

@@ -28,8 +28,7 @@ struct world {
 
 static struct tdm_slice rows_of(uint32_t tensor, uint64_t first, uint64_t rows)
 {
-    return (struct tdm_slice){
-        .tensor = tensor, .offset = {first, 0}, .extent = {rows, COLUMNS}};
+    return (struct tdm_slice){.tensor = tensor, .offset = {first, 0}, .extent = {rows, COLUMNS}};
 }
 
 static int set_up(void **state)
@@ -75,7 +74,7 @@ static void plan(struct world *world)
                                                 .to = &world->to,
                                                 .to_count = 1};
 
-    TRY(tdm__scales_plan(&options, &world->scales));
+    TRY(tdm__scales_init(&options, &world->scales));
 }
 
 static void only_what_is_cut_through_has_a_place(void **state)
@@ -83,12 +82,12 @@ static void only_what_is_cut_through_has_a_place(void **state)
     struct world *world = *state;
 
     plan(world);
-    assert_true(world->scales.firsts[HEAD] == TDM__SCALES_OWN);
+    assert_true(world->scales.firsts[HEAD] == TDM__SCALES_NOT_SHARED);
     assert_true(world->scales.firsts[1] == 0);
     assert_true(world->scales.firsts[2] == ROWS / 128 * COLUMN_BLOCKS);
     assert_true(world->scales.count == EXPERTS * ROWS / 128 * COLUMN_BLOCKS);
     assert_true(world->scales.measured_bytes == EXPERTS * ROWS * COLUMNS * 2);
-    assert_true(tdm__scales_place(&world->scales, 2, 640, 256) == world->scales.count - 1);
+    assert_true(tdm__scales_block_index(&world->scales, 2, 640, 256) == world->scales.count - 1);
 }
 
 /* The rest of a block first: then all begins where blocks do. */
@@ -96,7 +95,7 @@ static void every_rank_finds_its_own_part(void **state)
 {
     static const uint32_t rows[RANKS][2] = {{192, 0}, {64, 128}, {192, 0}, {64, 128}};
     struct world *world = *state;
-    const struct tdm__copy *measure;
+    const struct tdm__rect_copy *measure;
 
     plan(world);
     measure = world->scales.measures;
@@ -127,14 +126,14 @@ static void what_keeps_its_dtype_is_not_looked_at(void **state)
 
 static void the_largest_stays_whoever_comes_first(void **state)
 {
-    const struct tdm__copy measure = {
+    const struct tdm__rect_copy measure = {
         .rows = 130, .columns = 200, .to_offset = 1, .to_pitch = 3};
     const float found[4] = {1, 2, 3, 4};
     float table[6] = {9, 5, 0, 9, 0, 4.5f};
     const float wanted[6] = {9, 5, 2, 9, 3, 4.5f};
 
     (void)state;
-    assert_true(tdm__scales_found(&measure) == 4);
+    assert_true(tdm__scales_measured_count(&measure) == 4);
     for (int i = 0; i < 2; i++) {
         tdm__scales_merge(&measure, found, table);
         assert_memory_equal(table, wanted, sizeof(wanted));

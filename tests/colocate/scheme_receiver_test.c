@@ -4,7 +4,7 @@
 
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
-#include "tests/support/scheme_world.h"
+#include "tests/support/scheme_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +72,7 @@ static void who_only_looks_finds_what_is_there(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "looks", 0);
     tdm_weights_sender *sender = connect_to("looks", pupil);
-    int64_t deadline_ms = tdm__deadline_in(SOON_MS);
+    int64_t deadline_ms = tdm__deadline_after(SOON_MS);
     tdm_status status;
 
     (void)state;
@@ -109,8 +109,7 @@ static void a_receiver_may_come_back_after_a_shutdown(void **state)
     (void)state;
     TRY(scheme_end(scheme_call(pupil, "close", "again"), NULL));
     assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND);
-    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "again", (uint64_t)PUPIL_KEEPS,
-                       (uint64_t)0));
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "again", (uint64_t)PUPIL_KEEPS, (uint64_t)0));
     TRY(scheme_end(ref, NULL));
     ref = scheme_call(pupil, "connect", "again");
     scheme_model_fill(&model, 3);
@@ -135,7 +134,7 @@ static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
     TRY(tdm_actor_call(pupil, "open", &ref, "suu", "born-again", (uint64_t)0, (uint64_t)0));
     TRY(scheme_end(ref, NULL));
     sender = connect_to("born-again", pupil);
-    one_node_shoot(pupil);
+    one_node_kill_actor(pupil);
     do { /* until its callers know of its new life */
         TRY(tdm_actor_call(pupil, "open", &ref, "suu", "born-again", (uint64_t)0, (uint64_t)0));
         status = scheme_end(ref, NULL);

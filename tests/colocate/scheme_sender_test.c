@@ -5,7 +5,7 @@
 
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
-#include "tests/support/scheme_world.h"
+#include "tests/support/scheme_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,8 +112,7 @@ static void a_model_has_one_sender_at_a_time(void **state)
     assert_int_equal(tdm_weights_sender_connect(first), TDM_E_TIMEOUT);
     assert_int_equal(tdm_weights_sender_connect(second), TDM_E_EXISTS);
     tdm_weights_sender_shutdown(first);
-    assert_int_equal(tdm_weights_sender_connect(second),
-                     TDM_E_TIMEOUT); /* now it is its turn */
+    assert_int_equal(tdm_weights_sender_connect(second), TDM_E_TIMEOUT); /* now it is its turn */
     tdm_weights_sender_shutdown(second);
 }
 
@@ -145,8 +144,7 @@ static tdm_weights_sender *connect_two(const char *id, enum tdm_weights_scheme s
 
 static void a_silent_receiver_is_named_and_the_others_keep_what_they_have(void **state)
 {
-    static const enum tdm_weights_scheme schemes[] = {TDM_WEIGHTS_SHARED,
-                                                      TDM_WEIGHTS_DISTRIBUTED};
+    static const enum tdm_weights_scheme schemes[] = {TDM_WEIGHTS_SHARED, TDM_WEIGHTS_DISTRIBUTED};
     static const char *const ids[] = {"silent.0", "silent.1"};
 
     (void)state;
@@ -296,7 +294,7 @@ static void who_is_slow_below_a_relay_holds_up_nobody_above(void **state)
     scheme_model_fill(&model, 2);
     TRY(tdm_weights_send(sender, &version));
     assert_int_equal(tdm_wait(&ref, 1, 1, 0, &done), TDM_E_TIMEOUT);
-    one_node_shoot(leaf);
+    one_node_kill_actor(leaf);
     assert_int_equal(scheme_end(ref, NULL), TDM_E_ACTOR_DIED);
     TRY(scheme_check(relay, "above", 2, version));
     tdm_weights_sender_shutdown(sender);

@@ -1,9 +1,9 @@
 /* scheme_two_nodes_test.c - a receiver beside its sender, and one on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/scheme/round.h"
+#include "colocate/scheme/update_session.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
-#include "tests/support/scheme_world.h"
+#include "tests/support/scheme_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <netinet/in.h>
@@ -51,7 +51,7 @@ static tdm_actor *pupil_on(const char *label, const char *id)
 
 /* ---- the store -------------------------------------------------------------------------- */
 
-static void on_records(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
     (void)records;
@@ -74,8 +74,8 @@ static int64_t version_records(void)
 
     TRY(tdm__store_redis_open(loop, tdm__redis_embedded_url(cluster.redis.server), "tandem",
                               SOON_MS, &store));
-    store->ops->read(store, patterns, 1, tdm__deadline_in(SOON_MS), on_records, &count);
-    TRY(tdm__loop_run(loop, is_counted, &count, tdm__deadline_in(SOON_MS)));
+    store->ops->read(store, patterns, 1, tdm__deadline_after(SOON_MS), on_records, &count);
+    TRY(tdm__loop_run(loop, is_counted, &count, tdm__deadline_after(SOON_MS)));
     store->ops->close(store);
     return count;
 }
@@ -104,7 +104,7 @@ static void send_to_both(enum tdm_weights_scheme scheme, tdm_actor *pupils[2], c
         TRY(scheme_check(pupils[i], id, 3, 1));
     }
     tdm_actor_describe(pupils[1], &info);
-    one_node_shoot(pupils[1]);
+    one_node_kill_actor(pupils[1]);
     scheme_model_fill(&model, 4);
     do {
         refs[0] = scheme_receive(pupils[0], id, SOON_MS);
@@ -201,7 +201,7 @@ static void who_cannot_be_reached_is_not_dead_for_that(void **state)
     tdm_actor *pupil = pupil_on("side=second", "far.cut");
     struct tdm__member member = {.incarnation = 1};
     struct tdm_actor_info info;
-    struct tdm__round round;
+    struct tdm__update_session session;
     uint16_t port = port_of_second();
     pthread_t thread;
     tdm_status status;
@@ -209,11 +209,11 @@ static void who_cannot_be_reached_is_not_dead_for_that(void **state)
     (void)state;
     tdm_actor_describe(pupil, &info);
     TRY(tdm__id_parse(info.id, &member.actor));
-    TRY(tdm__round_init(&round, runtime, "far.cut"));
-    TRY(tdm__round_check_alive(&round, &member));
+    TRY(tdm__update_session_init(&session, runtime, "far.cut"));
+    TRY(tdm__update_session_check_alive(&session, &member));
     assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
     assert_int_equal(pthread_create(&thread, NULL, cutter, &port), 0);
-    status = tdm__round_check_alive(&round, &member);
+    status = tdm__update_session_check_alive(&session, &member);
     atomic_store(&cut_ends, true);
     (void)pthread_join(thread, NULL);
     assert_int_equal(kill((pid_t)info.pid, 0), 0);

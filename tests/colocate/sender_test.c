@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/sender.h"
 
-#include "colocate/weights/handle.h"
-#include "tests/support/weight_world.h"
+#include "colocate/weights/tensor_handles.h"
+#include "tests/support/weight_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,27 +18,28 @@
 
 static int set_up(void **state)
 {
-    *state = weight_world_open("sender", TDM__VERIFY_FULL);
+    *state = weight_fixture_open("sender", TDM__VERIFY_FULL);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    weight_world_close(*state);
+    weight_fixture_close(*state);
     return 0;
 }
 
-static struct tdm__handles decode(struct weight_world *world, uint32_t rank, uint32_t bucket)
+static struct tdm__tensor_handles decode(struct weight_fixture *world, uint32_t rank,
+                                         uint32_t bucket)
 {
-    struct tdm__handles handles;
+    struct tdm__tensor_handles handles;
 
-    TRY(tdm__handles_decode(weight_world_describe(world, rank, bucket), &handles));
+    TRY(tdm__tensor_handles_decode(weight_fixture_describe(world, rank, bucket), &handles));
     return handles;
 }
 
 /* The sums are of what the engine will read, which is what the trainers hold. */
-static void assert_sums_are_of_the_truth(struct weight_world *world,
-                                         const struct tdm__handles *handles)
+static void assert_sums_are_of_the_truth(struct weight_fixture *world,
+                                         const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         uint32_t tensor = handles->tensors[i].tensor;
@@ -51,108 +52,108 @@ static void assert_sums_are_of_the_truth(struct weight_world *world,
 
 static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
 {
-    struct weight_world *world = *state;
+    struct weight_fixture *world = *state;
     uint32_t count = tdm__sender_buckets_count(world->senders[0]);
     uint32_t next = 0;
 
-    weight_world_begin(world);
+    weight_fixture_begin(world);
     for (uint32_t bucket = 0; bucket < count; bucket++) {
-        struct tdm__handles handles;
+        struct tdm__tensor_handles handles;
         uint64_t end = 0;
 
-        TRY(weight_world_fill(world, bucket));
+        TRY(weight_fixture_fill(world, bucket));
         handles = decode(world, 0, bucket);
         assert_int_equal(handles.header.bucket, bucket);
         assert_int_equal(handles.header.buckets_count, count);
         assert_int_equal(handles.header.epoch, world->epoch);
         assert_true(tdm__id_equal(&handles.header.update, &world->update));
-        TRY(tdm__handles_check_place(&handles, &world->place.node, &world->place.gpu));
-        TRY(tdm__handles_check_manifest(&handles, world->manifest));
+        TRY(tdm__tensor_handles_check_location(&handles, &world->location.node,
+                                               &world->location.gpu));
+        TRY(tdm__tensor_handles_check_manifest(&handles, world->manifest));
         assert_sums_are_of_the_truth(world, &handles);
         for (uint32_t i = 0; i < handles.header.tensors_count; i++) {
             const struct tdm_tensor_info *info = &world->infos[next];
 
             assert_int_equal(handles.tensors[i].tensor, next++);
-            end = handles.tensors[i].offset * tdm_dtype_bytes(info->dtype) +
-                  tdm_tensor_bytes(info);
+            end = handles.tensors[i].offset * tdm_dtype_bytes(info->dtype) + tdm_tensor_bytes(info);
         }
         assert_int_equal(tdm__sender_bucket_bytes(world->senders[0], bucket), end);
-        tdm__handles_fini(&handles);
+        tdm__tensor_handles_fini(&handles);
     }
     assert_int_equal(next, WORLD_TENSORS);
 }
 
 static void ranks_describe_blocks_of_their_own_with_the_same_sums(void **state)
 {
-    struct weight_world *world = *state;
-    struct tdm__handles handles[WORLD_RANKS];
+    struct weight_fixture *world = *state;
+    struct tdm__tensor_handles handles[WORLD_RANKS];
 
-    weight_world_begin(world);
-    TRY(weight_world_fill(world, 0));
+    weight_fixture_begin(world);
+    TRY(weight_fixture_fill(world, 0));
     handles[0] = decode(world, 0, 0);
     handles[1] = decode(world, 1, 0);
     assert_false(tdm__id_equal(&handles[0].storages[0].key, &handles[1].storages[0].key));
-    assert_int_equal(weight_world_describe(world, 0, 0).size_bytes,
-                     weight_world_describe(world, 1, 0).size_bytes);
+    assert_int_equal(weight_fixture_describe(world, 0, 0).size_bytes,
+                     weight_fixture_describe(world, 1, 0).size_bytes);
     assert_sums_are_of_the_truth(world, &handles[1]);
-    tdm__handles_fini(&handles[0]);
-    tdm__handles_fini(&handles[1]);
+    tdm__tensor_handles_fini(&handles[0]);
+    tdm__tensor_handles_fini(&handles[1]);
 }
 
 static void each_export_has_a_number_of_its_own(void **state)
 {
-    struct weight_world *world = *state;
-    struct tdm__handles first;
-    struct tdm__handles second;
+    struct weight_fixture *world = *state;
+    struct tdm__tensor_handles first;
+    struct tdm__tensor_handles second;
 
-    weight_world_begin(world);
-    TRY(weight_world_fill(world, 0));
+    weight_fixture_begin(world);
+    TRY(weight_fixture_fill(world, 0));
     first = decode(world, 0, 0);
     second = decode(world, 0, 0);
     assert_true(first.storages[0].reference < second.storages[0].reference);
-    tdm__handles_fini(&first);
-    tdm__handles_fini(&second);
+    tdm__tensor_handles_fini(&first);
+    tdm__tensor_handles_fini(&second);
 }
 
 static void a_fill_shows_the_weights_as_they_are_then(void **state)
 {
-    struct weight_world *world = *state;
-    struct tdm__handles handles;
+    struct weight_fixture *world = *state;
+    struct tdm__tensor_handles handles;
 
-    weight_world_begin(world);
-    TRY(weight_world_fill(world, 0));
-    weight_world_learn(world);
-    TRY(weight_world_fill(world, 0));
+    weight_fixture_begin(world);
+    TRY(weight_fixture_fill(world, 0));
+    weight_fixture_learn(world);
+    TRY(weight_fixture_fill(world, 0));
     handles = decode(world, 0, 0);
     assert_sums_are_of_the_truth(world, &handles);
-    tdm__handles_fini(&handles);
+    tdm__tensor_handles_fini(&handles);
     TRY(tdm__regions_pause(world->regions[0], "params"));
-    TRY(weight_world_fill(world, 1)); /* of the host copies */
+    TRY(weight_fixture_fill(world, 1)); /* of the host copies */
     handles = decode(world, 0, 1);
     assert_sums_are_of_the_truth(world, &handles);
-    tdm__handles_fini(&handles);
+    tdm__tensor_handles_fini(&handles);
 }
 
 static void a_bucket_without_memory_is_not_filled(void **state)
 {
-    struct weight_world *world = *state;
+    struct weight_fixture *world = *state;
 
-    assert_int_equal(weight_world_fill(world, 0), TDM_E_STATE);
-    weight_world_begin(world); /* and nobody waits for a rank that refused */
-    TRY(weight_world_fill(world, 0));
+    assert_int_equal(weight_fixture_fill(world, 0), TDM_E_STATE);
+    weight_fixture_begin(world); /* and nobody waits for a rank that refused */
+    TRY(weight_fixture_fill(world, 0));
 }
 
 static void only_a_resumed_bucket_costs_memory(void **state)
 {
-    struct weight_world *world = *state;
+    struct weight_fixture *world = *state;
     size_t idle = host_gpu_used_bytes(world->gpu);
 
     for (int i = 0; i < 2; i++) {
-        TRY(tdm__sender_resume(world->senders[0], 0));
-        TRY(tdm__sender_resume(world->senders[0], 0));
+        TRY(tdm__sender_resume_bucket(world->senders[0], 0));
+        TRY(tdm__sender_resume_bucket(world->senders[0], 0));
         assert_int_equal(host_gpu_used_bytes(world->gpu), idle + 2 * MIB);
-        TRY(tdm__sender_pause(world->senders[0]));
-        TRY(tdm__sender_pause(world->senders[0]));
+        TRY(tdm__sender_pause_bucket(world->senders[0]));
+        TRY(tdm__sender_pause_bucket(world->senders[0]));
         assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
     }
 }
@@ -160,13 +161,13 @@ static void only_a_resumed_bucket_costs_memory(void **state)
 /* Ranks whose slices leave a gap would send garbage. */
 static void slices_with_a_gap_make_no_sender(void **state)
 {
-    struct weight_world *world = *state;
+    struct weight_fixture *world = *state;
     struct tdm__sender_options options = {.manifest = world->manifest,
                                           .layouts = world->layouts,
                                           .ranks_count = WORLD_RANKS,
                                           .regions = world->regions[0],
                                           .group = world->groups[0],
-                                          .place = world->place,
+                                          .location = world->location,
                                           .bucket_bytes = 4096};
     struct tdm__sender *sender;
 
@@ -197,5 +198,5 @@ static int run_here(const char *device)
 
 int main(void)
 {
-    return weight_world_everywhere(run_here);
+    return weight_fixture_everywhere(run_here);
 }

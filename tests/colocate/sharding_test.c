@@ -1,6 +1,6 @@
 /* sharding_test.c - layouts are read from JSON, checked, and know where each rank is. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/sharding.h"
+#include "colocate/layout/sharding.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,10 +44,10 @@ static void ranks_are_numbered_as_megatron_does(void **state)
                            &sharding),
                      TDM_OK);
     assert_int_equal(sharding.vocabulary_multiple, 8 * 128);
-    assert_int_equal(tdm__sharding_stage(&sharding, 77), 2);
-    assert_int_equal(tdm__sharding_coordinate(&sharding, TDM__SPLIT_ATTENTION, 77), 5);
-    assert_int_equal(tdm__sharding_coordinate(&sharding, TDM__SPLIT_EXPERT, 77), 1);
-    assert_int_equal(tdm__sharding_expert_group(&sharding, 77), 6);
+    assert_int_equal(tdm__sharding_stage_index(&sharding, 77), 2);
+    assert_int_equal(tdm__sharding_split_index(&sharding, TDM__SPLIT_ATTENTION, 77), 5);
+    assert_int_equal(tdm__sharding_split_index(&sharding, TDM__SPLIT_EXPERT, 77), 1);
+    assert_int_equal(tdm__sharding_expert_group_index(&sharding, 77), 6);
 }
 
 static void layers_are_spread_evenly_or_as_told(void **state)

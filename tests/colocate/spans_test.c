@@ -45,10 +45,9 @@ static void spans_come_out_in_order_and_once(void **state)
     (void)state;
     tdm__spans_add(&spans, "pause weights", begin_ns, UINT64_MAX, 0);
     tdm__spans_add(&spans, "a name of more than thirty-one bytes", begin_ns, 0, 0xfeedU);
-    tdm__spans_add_move(
-        &spans,
-        &(struct tdm__span){
-            .name = "pause kv", .begin_ns = 5, .bytes = 7, .from = "device", .to = "host"});
+    tdm__spans_add_transfer(
+        &spans, &(struct tdm__span){
+                    .name = "pause kv", .begin_ns = 5, .bytes = 7, .from = "device", .to = "host"});
     document = written();
     assert_true(tdm__span_read(tdm_document_root(document), 0, &span));
     assert_string_equal(span.name, "pause weights");
@@ -96,9 +95,9 @@ static void malformed_spans_are_none(void **state)
 
     (void)state;
     TRY(tdm_writer_create(&writer));
-    TRY(tdm_pack(writer, "()(siiu)(siiuuu)(niiuu)u", "short", (int64_t)1, (int64_t)2,
-                 (uint64_t)3, "long", (int64_t)1, (int64_t)2, (uint64_t)3, (uint64_t)4,
-                 (uint64_t)5, (int64_t)1, (int64_t)2, (uint64_t)3, (uint64_t)4, (uint64_t)7));
+    TRY(tdm_pack(writer, "()(siiu)(siiuuu)(niiuu)u", "short", (int64_t)1, (int64_t)2, (uint64_t)3,
+                 "long", (int64_t)1, (int64_t)2, (uint64_t)3, (uint64_t)4, (uint64_t)5, (int64_t)1,
+                 (int64_t)2, (uint64_t)3, (uint64_t)4, (uint64_t)7));
     TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
     for (uint32_t i = 0; i < 6; i++) {
         assert_false(tdm__span_read(tdm_document_root(document), i, &span));

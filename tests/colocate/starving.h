@@ -27,19 +27,19 @@ struct starving {
 
 static _Thread_local struct starving starving;
 
-static inline void starve(uint64_t nth, bool and_rest)
+static inline void starving_start(uint64_t nth, bool and_rest)
 {
     starving = (struct starving){.armed = true, .nth = nth, .and_rest = and_rest};
 }
 
 /* Returns how many calls there were. */
-static inline uint64_t feed(void)
+static inline uint64_t starving_stop(void)
 {
     starving.armed = false;
     return starving.count;
 }
 
-static inline bool is_refused(const char *call, const void *caller)
+static inline bool starving_refuses(const char *call, const void *caller)
 {
     Dl_info about;
 
@@ -48,8 +48,7 @@ static inline bool is_refused(const char *call, const void *caller)
         return false;
     }
     starving.count++;
-    if (starving.count != starving.nth &&
-        (!starving.and_rest || starving.count < starving.nth)) {
+    if (starving.count != starving.nth && (!starving.and_rest || starving.count < starving.nth)) {
         return false;
     }
     starving.call = call;
@@ -57,7 +56,7 @@ static inline bool is_refused(const char *call, const void *caller)
     return true;
 }
 
-#define IS_REFUSED(name) is_refused(name, __builtin_return_address(0))
+#define STARVING_REFUSES(name) starving_refuses(name, __builtin_return_address(0))
 /* The name that the linker knows; the C library's own declarations stay as they are. */
 #define STANDS_FOR(name) __asm__(name) __attribute__((visibility("default"), noinline))
 
@@ -84,7 +83,7 @@ void *starving_malloc(size_t size_bytes)
     if (next == NULL) {
         *(void **)&next = next_of("malloc");
     }
-    return IS_REFUSED("malloc") ? NULL : next(size_bytes);
+    return STARVING_REFUSES("malloc") ? NULL : next(size_bytes);
 }
 
 void *starving_calloc(size_t count, size_t size_bytes)
@@ -94,7 +93,7 @@ void *starving_calloc(size_t count, size_t size_bytes)
     if (next == NULL) {
         *(void **)&next = next_of("calloc");
     }
-    return IS_REFUSED("calloc") ? NULL : next(count, size_bytes);
+    return STARVING_REFUSES("calloc") ? NULL : next(count, size_bytes);
 }
 
 void *starving_realloc(void *memory, size_t size_bytes)
@@ -104,7 +103,7 @@ void *starving_realloc(void *memory, size_t size_bytes)
     if (next == NULL) {
         *(void **)&next = next_of("realloc");
     }
-    return IS_REFUSED("realloc") ? NULL : next(memory, size_bytes);
+    return STARVING_REFUSES("realloc") ? NULL : next(memory, size_bytes);
 }
 #endif
 
@@ -113,34 +112,34 @@ void *starving_mmap(void *address, size_t size_bytes, int protection, int flags,
 void *starving_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *to)
     STANDS_FOR("mremap");
 int starving_memfd(const char *name, unsigned flags) STANDS_FOR("memfd_create");
-int starving_fallocate(int fd, int mode, off_t offset, off_t size_bytes)
-    STANDS_FOR("fallocate64");
+int starving_fallocate(int fd, int mode, off_t offset, off_t size_bytes) STANDS_FOR("fallocate64");
 
 void *starving_mmap(void *address, size_t size_bytes, int protection, int flags, int fd,
                     off_t offset)
 {
-    return IS_REFUSED("mmap") ? MAP_FAILED
-                              : (void *)(uintptr_t)syscall(SYS_mmap, address, size_bytes,
-                                                           protection, flags, fd, offset);
+    return STARVING_REFUSES("mmap") ? MAP_FAILED
+                                    : (void *)(uintptr_t)syscall(SYS_mmap, address, size_bytes,
+                                                                 protection, flags, fd, offset);
 }
 
 /* `to` is garbage, and not read, unless the flags say that there is one. */
 void *starving_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *to)
 {
-    return IS_REFUSED("mremap") ? MAP_FAILED
-                                : (void *)(uintptr_t)syscall(SYS_mremap, address, old_bytes,
-                                                             new_bytes, flags, to);
+    return STARVING_REFUSES("mremap")
+               ? MAP_FAILED
+               : (void *)(uintptr_t)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, to);
 }
 
 int starving_memfd(const char *name, unsigned flags)
 {
-    return IS_REFUSED("memfd_create") ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+    return STARVING_REFUSES("memfd_create") ? -1 : (int)syscall(SYS_memfd_create, name, flags);
 }
 
 int starving_fallocate(int fd, int mode, off_t offset, off_t size_bytes)
 {
-    return IS_REFUSED("fallocate") ? -1
-                                   : (int)syscall(SYS_fallocate, fd, mode, offset, size_bytes);
+    return STARVING_REFUSES("fallocate")
+               ? -1
+               : (int)syscall(SYS_fallocate, fd, mode, offset, size_bytes);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
 #include "tests/support/lost_ranks.h"
-#include "tests/support/mesh_world.h"
+#include "tests/support/mesh_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void one_that_never_comes_is_named_at_the_deadline(void **state)
     struct tdm__mesh *mesh;
 
     (void)state;
-    TRY(mesh_world_listen(0, 2, 1, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(0, 2, 1, mesh_fixture_token, &mesh));
     assert_int_equal(tdm__mesh_connect(mesh, &group_key, nowhere), TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 did not come in time"));
     tdm__mesh_destroy(mesh);
@@ -41,10 +41,10 @@ static void one_that_is_gone_is_named_at_once(void **state)
     struct tdm__mesh *mesh;
 
     (void)state;
-    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(0, 2, SOON_MS, mesh_fixture_token, &mesh));
     (void)snprintf(address, sizeof(address), "%s", tdm__mesh_address(mesh));
     tdm__mesh_destroy(mesh);
-    TRY(mesh_world_listen(1, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(1, 2, SOON_MS, mesh_fixture_token, &mesh));
     assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_E_ABORTED);
     assert_non_null(strstr(tdm_error_detail(), "rank 0 of 2 died"));
     tdm__mesh_destroy(mesh);
@@ -59,10 +59,10 @@ static void one_that_is_gone_before_it_called_is_not_waited_for(void **state)
     struct tdm__mesh *mesh;
 
     (void)state;
-    TRY(mesh_world_listen(1, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(1, 2, SOON_MS, mesh_fixture_token, &mesh));
     (void)snprintf(address, sizeof(address), "%s", tdm__mesh_address(mesh));
     tdm__mesh_destroy(mesh);
-    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(0, 2, SOON_MS, mesh_fixture_token, &mesh));
     assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_E_ABORTED);
     assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 died"));
     assert_true(tdm__clock_ms() - begin_ms < SOON_MS);
@@ -75,8 +75,8 @@ static void shapes_that_cannot_be_are_refused(void **state)
     struct tdm__comm *comm;
 
     (void)state;
-    assert_int_equal(mesh_world_listen(2, 2, 1, mesh_world_token, &mesh), TDM_E_INVAL);
-    assert_int_equal(mesh_world_listen(0, TDM__MESH_RANKS_MAX + 1, 1, mesh_world_token, &mesh),
+    assert_int_equal(mesh_fixture_listen(2, 2, 1, mesh_fixture_token, &mesh), TDM_E_INVAL);
+    assert_int_equal(mesh_fixture_listen(0, TDM__MESH_RANKS_MAX + 1, 1, mesh_fixture_token, &mesh),
                      TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, 4, &comm), TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
@@ -94,7 +94,7 @@ static pid_t start_second(const char *address, const uint8_t *token, const struc
     if (pid != 0) {
         return pid;
     }
-    if (mesh_world_listen(1, 2, SOON_MS, token, &mesh) != TDM_OK) {
+    if (mesh_fixture_listen(1, 2, SOON_MS, token, &mesh) != TDM_OK) {
         _exit(SAW_OTHER);
     }
     if (tdm__mesh_connect(mesh, key, addresses) == TDM_OK) {
@@ -107,7 +107,8 @@ static pid_t start_second(const char *address, const uint8_t *token, const struc
 /* What the first rank answers to one call; packs by `format` what follows. */
 static tdm_status ask(struct tdm__conn *conn, const char *method, const char *format, ...)
 {
-    struct tdm__request request = {.method = method, .deadline_ms = tdm__deadline_in(SOON_MS)};
+    struct tdm__rpc_request request = {.method = method,
+                                       .deadline_ms = tdm__deadline_after(SOON_MS)};
     tdm_writer *writer;
     va_list args;
     tdm_status status = tdm_writer_create(&writer);
@@ -136,7 +137,7 @@ static int talk_nonsense(const char *address)
     struct tdm__rpc *rpc;
     int wrong = 0;
 
-    if (mesh_world_endpoint(mesh_world_token, &rpc) != TDM_OK ||
+    if (mesh_fixture_endpoint(mesh_fixture_token, &rpc) != TDM_OK ||
         tdm__rpc_connect(rpc, address, &conn) != TDM_OK) {
         return SAW_OTHER;
     }
@@ -146,15 +147,14 @@ static int talk_nonsense(const char *address)
         wrong = 1; /* before it has said who it is */
     } else if (ask(conn, "mesh.hello", "s", "hello") != TDM_E_PROTOCOL ||
                ask(conn, "mesh.hello", "bu", key, key_bytes - 1, 1UL) != TDM_E_AUTH ||
-               ask(conn, "mesh.hello", "bu", "0123456789abcdef", key_bytes, 1UL) !=
-                   TDM_E_AUTH) {
+               ask(conn, "mesh.hello", "bu", "0123456789abcdef", key_bytes, 1UL) != TDM_E_AUTH) {
         wrong = 2;
     } else if (ask(conn, "mesh.hello", "bu", key, key_bytes, 0UL) != TDM_E_PROTOCOL ||
                ask(conn, "mesh.hello", "bu", key, key_bytes, 2UL) != TDM_E_PROTOCOL ||
                ask(conn, "mesh.hello", "bu", key, key_bytes, UINT64_MAX) != TDM_E_PROTOCOL) {
         wrong = 3; /* ranks that are none, or the first one's own */
     }
-    mesh_world_end(rpc);
+    mesh_fixture_end(rpc);
     return wrong;
 }
 
@@ -168,12 +168,11 @@ static int keep_and_come(const char *address)
     if (exit_code_of(start_second(address, other_token, &group_key)) != REFUSED) {
         return SAW_OTHER + 1;
     }
-    if (exit_code_of(start_second(address, mesh_world_token, &other_key)) != REFUSED) {
+    if (exit_code_of(start_second(address, mesh_fixture_token, &other_key)) != REFUSED) {
         return SAW_OTHER + 2;
     }
     wrong = talk_nonsense(address);
-    return wrong != 0 ? wrong
-                      : exit_code_of(start_second(address, mesh_world_token, &group_key));
+    return wrong != 0 ? wrong : exit_code_of(start_second(address, mesh_fixture_token, &group_key));
 }
 
 static void strangers_do_not_come_in_and_members_do(void **state)
@@ -182,7 +181,7 @@ static void strangers_do_not_come_in_and_members_do(void **state)
     pid_t keeper;
 
     (void)state;
-    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(0, 2, SOON_MS, mesh_fixture_token, &mesh));
     keeper = fork();
     assert_true(keeper >= 0);
     if (keeper == 0) {
@@ -196,7 +195,7 @@ static void strangers_do_not_come_in_and_members_do(void **state)
 /* ---- members that misbehave ------------------------------------------------------------- */
 
 /* Takes nothing; the process ends soon. */
-static void hold(void *arg, struct tdm__incoming *incoming)
+static void hold(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     (void)incoming;
@@ -208,28 +207,26 @@ static int confuse(const char *address)
     struct tdm__conn *conn;
     struct tdm__rpc *rpc;
 
-    if (mesh_world_endpoint(mesh_world_token, &rpc) != TDM_OK) {
+    if (mesh_fixture_endpoint(mesh_fixture_token, &rpc) != TDM_OK) {
         return SAW_OTHER;
     }
-    tdm__rpc_serve(rpc, hold, NULL);
+    tdm__rpc_set_call_handler(rpc, hold, NULL);
     if (tdm__rpc_connect(rpc, address, &conn) != TDM_OK ||
-        ask(conn, "mesh.hello", "bu", group_key.bytes, sizeof(group_key.bytes), 1UL) !=
-            TDM_OK) {
+        ask(conn, "mesh.hello", "bu", group_key.bytes, sizeof(group_key.bytes), 1UL) != TDM_OK) {
         return SAW_OTHER;
     }
-    return ask(conn, "mesh.data", "uuuub", 99UL, 1UL, 0UL, 1UL, "x", (size_t)1) == TDM_E_INVAL
-               ? 0
-               : 1;
+    return ask(conn, "mesh.data", "uuuub", 99UL, 1UL, 0UL, 1UL, "x", (size_t)1) == TDM_E_INVAL ? 0
+                                                                                               : 1;
 }
 
 static void a_piece_of_another_call_ends_the_group(void **state)
 {
-    const struct tdm__comm_call call = {.kind = TDM__CALL_BARRIER};
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_BARRIER};
     struct tdm__mesh *mesh;
     pid_t pid;
 
     (void)state;
-    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    TRY(mesh_fixture_listen(0, 2, SOON_MS, mesh_fixture_token, &mesh));
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -237,7 +234,7 @@ static void a_piece_of_another_call_ends_the_group(void **state)
     }
     TRY(tdm__mesh_connect(mesh, &group_key, nowhere));
     assert_int_equal(exit_code_of(pid), 0);
-    tdm__mesh_begin(mesh, &call);
+    tdm__mesh_op_begin(mesh, &call);
     assert_int_equal(tdm__mesh_send(mesh, 1, "", 0), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 was in another call"));
     tdm__mesh_destroy(mesh);

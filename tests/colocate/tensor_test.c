@@ -67,7 +67,7 @@ static void row_major_strides_are_contiguous_and_others_are_not(void **state)
     struct tdm_tensor_view view = {.info = {"v", TDM_F32, 3, {2, 3, 4}}};
 
     (void)state;
-    tdm__tensor_row_major(&view.info, view.stride);
+    tdm__tensor_row_major_strides(&view.info, view.stride);
     assert_int_equal(view.stride[0], 12);
     assert_int_equal(view.stride[1], 4);
     assert_int_equal(view.stride[2], 1);

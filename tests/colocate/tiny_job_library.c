@@ -98,8 +98,7 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     return TDM_OK;
 }
 
-static tdm_status trainer_regions(void *state,
-                                  struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+static tdm_status trainer_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                   uint32_t *count_out)
 {
     (void)state;
@@ -152,8 +151,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
 }
 
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
-                                 uint32_t *tensors_count_out,
-                                 const struct tdm_slice **slices_out,
+                                 uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                                  uint32_t *slices_count_out)
 {
     const struct trainer *trainer = state;
@@ -193,7 +191,7 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     learn(trainer, batch->step);
     metrics->count = 1;
     metrics->entries[0] = (struct tdm_metric){"kl", 0.5};
-    return tdm_group_barrier(trainer->context->group);
+    return tdm_collective_barrier(trainer->context->group);
 }
 
 /* One line: the step, then the version that answered at each step. */
@@ -210,8 +208,7 @@ static tdm_status trainer_save(void *state, const char *directory)
     }
     (void)fprintf(file, "%lld:", (long long)trainer->step);
     for (int64_t step = 1; step <= trainer->step; step++) {
-        (void)fprintf(file, " %llu",
-                      (unsigned long long)trainer->versions[step % VERSIONS_MAX]);
+        (void)fprintf(file, " %llu", (unsigned long long)trainer->versions[step % VERSIONS_MAX]);
     }
     return fclose(file) == 0 ? TDM_OK : tdm_fail(TDM_E_IO, "cannot write %s", path);
 }
@@ -276,8 +273,7 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
         status = read_setting(context, "engine.halve", &engine->halve);
     }
     if (status == TDM_OK) {
-        status =
-            tdm_config_string(context->config, "engine.served_log", "", &engine->served_log);
+        status = tdm_config_string(context->config, "engine.served_log", "", &engine->served_log);
     }
     if (status != TDM_OK) {
         free(engine);
@@ -287,8 +283,7 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     return TDM_OK;
 }
 
-static tdm_status engine_regions(void *state,
-                                 struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+static tdm_status engine_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                  uint32_t *count_out)
 {
     (void)state;
@@ -312,8 +307,8 @@ static tdm_status check_position(const struct engine *engine, const int64_t *pos
     const struct tdm_rank_context *context = engine->context;
 
     if (*position == engine->refuse_step && context->rank + 1 == context->ranks_count) {
-        return tdm_fail(TDM_E_INVAL, "engine %u, rank %u, will not load step %lld",
-                        context->engine, context->rank, (long long)*position);
+        return tdm_fail(TDM_E_INVAL, "engine %u, rank %u, will not load step %lld", context->engine,
+                        context->rank, (long long)*position);
     }
     return TDM_OK;
 }
@@ -423,9 +418,8 @@ static void tell_served(const struct engine *engine, int64_t step)
         return;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    length =
-        snprintf(line, sizeof(line), "%lld.%09ld engine/%u/%u %lld\n", (long long)now.tv_sec,
-                 now.tv_nsec, engine->context->engine, engine->context->rank, (long long)step);
+    length = snprintf(line, sizeof(line), "%lld.%09ld engine/%u/%u %lld\n", (long long)now.tv_sec,
+                      now.tv_nsec, engine->context->engine, engine->context->rank, (long long)step);
     fd = open(engine->served_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0) {
         (void)!write(fd, line, (size_t)length); /* at once: lines of ranks do not mix */
@@ -483,8 +477,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
 
 TDM_API struct tiny_answers tiny_answers;
 
-static float reward(const char *prompt, const char *answer,
-                    const struct tdm_completion *completion, float *token_rewards)
+static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
+                    float *token_rewards)
 {
     float whole = strcmp(answer, completion->text) == 0 ? 1.0F : 0.0F;
 
@@ -501,6 +495,6 @@ static float reward(const char *prompt, const char *answer,
     return whole;
 }
 
-/* On a GPU only where the processor may touch that (tests/standin/cuda.h). */
-TDM_JOB_LIBRARY(.name = "tiny", .trainer = &trainer_ops, .engine = &engine_ops,
-                .reward = reward, .devices = "host cuda");
+/* On a GPU only where the processor may touch that (tests/fake/cuda.h). */
+TDM_JOB_LIBRARY(.name = "tiny", .trainer = &trainer_ops, .engine = &engine_ops, .reward = reward,
+                .devices = "host cuda");

@@ -29,10 +29,8 @@ static struct tdm__trace *open_trace(void)
 
 static void say_one_event(struct tdm__trace *trace, const char *name)
 {
-    const struct tdm__trace_argument arguments[] = {{"bytes", NULL, 65536},
-                                                    {"checksum", "00ff", 0},
-                                                    {"ratio", NULL, 0.5},
-                                                    {"bad", NULL, NAN}};
+    const struct tdm__trace_argument arguments[] = {
+        {"bytes", NULL, 65536}, {"checksum", "00ff", 0}, {"ratio", NULL, 0.5}, {"bad", NULL, NAN}};
     int64_t now_ns = tdm__clock_ns();
 
     tdm__trace_event(trace, &(struct tdm__trace_event){.name = name,
@@ -66,9 +64,8 @@ static void a_finished_trace_is_json_with_named_rows(void **state)
     assert_int_equal(json_array_size(root), 4);
     event = json_array_get(root, 1);
     assert_string_equal(json_string_value(json_object_get(event, "name")), "thread_name");
-    assert_string_equal(
-        json_string_value(json_object_get(json_object_get(event, "args"), "name")),
-        "engine 0 rank 0");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(event, "args"), "name")),
+                        "engine 0 rank 0");
     event = json_array_get(root, 2);
     assert_string_equal(json_string_value(json_object_get(event, "ph")), "X");
     assert_int_equal(json_integer_value(json_object_get(event, "tid")), 2);

@@ -51,10 +51,10 @@ static void open_job(struct job *job, const char *name, const char *setting)
     memset(job, 0, sizeof(*job));
     (void)snprintf(text, sizeof(text), job_file, name, setting);
     TRY(tdm_config_parse(text, strlen(text), name, &config));
-    TRY(tdm__job_spec_make(config, "", &job->spec));
+    TRY(tdm__job_spec_from_config(config, "", &job->spec));
     job->controller =
         (struct tdm__controller){.spec = &job->spec, .options = &options, .runtime = runtime};
-    TRY(tdm__crew_start(&job->controller.crew, runtime, &job->spec, NULL));
+    TRY(tdm__worker_group_start(&job->controller.workers, runtime, &job->spec, NULL));
     TRY(tdm__controller_resume_trainer(&job->controller));
     TRY(tdm__controller_pause_trainer(&job->controller));
     TRY(tdm__controller_resume_weights(&job->controller));
@@ -62,11 +62,11 @@ static void open_job(struct job *job, const char *name, const char *setting)
 
 static void close_job(struct job *job)
 {
-    struct tdm__crew *crew = &job->controller.crew;
+    struct tdm__worker_group *workers = &job->controller.workers;
 
-    TRY(tdm_actor_kill(crew->engines[0], WAIT_MS));
-    TRY(tdm_actor_kill(crew->trainers[0], WAIT_MS));
-    tdm__crew_fini(crew);
+    TRY(tdm_actor_kill(workers->engines[0], WAIT_MS));
+    TRY(tdm_actor_kill(workers->trainers[0], WAIT_MS));
+    tdm__worker_group_fini(workers);
     tdm__job_spec_fini(&job->spec);
 }
 
@@ -93,19 +93,19 @@ static void *make_updates(void *arg)
 static void assert_committed(struct job *job, const char *model, uint64_t version)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
     const tdm_value *value;
     tdm_ref *ref;
 
     if (job->status != TDM_OK) {
         fail_msg("%s: %s: %s", model, tdm_strerror(job->status), job->detail);
     }
-    TRY(tdm__version_call(runtime, model, &read, WAIT_MS, &answer));
+    TRY(tdm__version_service_call(runtime, model, &read, WAIT_MS, &answer));
     assert_int_equal(answer.version, version);
     assert_int_equal(job->controller.update.version, version);
     /* It looks at every byte of its weights before it answers. */
     TRY(tdm__controller_resume_kv(&job->controller));
-    TRY(tdm_actor_call(job->controller.crew.engines[0], "generate", &ref, "fu((su))", 0.0,
+    TRY(tdm_actor_call(job->controller.workers.engines[0], "generate", &ref, "fu((su))", 0.0,
                        (uint64_t)2, "p", (uint64_t)1));
     TRY(tdm_get_value(ref, WAIT_MS, &value));
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 0), 0), version);

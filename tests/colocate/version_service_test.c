@@ -23,9 +23,9 @@ static const struct tdm__member members[MEMBERS] = {{{{1}}, 1}, {{{2}}, 1}};
 static const struct tdm__hash hash = {7, 8};
 
 static tdm_status ask(const char *model, struct tdm__version_request request,
-                      struct tdm__version_answer *answer)
+                      struct tdm__version_reply *answer)
 {
-    return tdm__version_call(runtime, model, &request, WAIT_MS, answer);
+    return tdm__version_service_call(runtime, model, &request, WAIT_MS, answer);
 }
 
 static struct tdm__version_request begin_of(const struct tdm__id *update, uint64_t base)
@@ -54,17 +54,17 @@ static struct tdm__version_request decide(const struct tdm__id *update,
 
 static void assert_refused(const char *model, struct tdm__version_request request)
 {
-    struct tdm__version_answer answer = {.version = 77};
+    struct tdm__version_reply answer = {.version = 77};
 
     assert_int_equal(ask(model, request, &answer), TDM_E_STATE);
     assert_true(answer.version == 77);
 }
 
 /* A whole update, to its last report. */
-static struct tdm__version_answer commit(const char *model, const struct tdm__id *update,
-                                         uint64_t base)
+static struct tdm__version_reply commit(const char *model, const struct tdm__id *update,
+                                        uint64_t base)
 {
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     TRY(ask(model, begin_of(update, base), &answer));
     for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -80,7 +80,7 @@ static struct tdm__version_answer commit(const char *model, const struct tdm__id
 static void a_model_that_nobody_updated_has_no_version(void **state)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     TRY(ask("nobody", read, &answer));
@@ -90,7 +90,7 @@ static void a_model_that_nobody_updated_has_no_version(void **state)
 static void an_update_goes_from_begin_to_flip(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     TRY(ask("whole", begin_of(&update, 0), &answer));
@@ -114,7 +114,7 @@ static void an_aborted_version_is_never_given_out_again(void **state)
 {
     const struct tdm__id first = {.bytes = {1}};
     const struct tdm__id second = {.bytes = {2}};
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     TRY(ask("burned", begin_of(&first, 0), &answer));
@@ -128,7 +128,7 @@ static void an_aborted_version_is_never_given_out_again(void **state)
 static void an_older_update_is_answered_by_its_own_numbers(void **state)
 {
     struct tdm__id updates[3] = {{.bytes = {1}}, {.bytes = {2}}, {.bytes = {3}}};
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     for (uint64_t i = 0; i < 3; i++) {
@@ -143,7 +143,7 @@ static void a_floor_lifts_the_version(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request request = begin_of(&update, 0);
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     request.version_floor = 40;
@@ -155,7 +155,7 @@ static void a_dead_member_spoils_the_commit(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request request = decide(&update, TDM__UPDATE_COMMITTED);
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     TRY(ask("death", begin_of(&update, 0), &answer));
@@ -170,7 +170,7 @@ static void strangers_and_wrong_bases_are_refused(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request vote = of_member(TDM__VERSION_PREPARED, &update, 0);
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     assert_int_not_equal(ask("strange", begin_of(&update, 5), &answer), TDM_OK);
@@ -198,7 +198,7 @@ static void a_lost_record_is_restored_by_who_knows_it(void **state)
                                            .members = members,
                                            .members_count = MEMBERS};
     struct tdm__version_request begin = begin_of(&(struct tdm__id){{2}}, 0);
-    struct tdm__version_answer answer;
+    struct tdm__version_reply answer;
 
     (void)state;
     begin.epoch = 3;
@@ -214,8 +214,8 @@ static void a_lost_record_is_restored_by_who_knows_it(void **state)
 
 /* ---- what no client of ours would send -------------------------------------------------- */
 
-static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count,
-                       uint64_t proposal, const char *rest)
+static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count, uint64_t proposal,
+                       const char *rest)
 {
     static const char id[16] = {1};
     tdm_document *document;
@@ -231,13 +231,13 @@ static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count,
         tdm_write_uint(list, 1);
     }
     packed = tdm_writer_bytes(list);
-    status = rest == NULL
-                 ? one_node_ask(runtime, "version.ask", &document, "subuu(bu)p(bu)uuu()uuu?",
-                                "model", kind, id, id_bytes, (uint64_t)0, (uint64_t)0, id,
-                                sizeof(id), (uint64_t)1, &packed, id, sizeof(id), (uint64_t)1,
-                                (uint64_t)0, (uint64_t)0, proposal, (uint64_t)0, (uint64_t)0,
-                                (uint64_t)0, 0)
-                 : one_node_ask(runtime, "version.ask", &document, rest);
+    status =
+        rest == NULL
+            ? one_node_call(runtime, "version.request", &document, "subuu(bu)p(bu)uuu()uuu?",
+                            "model", kind, id, id_bytes, (uint64_t)0, (uint64_t)0, id, sizeof(id),
+                            (uint64_t)1, &packed, id, sizeof(id), (uint64_t)1, (uint64_t)0,
+                            (uint64_t)0, proposal, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0)
+            : one_node_call(runtime, "version.request", &document, rest);
     if (status == TDM_OK) {
         tdm_document_destroy(document);
     }
@@ -257,7 +257,7 @@ static void malformed_requests_are_refused(void **state)
     assert_int_equal(send(TDM__VERSION_READ, 16, 257, 0, NULL), TDM_E_LIMIT);
     assert_int_equal(send(0, 0, 0, 0, ""), TDM_E_PROTOCOL);
     assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnnnnn"), TDM_E_PROTOCOL);
-    assert_int_equal(one_node_ask(runtime, "version.other", NULL, ""), TDM_E_NOT_FOUND);
+    assert_int_equal(one_node_call(runtime, "version.other", NULL, ""), TDM_E_NOT_FOUND);
 }
 
 int main(void)

@@ -21,17 +21,17 @@ static const struct comm_suite_maker *suite_maker;
 static int suite_threads;
 
 /* What a rank does: 0, or the line that went wrong. */
-typedef int rank_fn(tdm_group *group);
+typedef int rank_fn(tdm_collective_group *group);
 
-#define EXPECT(condition)                                                                      \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            return __LINE__;                                                                   \
-        }                                                                                      \
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            return __LINE__;                                                                       \
+        }                                                                                          \
     } while (0)
 
 struct rank {
-    int meeting;
+    int rendezvous_fd;
     uint32_t index;
     rank_fn *fn;
     int result;
@@ -41,13 +41,13 @@ static void *rank_run(void *arg)
 {
     struct rank *rank = arg;
     struct tdm__comm *comm;
-    tdm_group *group;
+    tdm_collective_group *group;
 
     rank->result = -1;
-    if (suite_maker->open(rank->meeting, rank->index, TIMEOUT_MS, &comm) == TDM_OK &&
-        tdm__group_wrap(comm, &group) == TDM_OK) {
+    if (suite_maker->open(rank->rendezvous_fd, rank->index, TIMEOUT_MS, &comm) == TDM_OK &&
+        tdm__collective_wrap(comm, &group) == TDM_OK) {
         rank->result = rank->fn(group);
-        tdm_group_leave(group);
+        tdm_collective_leave(group);
     }
     return NULL;
 }
@@ -84,17 +84,17 @@ static void run_as_threads(struct rank *ranks, uint32_t ranks_count)
 static void run_ranks(uint32_t ranks_count, size_t slot_bytes, rank_fn *fn)
 {
     struct rank ranks[RANKS_MAX];
-    int meeting = suite_maker->make(ranks_count, slot_bytes);
+    int rendezvous_fd = suite_maker->make(ranks_count, slot_bytes);
 
     for (uint32_t i = 0; i < ranks_count; i++) {
-        ranks[i] = (struct rank){.meeting = meeting, .index = i, .fn = fn};
+        ranks[i] = (struct rank){.rendezvous_fd = rendezvous_fd, .index = i, .fn = fn};
     }
     if (suite_threads) {
         run_as_threads(ranks, ranks_count);
     } else {
         run_as_processes(ranks, ranks_count);
     }
-    (void)close(meeting);
+    (void)close(rendezvous_fd);
     for (uint32_t i = 0; i < ranks_count; i++) {
         assert_int_equal(ranks[i].result, 0);
     }
@@ -113,20 +113,20 @@ static float number(uint32_t rank, size_t i)
     return 0.1F * (float)(i % 1000) + 1e6F / (float)(rank + 3);
 }
 
-static int all_reduce_adds_in_rank_order(tdm_group *group)
+static int all_reduce_adds_in_rank_order(tdm_collective_group *group)
 {
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t rank = tdm_collective_rank(group);
     float *data = malloc(COUNT_MAX * sizeof(float));
 
     for (size_t c = 0; c < COUNTS; c++) {
         for (size_t i = 0; i < counts[c]; i++) {
             data[i] = number(rank, i);
         }
-        EXPECT(tdm_group_all_reduce(group, data, counts[c], TDM_SUM) == TDM_OK);
+        EXPECT(tdm_collective_all_reduce(group, data, counts[c], TDM_SUM) == TDM_OK);
         for (size_t i = 0; i < counts[c]; i++) {
             float sum = number(0, i);
 
-            for (uint32_t r = 1; r < tdm_group_ranks_count(group); r++) {
+            for (uint32_t r = 1; r < tdm_collective_ranks_count(group); r++) {
                 sum += number(r, i);
             }
             EXPECT(memcmp(&sum, &data[i], sizeof(sum)) == 0);
@@ -136,33 +136,33 @@ static int all_reduce_adds_in_rank_order(tdm_group *group)
     return 0;
 }
 
-static int all_reduce_takes_doubles_and_maxima(tdm_group *group)
+static int all_reduce_takes_doubles_and_maxima(tdm_collective_group *group)
 {
-    uint32_t ranks_count = tdm_group_ranks_count(group);
-    double values[3] = {1.5 * tdm_group_rank(group), -(double)tdm_group_rank(group), 1.0};
-    float high = (float)tdm_group_rank(group);
+    uint32_t ranks_count = tdm_collective_ranks_count(group);
+    double values[3] = {1.5 * tdm_collective_rank(group), -(double)tdm_collective_rank(group), 1.0};
+    float high = (float)tdm_collective_rank(group);
 
-    EXPECT(tdm_group_all_reduce_double(group, values, 3, TDM_MAX) == TDM_OK);
+    EXPECT(tdm_collective_all_reduce_double(group, values, 3, TDM_MAX) == TDM_OK);
     EXPECT(values[0] == 1.5 * (ranks_count - 1) && values[1] == 0.0 && values[2] == 1.0);
-    EXPECT(tdm_group_all_reduce_double(group, values, 3, TDM_SUM) == TDM_OK);
+    EXPECT(tdm_collective_all_reduce_double(group, values, 3, TDM_SUM) == TDM_OK);
     EXPECT(values[2] == ranks_count);
-    EXPECT(tdm_group_all_reduce(group, &high, 1, TDM_MAX) == TDM_OK);
+    EXPECT(tdm_collective_all_reduce(group, &high, 1, TDM_MAX) == TDM_OK);
     EXPECT(high == (float)(ranks_count - 1));
-    EXPECT(tdm_group_all_reduce(group, &high, 0, TDM_SUM) == TDM_OK);
+    EXPECT(tdm_collective_all_reduce(group, &high, 0, TDM_SUM) == TDM_OK);
     return 0;
 }
 
-static int all_gather_puts_rank_after_rank(tdm_group *group)
+static int all_gather_puts_rank_after_rank(tdm_collective_group *group)
 {
-    uint32_t ranks_count = tdm_group_ranks_count(group);
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t ranks_count = tdm_collective_ranks_count(group);
+    uint32_t rank = tdm_collective_rank(group);
     unsigned char *out = malloc((size_t)ranks_count * COUNT_MAX);
 
     for (size_t c = 0; c < COUNTS; c++) {
         size_t bytes = counts[c];
 
         memset(out + rank * bytes, (int)(rank + c), bytes);
-        EXPECT(tdm_group_all_gather(group, out + rank * bytes, bytes, out) == TDM_OK);
+        EXPECT(tdm_collective_all_gather(group, out + rank * bytes, bytes, out) == TDM_OK);
         for (size_t i = 0; i < ranks_count * bytes; i++) {
             EXPECT(out[i] == i / bytes + c);
         }
@@ -171,10 +171,10 @@ static int all_gather_puts_rank_after_rank(tdm_group *group)
     return 0;
 }
 
-static int reduce_scatter_gives_each_its_part(tdm_group *group)
+static int reduce_scatter_gives_each_its_part(tdm_collective_group *group)
 {
-    uint32_t ranks_count = tdm_group_ranks_count(group);
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t ranks_count = tdm_collective_ranks_count(group);
+    uint32_t rank = tdm_collective_rank(group);
     float *in = malloc((size_t)ranks_count * COUNT_MAX * sizeof(float));
     float *out = malloc(COUNT_MAX * sizeof(float));
 
@@ -184,7 +184,7 @@ static int reduce_scatter_gives_each_its_part(tdm_group *group)
         for (size_t i = 0; i < ranks_count * count; i++) {
             in[i] = number(rank, i);
         }
-        EXPECT(tdm_group_reduce_scatter(group, in, count, out) == TDM_OK);
+        EXPECT(tdm_collective_reduce_scatter(group, in, count, out) == TDM_OK);
         for (size_t i = 0; i < count; i++) {
             float sum = number(0, rank * count + i);
 
@@ -199,94 +199,94 @@ static int reduce_scatter_gives_each_its_part(tdm_group *group)
     return 0;
 }
 
-static int broadcast_reaches_all_from_any_root(tdm_group *group)
+static int broadcast_reaches_all_from_any_root(tdm_collective_group *group)
 {
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t rank = tdm_collective_rank(group);
     unsigned char *data = malloc(COUNT_MAX);
 
-    for (uint32_t root = 0; root < tdm_group_ranks_count(group); root++) {
+    for (uint32_t root = 0; root < tdm_collective_ranks_count(group); root++) {
         memset(data, rank == root ? 40 + (int)root : 0, COUNT_MAX);
-        EXPECT(tdm_group_broadcast(group, data, COUNT_MAX, root) == TDM_OK);
+        EXPECT(tdm_collective_broadcast(group, data, COUNT_MAX, root) == TDM_OK);
         for (size_t i = 0; i < COUNT_MAX; i++) {
             EXPECT(data[i] == 40 + root);
         }
     }
-    EXPECT(tdm_group_broadcast(group, data, 1, 99) == TDM_E_INVAL);
+    EXPECT(tdm_collective_broadcast(group, data, 1, 99) == TDM_E_INVAL);
     free(data);
     return 0;
 }
 
-static int gather_fills_the_root_alone(tdm_group *group)
+static int gather_fills_the_root_alone(tdm_collective_group *group)
 {
-    uint32_t ranks_count = tdm_group_ranks_count(group);
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t ranks_count = tdm_collective_ranks_count(group);
+    uint32_t rank = tdm_collective_rank(group);
     char in[5000];
     char *out = rank == 1 ? malloc(ranks_count * sizeof(in)) : NULL;
 
     memset(in, (int)rank + 1, sizeof(in));
     if (rank == 1) { /* Only the root needs room; it is refused before the ranks meet. */
-        EXPECT(tdm_group_gather(group, in, sizeof(in), NULL, 1) == TDM_E_INVAL);
+        EXPECT(tdm_collective_gather(group, in, sizeof(in), NULL, 1) == TDM_E_INVAL);
     }
-    EXPECT(tdm_group_gather(group, in, sizeof(in), out, 1) == TDM_OK);
+    EXPECT(tdm_collective_gather(group, in, sizeof(in), out, 1) == TDM_OK);
     for (size_t i = 0; out != NULL && i < ranks_count * sizeof(in); i++) {
         EXPECT(out[i] == (char)(i / sizeof(in) + 1));
     }
-    EXPECT(tdm_group_gather(group, NULL, 0, out, 1) == TDM_OK);
+    EXPECT(tdm_collective_gather(group, NULL, 0, out, 1) == TDM_OK);
     free(out);
     return 0;
 }
 
 /* Goal: no rank is ever a step ahead.  Method: mix every call, many rounds, check each. */
-static int calls_mix_for_many_rounds(tdm_group *group)
+static int calls_mix_for_many_rounds(tdm_collective_group *group)
 {
-    uint32_t rank = tdm_group_rank(group);
+    uint32_t rank = tdm_collective_rank(group);
     uint32_t all[RANKS_MAX];
 
     for (uint32_t round = 0; round < 500; round++) {
         uint32_t mine = round * 10 + rank;
         float one = 1.0F;
 
-        EXPECT(tdm_group_all_gather(group, &mine, sizeof(mine), all) == TDM_OK);
-        for (uint32_t r = 0; r < tdm_group_ranks_count(group); r++) {
+        EXPECT(tdm_collective_all_gather(group, &mine, sizeof(mine), all) == TDM_OK);
+        for (uint32_t r = 0; r < tdm_collective_ranks_count(group); r++) {
             EXPECT(all[r] == round * 10 + r);
         }
         if (round % 3 == 0) {
-            EXPECT(tdm_group_barrier(group) == TDM_OK);
+            EXPECT(tdm_collective_barrier(group) == TDM_OK);
         }
-        EXPECT(tdm_group_all_reduce(group, &one, 1, TDM_SUM) == TDM_OK);
-        EXPECT(one == (float)tdm_group_ranks_count(group));
+        EXPECT(tdm_collective_all_reduce(group, &one, 1, TDM_SUM) == TDM_OK);
+        EXPECT(one == (float)tdm_collective_ranks_count(group));
     }
     return 0;
 }
 
-static int different_sizes_are_refused(tdm_group *group)
+static int different_sizes_are_refused(tdm_collective_group *group)
 {
     char bytes[64] = {0};
-    tdm_status status = tdm_group_broadcast(group, bytes, 10 + tdm_group_rank(group), 0);
+    tdm_status status = tdm_collective_broadcast(group, bytes, 10 + tdm_collective_rank(group), 0);
 
     EXPECT(status == TDM_E_INVAL);
-    EXPECT(tdm_group_barrier(group) == TDM_E_INVAL);
+    EXPECT(tdm_collective_barrier(group) == TDM_E_INVAL);
     return 0;
 }
 
-static int abort_ends_the_group_for_all(tdm_group *group)
+static int abort_ends_the_group_for_all(tdm_collective_group *group)
 {
-    if (tdm_group_rank(group) == 1) {
-        tdm__group_comm(group)->ops->abort(tdm__group_comm(group));
+    if (tdm_collective_rank(group) == 1) {
+        tdm__collective_comm(group)->ops->abort(tdm__collective_comm(group));
     }
-    EXPECT(tdm_group_barrier(group) == TDM_E_ABORTED);
+    EXPECT(tdm_collective_barrier(group) == TDM_E_ABORTED);
     EXPECT(strstr(tdm_error_detail(), "rank 1 of ") != NULL);
-    EXPECT(tdm_group_barrier(group) == TDM_E_ABORTED);
+    EXPECT(tdm_collective_barrier(group) == TDM_E_ABORTED);
     return 0;
 }
 
-static int a_member_that_left_is_not_waited_for(tdm_group *group)
+static int a_member_that_left_is_not_waited_for(tdm_collective_group *group)
 {
-    EXPECT(tdm_group_barrier(group) == TDM_OK);
-    if (tdm_group_rank(group) == 0) {
+    EXPECT(tdm_collective_barrier(group) == TDM_OK);
+    if (tdm_collective_rank(group) == 0) {
         return 0;
     }
-    EXPECT(tdm_group_barrier(group) == TDM_E_ABORTED);
+    EXPECT(tdm_collective_barrier(group) == TDM_E_ABORTED);
     EXPECT(strstr(tdm_error_detail(), "rank 0 of ") != NULL);
     return 0;
 }
@@ -318,12 +318,12 @@ static void run_in_all_shapes(void **state)
 
 int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int threads)
 {
-#define PROMISE(fn, ranks_min)                                                                 \
-    {                                                                                          \
-#fn, run_in_all_shapes, NULL, NULL, &(struct promise)                                  \
-        {                                                                                      \
-            fn, ranks_min                                                                      \
-        }                                                                                      \
+#define PROMISE(fn, ranks_min)                                                                     \
+    {                                                                                              \
+#fn, run_in_all_shapes, NULL, NULL, &(struct promise)                                      \
+        {                                                                                          \
+            fn, ranks_min                                                                          \
+        }                                                                                          \
     }
     const struct CMUnitTest tests[] = {
         PROMISE(all_reduce_adds_in_rank_order, 1),

@@ -7,11 +7,11 @@
 
 enum { COMM_SUITE_RANKS_MAX = 4 };
 
-/* How a suite gets its communicators: `make` prepares a meeting of so many ranks, `open` is
+/* How a suite gets its communicators: `make` prepares a rendezvous_fd of so many ranks, `open` is
  * called once by each rank, in a process or a thread of its own. */
 struct comm_suite_maker {
     int (*make)(uint32_t ranks_count, size_t slot_bytes);
-    tdm_status (*open)(int meeting, uint32_t rank, int64_t timeout_ms,
+    tdm_status (*open)(int rendezvous_fd, uint32_t rank, int64_t timeout_ms,
                        struct tdm__comm **comm_out);
     /* Largest number of ranks that this machine can connect; 0 for COMM_SUITE_RANKS_MAX.
      * Promises that need more ranks are skipped. */

@@ -49,8 +49,7 @@ static void put(struct tdm__device *device, void *address, int byte, size_t size
     free(bytes);
 }
 
-static void assert_has(struct tdm__device *device, const void *address, int byte,
-                       size_t size_bytes)
+static void assert_has(struct tdm__device *device, const void *address, int byte, size_t size_bytes)
 {
     unsigned char *bytes = malloc(size_bytes);
 
@@ -122,8 +121,7 @@ static void the_capacity_is_real_and_comes_back(void **state)
     struct tdm__block *third;
 
     TRY(device->ops->create(device, "weights", sizes, 2, blocks));
-    assert_int_equal(device->ops->create(device, "kv_cache", &more, 1, &third),
-                     TDM_E_DEVICE_FULL);
+    assert_int_equal(device->ops->create(device, "kv_cache", &more, 1, &third), TDM_E_DEVICE_FULL);
     device->ops->release(device, &blocks[0], 1);
     TRY(device->ops->create(device, "kv_cache", &more, 1, &third));
     device->ops->release(device, &third, 1);
@@ -175,7 +173,7 @@ static void an_unknown_key_opens_nothing(void **state)
     struct tdm__block *block;
     struct tdm__id key;
 
-    TRY(tdm__id_make(&key));
+    TRY(tdm__id_generate(&key));
     assert_int_equal(device->ops->import(device, &key, &block), TDM_E_NOT_FOUND);
 }
 

@@ -38,7 +38,7 @@ tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_nccl_options *opt
         status = tdm__comm_nccl_open(options, comm_out);
     }
     if (status != TDM_OK) {
-        options->meeting->ops->destroy(options->meeting);
+        options->control_comm->ops->destroy(options->control_comm);
     }
     return status;
 }
@@ -56,10 +56,10 @@ void nccl_suite_start(int fd, uint32_t ranks_count, nccl_rank_fn *fn, pid_t *pid
     }
 }
 
-void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks_count,
+void nccl_suite_run_ranks(const struct comm_suite_maker *control_comm, uint32_t ranks_count,
                           nccl_rank_fn *fn)
 {
-    int fd = meeting->make(ranks_count, SLOT_BYTES);
+    int fd = control_comm->make(ranks_count, SLOT_BYTES);
     pid_t pids[RANKS_MAX];
 
     nccl_suite_start(fd, ranks_count, fn, pids);
@@ -73,12 +73,12 @@ void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks
  * the test if that is less than `ranks_min`. */
 static uint32_t ranks_for(uint32_t wanted, uint32_t ranks_min)
 {
-    uint32_t ranks_max = maker->meeting.ranks_max != 0 ? maker->meeting.ranks_max : RANKS_MAX;
+    uint32_t ranks_max =
+        maker->control_comm.ranks_max != 0 ? maker->control_comm.ranks_max : RANKS_MAX;
     uint32_t ranks_count = wanted < ranks_max ? wanted : ranks_max;
 
     if (ranks_count < ranks_min) {
-        (void)printf("skipped: needs %u ranks, this machine connects %u\n", ranks_min,
-                     ranks_max);
+        (void)printf("skipped: needs %u ranks, this machine connects %u\n", ranks_min, ranks_max);
         skip();
     }
     return ranks_count;
@@ -133,7 +133,7 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     uint64_t out;
     size_t bytes = NUMBERS * sizeof(float);
 
-    EXPECT(maker->meeting.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
@@ -147,12 +147,11 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     EXPECT(comm->ops->reduce_scatter(comm, (float *)(uintptr_t)out, NUMBERS,
                                      (float *)(uintptr_t)in) == TDM_OK);
     EXPECT(all_are(driver, in, NUMBERS, (float)(ranks_count * (rank + 1))));
-    EXPECT(comm->ops->all_reduce(comm, (void *)(uintptr_t)in, NUMBERS, TDM__FLOAT, TDM_MAX) ==
-           TDM_OK);
+    EXPECT(comm->ops->all_reduce(comm, (void *)(uintptr_t)in, NUMBERS, TDM__COMM_FLOAT32,
+                                 TDM_MAX) == TDM_OK);
     EXPECT(all_are(driver, in, NUMBERS, (float)(ranks_count * ranks_count)));
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank, &out) == 0);
-    EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)out, bytes, ranks_count - 1) ==
-           TDM_OK);
+    EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)out, bytes, ranks_count - 1) == TDM_OK);
     EXPECT(all_are(driver, out, NUMBERS, (float)(ranks_count - 1)));
     comm->ops->destroy(comm);
     return 0;
@@ -161,7 +160,7 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
 static void tensors_move_between_gpus(void **state)
 {
     (void)state;
-    nccl_suite_run_ranks(&maker->meeting, ranks_for(3, 1), move_tensors);
+    nccl_suite_run_ranks(&maker->control_comm, ranks_for(3, 1), move_tensors);
 }
 
 /* ---- when it goes wrong ----------------------------------------------------------------- */
@@ -174,15 +173,15 @@ static int fail_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
 
     (void)ranks_count;
     if (rank == 1) {
-        (void)setenv("STANDIN_NCCL_FAIL", "ncclAllGather:2:6", 1);
+        (void)setenv("FAKE_NCCL_FAIL", "ncclAllGather:2:6", 1);
     }
-    EXPECT(maker->meeting.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), all) == TDM_OK);
     status = comm->ops->all_gather(comm, &rank, sizeof(rank), all);
     if (rank == 1) {
         EXPECT(status == TDM_E_DEVICE);
-        EXPECT(strstr(tdm_error_detail(),
-                      "rank 1 of 3: ncclAllGather: remote process exited") != NULL);
+        EXPECT(strstr(tdm_error_detail(), "rank 1 of 3: ncclAllGather: remote process exited") !=
+               NULL);
         EXPECT(strstr(tdm_error_detail(), "peer 2 does not answer") != NULL);
     } else {
         EXPECT(status == TDM_E_ABORTED);
@@ -197,7 +196,7 @@ static void an_error_of_one_rank_ends_the_call_for_all(void **state)
 {
     (void)state;
     need_fake_nccl();
-    nccl_suite_run_ranks(&maker->meeting, 3, fail_in_a_gather);
+    nccl_suite_run_ranks(&maker->control_comm, 3, fail_in_a_gather);
 }
 
 static int hang_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
@@ -207,8 +206,8 @@ static int hang_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
     tdm_status status;
 
     (void)ranks_count;
-    EXPECT(maker->meeting.open(fd, rank, 300, &comm) == TDM_OK);
-    (void)setenv("STANDIN_NCCL_HANG", "1", 1);
+    EXPECT(maker->control_comm.open(fd, rank, 300, &comm) == TDM_OK);
+    (void)setenv("FAKE_NCCL_HANG", "1", 1);
     status = comm->ops->all_gather(comm, &rank, sizeof(rank), all);
     EXPECT(status == TDM_E_TIMEOUT || status == TDM_E_ABORTED);
     EXPECT(strstr(tdm_error_detail(), "rank ") != NULL);
@@ -220,7 +219,7 @@ static void a_call_that_hangs_ends_at_the_deadline(void **state)
 {
     (void)state;
     need_fake_nccl();
-    nccl_suite_run_ranks(&maker->meeting, 2, hang_in_a_gather);
+    nccl_suite_run_ranks(&maker->control_comm, 2, hang_in_a_gather);
 }
 
 static int gather_until_failure(int fd, uint32_t rank, uint32_t ranks_count)
@@ -231,10 +230,10 @@ static int gather_until_failure(int fd, uint32_t rank, uint32_t ranks_count)
     int64_t begun_ms = 0;
     char died[64];
 
-    EXPECT(maker->meeting.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     for (int i = 0; status == TDM_OK; i++) {
         if (rank == 1 && i == 3) {
-            (void)setenv("STANDIN_NCCL_FAIL", "ncclAllGather:99:1", 1);
+            (void)setenv("FAKE_NCCL_FAIL", "ncclAllGather:99:1", 1);
             (void)kill(getpid(), SIGKILL);
         }
         begun_ms = tdm__clock_ms();
@@ -251,7 +250,7 @@ static int gather_until_failure(int fd, uint32_t rank, uint32_t ranks_count)
 static void a_killed_rank_is_named_to_the_others(void **state)
 {
     uint32_t ranks_count = ranks_for(3, 2);
-    int fd = maker->meeting.make(ranks_count, SLOT_BYTES);
+    int fd = maker->control_comm.make(ranks_count, SLOT_BYTES);
     pid_t pids[3];
 
     (void)state;

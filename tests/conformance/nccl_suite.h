@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 struct nccl_suite_maker {
-    struct comm_suite_maker meeting; /* opens it together with NCCL */
+    struct comm_suite_maker control_comm; /* opens it together with NCCL */
     /* Tells the others that a rank's process has ended; NULL: they see it. */
-    void (*lose)(int meeting, uint32_t rank);
+    void (*lose)(int control_comm, uint32_t rank);
 };
 
 /* The promises that comm_suite.h has not; the exit code. */
@@ -19,25 +19,25 @@ int nccl_suite_run(const char *name, const struct nccl_suite_maker *how);
 
 /* ---- for more tests of it --------------------------------------------------------------- */
 
-/* On GPU number `place`, counted round the GPUs that there are; takes options->meeting. */
+/* On GPU number `place`, counted round the GPUs that there are; takes options->control_comm. */
 tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_nccl_options *options,
                               struct tdm__comm **comm_out);
 
 /* What a rank does: 0, or something went wrong, which it told. */
 typedef int nccl_rank_fn(int fd, uint32_t rank, uint32_t ranks_count);
 
-#define EXPECT(condition)                                                                      \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, tdm_error_detail());      \
-            return 1;                                                                          \
-        }                                                                                      \
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, tdm_error_detail());          \
+            return 1;                                                                              \
+        }                                                                                          \
     } while (0)
 
-/* Each in a process of its own, at a meeting. */
+/* Each in a process of its own, at a control_comm. */
 void nccl_suite_start(int fd, uint32_t ranks_count, nccl_rank_fn *fn, pid_t *pids);
-/* At a new meeting, to their ends, which all must be 0. */
-void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks_count,
+/* At a new control_comm, to their ends, which all must be 0. */
+void nccl_suite_run_ranks(const struct comm_suite_maker *control_comm, uint32_t ranks_count,
                           nccl_rank_fn *fn);
 
 #endif

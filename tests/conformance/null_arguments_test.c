@@ -61,13 +61,12 @@ static void begin_check(const char *function, const char *argument)
     report(function, argument, " was NULL");
 }
 
-static void end_check(bool is_refused, const char *function, const char *argument)
+static void end_check(bool starving_refuses, const char *function, const char *argument)
 {
     char named[128];
 
-    (void)snprintf(named, sizeof(named), "%s failed: argument \"%s\" is NULL", function,
-                   argument);
-    if (!is_refused) {
+    (void)snprintf(named, sizeof(named), "%s failed: argument \"%s\" is NULL", function, argument);
+    if (!starving_refuses) {
         report(function, argument, " was NULL, and the result is wrong");
         _exit(1);
     }
@@ -78,18 +77,18 @@ static void end_check(bool is_refused, const char *function, const char *argumen
     }
 }
 
-#define CHECK_VALUE(condition, function, argument)                                             \
-    do {                                                                                       \
-        begin_check(function, argument);                                                       \
-        end_check((condition), function, argument);                                            \
+#define CHECK_VALUE(condition, function, argument)                                                 \
+    do {                                                                                           \
+        begin_check(function, argument);                                                           \
+        end_check((condition), function, argument);                                                \
     } while (0)
-#define CHECK_STATUS(call, function, argument)                                                 \
+#define CHECK_STATUS(call, function, argument)                                                     \
     CHECK_VALUE((call) == TDM_E_INVAL, function, argument)
-#define CHECK_VOID(call, function, argument)                                                   \
-    do {                                                                                       \
-        begin_check(function, argument);                                                       \
-        call;                                                                                  \
-        end_check(true, function, argument);                                                   \
+#define CHECK_VOID(call, function, argument)                                                       \
+    do {                                                                                           \
+        begin_check(function, argument);                                                           \
+        call;                                                                                      \
+        end_check(true, function, argument);                                                       \
     } while (0)
 
 /* ---- the calls -------------------------------------------------------------------------- */
@@ -115,16 +114,16 @@ static void call_actor_1(void)
     CHECK_STATUS(tdm_actor_create(ANY, NULL, ANY, ANY, TEXT), "tdm_actor_create", "class_name");
     CHECK_STATUS(tdm_actor_create(ANY, TEXT, ANY, NULL, TEXT), "tdm_actor_create", "actor_out");
     CHECK_STATUS(tdm_actor_create(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_create", "format");
-    CHECK_STATUS(tdm_actor_create_packed(NULL, TEXT, ANY, no_bytes, ANY),
-                 "tdm_actor_create_packed", "runtime");
+    CHECK_STATUS(tdm_actor_create_packed(NULL, TEXT, ANY, no_bytes, ANY), "tdm_actor_create_packed",
+                 "runtime");
 }
 
 static void call_actor_2(void)
 {
-    CHECK_STATUS(tdm_actor_create_packed(ANY, NULL, ANY, no_bytes, ANY),
-                 "tdm_actor_create_packed", "class_name");
-    CHECK_STATUS(tdm_actor_create_packed(ANY, TEXT, ANY, no_bytes, NULL),
-                 "tdm_actor_create_packed", "actor_out");
+    CHECK_STATUS(tdm_actor_create_packed(ANY, NULL, ANY, no_bytes, ANY), "tdm_actor_create_packed",
+                 "class_name");
+    CHECK_STATUS(tdm_actor_create_packed(ANY, TEXT, ANY, no_bytes, NULL), "tdm_actor_create_packed",
+                 "actor_out");
     CHECK_STATUS(tdm_actor_wait_ready(NULL, 1), "tdm_actor_wait_ready", "actor");
     CHECK_STATUS(tdm_actor_find(NULL, TEXT, 1, ANY), "tdm_actor_find", "runtime");
     CHECK_STATUS(tdm_actor_find(ANY, NULL, 1, ANY), "tdm_actor_find", "name");
@@ -144,16 +143,13 @@ static void call_actor_2(void)
                  "actor");
     CHECK_STATUS(tdm_actor_call_packed(ANY, NULL, no_bytes, ANY), "tdm_actor_call_packed",
                  "method");
-    CHECK_STATUS(tdm_actor_call_with(NULL, TEXT, ANY, ANY, TEXT), "tdm_actor_call_with",
-                 "actor");
+    CHECK_STATUS(tdm_actor_call_with(NULL, TEXT, ANY, ANY, TEXT), "tdm_actor_call_with", "actor");
 }
 
 static void call_actor_3(void)
 {
-    CHECK_STATUS(tdm_actor_call_with(ANY, NULL, ANY, ANY, TEXT), "tdm_actor_call_with",
-                 "method");
-    CHECK_STATUS(tdm_actor_call_with(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_call_with",
-                 "format");
+    CHECK_STATUS(tdm_actor_call_with(ANY, NULL, ANY, ANY, TEXT), "tdm_actor_call_with", "method");
+    CHECK_STATUS(tdm_actor_call_with(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_call_with", "format");
     CHECK_STATUS(tdm_actor_call_packed_with(NULL, TEXT, ANY, no_bytes, ANY),
                  "tdm_actor_call_packed_with", "actor");
     CHECK_STATUS(tdm_actor_call_packed_with(ANY, NULL, ANY, no_bytes, ANY),
@@ -161,8 +157,7 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_cancel(NULL, 1), "tdm_cancel", "ref");
     CHECK_STATUS(tdm_actor_stream(NULL, TEXT, ANY, ANY, TEXT), "tdm_actor_stream", "actor");
     CHECK_STATUS(tdm_actor_stream(ANY, NULL, ANY, ANY, TEXT), "tdm_actor_stream", "method");
-    CHECK_STATUS(tdm_actor_stream(ANY, TEXT, ANY, NULL, TEXT), "tdm_actor_stream",
-                 "stream_out");
+    CHECK_STATUS(tdm_actor_stream(ANY, TEXT, ANY, NULL, TEXT), "tdm_actor_stream", "stream_out");
     CHECK_STATUS(tdm_actor_stream(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_stream", "format");
     CHECK_STATUS(tdm_stream_next(NULL, 1, ANY), "tdm_stream_next", "stream");
     CHECK_STATUS(tdm_stream_next(ANY, 1, NULL), "tdm_stream_next", "ref_out");
@@ -231,45 +226,44 @@ static void call_config_2(void)
 
 static void call_group(void)
 {
-    CHECK_STATUS(tdm_group_join(NULL, ANY, ANY), "tdm_group_join", "runtime");
-    CHECK_STATUS(tdm_group_join(ANY, NULL, ANY), "tdm_group_join", "options");
-    CHECK_STATUS(tdm_group_join(ANY, ANY, NULL), "tdm_group_join", "group_out");
-    CHECK_VALUE(tdm_group_rank(NULL) == 0, "tdm_group_rank", "group");
-    CHECK_VALUE(tdm_group_ranks_count(NULL) == 0, "tdm_group_ranks_count", "group");
-    CHECK_STATUS(tdm_group_barrier(NULL), "tdm_group_barrier", "group");
-    CHECK_STATUS(tdm_group_all_reduce(NULL, ANY, 1, (enum tdm_reduction)1),
-                 "tdm_group_all_reduce", "group");
-    CHECK_STATUS(tdm_group_all_reduce(ANY, NULL, 1, (enum tdm_reduction)1),
-                 "tdm_group_all_reduce", "data");
-    CHECK_STATUS(tdm_group_all_reduce_double(NULL, ANY, 1, (enum tdm_reduction)1),
-                 "tdm_group_all_reduce_double", "group");
-    CHECK_STATUS(tdm_group_all_reduce_double(ANY, NULL, 1, (enum tdm_reduction)1),
-                 "tdm_group_all_reduce_double", "data");
-    CHECK_STATUS(tdm_group_all_gather(NULL, ANY, 1, ANY), "tdm_group_all_gather", "group");
-    CHECK_STATUS(tdm_group_all_gather(ANY, NULL, 1, ANY), "tdm_group_all_gather", "in");
-    CHECK_STATUS(tdm_group_all_gather(ANY, ANY, 1, NULL), "tdm_group_all_gather", "out");
-    CHECK_STATUS(tdm_group_reduce_scatter(NULL, ANY, 1, ANY), "tdm_group_reduce_scatter",
+    CHECK_STATUS(tdm_collective_join(NULL, ANY, ANY), "tdm_collective_join", "runtime");
+    CHECK_STATUS(tdm_collective_join(ANY, NULL, ANY), "tdm_collective_join", "options");
+    CHECK_STATUS(tdm_collective_join(ANY, ANY, NULL), "tdm_collective_join", "group_out");
+    CHECK_VALUE(tdm_collective_rank(NULL) == 0, "tdm_collective_rank", "group");
+    CHECK_VALUE(tdm_collective_ranks_count(NULL) == 0, "tdm_collective_ranks_count", "group");
+    CHECK_STATUS(tdm_collective_barrier(NULL), "tdm_collective_barrier", "group");
+    CHECK_STATUS(tdm_collective_all_reduce(NULL, ANY, 1, (enum tdm_reduction)1),
+                 "tdm_collective_all_reduce", "group");
+    CHECK_STATUS(tdm_collective_all_reduce(ANY, NULL, 1, (enum tdm_reduction)1),
+                 "tdm_collective_all_reduce", "data");
+    CHECK_STATUS(tdm_collective_all_reduce_double(NULL, ANY, 1, (enum tdm_reduction)1),
+                 "tdm_collective_all_reduce_double", "group");
+    CHECK_STATUS(tdm_collective_all_reduce_double(ANY, NULL, 1, (enum tdm_reduction)1),
+                 "tdm_collective_all_reduce_double", "data");
+    CHECK_STATUS(tdm_collective_all_gather(NULL, ANY, 1, ANY), "tdm_collective_all_gather",
                  "group");
-    CHECK_STATUS(tdm_group_reduce_scatter(ANY, NULL, 1, ANY), "tdm_group_reduce_scatter", "in");
-    CHECK_STATUS(tdm_group_reduce_scatter(ANY, ANY, 1, NULL), "tdm_group_reduce_scatter",
+    CHECK_STATUS(tdm_collective_all_gather(ANY, NULL, 1, ANY), "tdm_collective_all_gather", "in");
+    CHECK_STATUS(tdm_collective_all_gather(ANY, ANY, 1, NULL), "tdm_collective_all_gather", "out");
+    CHECK_STATUS(tdm_collective_reduce_scatter(NULL, ANY, 1, ANY), "tdm_collective_reduce_scatter",
+                 "group");
+    CHECK_STATUS(tdm_collective_reduce_scatter(ANY, NULL, 1, ANY), "tdm_collective_reduce_scatter",
+                 "in");
+    CHECK_STATUS(tdm_collective_reduce_scatter(ANY, ANY, 1, NULL), "tdm_collective_reduce_scatter",
                  "out");
-    CHECK_STATUS(tdm_group_broadcast(NULL, ANY, 1, 1), "tdm_group_broadcast", "group");
-    CHECK_STATUS(tdm_group_broadcast(ANY, NULL, 1, 1), "tdm_group_broadcast", "data");
-    CHECK_STATUS(tdm_group_gather(NULL, ANY, 1, ANY, 1), "tdm_group_gather", "group");
-    CHECK_STATUS(tdm_group_gather(ANY, NULL, 1, ANY, 1), "tdm_group_gather", "in");
+    CHECK_STATUS(tdm_collective_broadcast(NULL, ANY, 1, 1), "tdm_collective_broadcast", "group");
+    CHECK_STATUS(tdm_collective_broadcast(ANY, NULL, 1, 1), "tdm_collective_broadcast", "data");
+    CHECK_STATUS(tdm_collective_gather(NULL, ANY, 1, ANY, 1), "tdm_collective_gather", "group");
+    CHECK_STATUS(tdm_collective_gather(ANY, NULL, 1, ANY, 1), "tdm_collective_gather", "in");
 }
 
 static void call_placement(void)
 {
-    CHECK_STATUS(
-        tdm_placement_group_create(NULL, ANY, 1, (enum tdm_placement_strategy)1, 1, ANY),
-        "tdm_placement_group_create", "runtime");
-    CHECK_STATUS(
-        tdm_placement_group_create(ANY, NULL, 1, (enum tdm_placement_strategy)1, 1, ANY),
-        "tdm_placement_group_create", "bundles");
-    CHECK_STATUS(
-        tdm_placement_group_create(ANY, ANY, 1, (enum tdm_placement_strategy)1, 1, NULL),
-        "tdm_placement_group_create", "group_out");
+    CHECK_STATUS(tdm_placement_group_create(NULL, ANY, 1, (enum tdm_placement_strategy)1, 1, ANY),
+                 "tdm_placement_group_create", "runtime");
+    CHECK_STATUS(tdm_placement_group_create(ANY, NULL, 1, (enum tdm_placement_strategy)1, 1, ANY),
+                 "tdm_placement_group_create", "bundles");
+    CHECK_STATUS(tdm_placement_group_create(ANY, ANY, 1, (enum tdm_placement_strategy)1, 1, NULL),
+                 "tdm_placement_group_create", "group_out");
     CHECK_STATUS(tdm_placement_group_create_with(NULL, ANY, 1, ANY, 1, ANY),
                  "tdm_placement_group_create_with", "runtime");
     CHECK_STATUS(tdm_placement_group_create_with(ANY, NULL, 1, ANY, 1, ANY),
@@ -288,11 +282,12 @@ static void call_placement(void)
                  "runtime");
     CHECK_STATUS(tdm_placement_group_current(ANY, 1, NULL), "tdm_placement_group_current",
                  "group_out");
-    CHECK_STATUS(tdm_placement_group_place(NULL, 1, ANY), "tdm_placement_group_place", "group");
-    CHECK_STATUS(tdm_placement_group_place(ANY, 1, NULL), "tdm_placement_group_place",
-                 "place_out");
-    CHECK_VALUE(tdm_placement_group_bundles_count(NULL) == 0,
-                "tdm_placement_group_bundles_count", "group");
+    CHECK_STATUS(tdm_placement_group_locate_bundle(NULL, 1, ANY),
+                 "tdm_placement_group_locate_bundle", "group");
+    CHECK_STATUS(tdm_placement_group_locate_bundle(ANY, 1, NULL),
+                 "tdm_placement_group_locate_bundle", "place_out");
+    CHECK_VALUE(tdm_placement_group_bundles_count(NULL) == 0, "tdm_placement_group_bundles_count",
+                "group");
 }
 
 static void call_region(void)
@@ -321,15 +316,13 @@ static void call_state(void)
 {
     CHECK_STATUS(tdm_list_actors(NULL, 1, ANY, ANY, ANY), "tdm_list_actors", "runtime");
     CHECK_STATUS(tdm_list_actors(ANY, 1, NULL, ANY, ANY), "tdm_list_actors", "actors_out");
-    CHECK_STATUS(tdm_list_actors(ANY, 1, ANY, NULL, ANY), "tdm_list_actors",
-                 "actors_count_out");
+    CHECK_STATUS(tdm_list_actors(ANY, 1, ANY, NULL, ANY), "tdm_list_actors", "actors_count_out");
     CHECK_STATUS(tdm_list_nodes(NULL, 1, ANY, ANY), "tdm_list_nodes", "runtime");
     CHECK_STATUS(tdm_list_nodes(ANY, 1, NULL, ANY), "tdm_list_nodes", "nodes_out");
     CHECK_STATUS(tdm_list_nodes(ANY, 1, ANY, NULL), "tdm_list_nodes", "nodes_count_out");
     CHECK_STATUS(tdm_list_objects(NULL, 1, ANY, ANY, ANY), "tdm_list_objects", "runtime");
     CHECK_STATUS(tdm_list_objects(ANY, 1, NULL, ANY, ANY), "tdm_list_objects", "objects_out");
-    CHECK_STATUS(tdm_list_objects(ANY, 1, ANY, NULL, ANY), "tdm_list_objects",
-                 "objects_count_out");
+    CHECK_STATUS(tdm_list_objects(ANY, 1, ANY, NULL, ANY), "tdm_list_objects", "objects_count_out");
     CHECK_STATUS(tdm_list_calls(NULL, 1, ANY, ANY, ANY), "tdm_list_calls", "runtime");
     CHECK_STATUS(tdm_list_calls(ANY, 1, NULL, ANY, ANY), "tdm_list_calls", "calls_out");
     CHECK_STATUS(tdm_list_calls(ANY, 1, ANY, NULL, ANY), "tdm_list_calls", "calls_count_out");
@@ -337,9 +330,12 @@ static void call_state(void)
     CHECK_STATUS(tdm_list_each_call(ANY, 1, NULL, ANY, ANY), "tdm_list_each_call", "calls_out");
     CHECK_STATUS(tdm_list_each_call(ANY, 1, ANY, NULL, ANY), "tdm_list_each_call",
                  "calls_count_out");
-    CHECK_STATUS(tdm_list_groups(NULL, 1, ANY, ANY), "tdm_list_groups", "runtime");
-    CHECK_STATUS(tdm_list_groups(ANY, 1, NULL, ANY), "tdm_list_groups", "groups_out");
-    CHECK_STATUS(tdm_list_groups(ANY, 1, ANY, NULL), "tdm_list_groups", "groups_count_out");
+    CHECK_STATUS(tdm_list_placement_groups(NULL, 1, ANY, ANY), "tdm_list_placement_groups",
+                 "runtime");
+    CHECK_STATUS(tdm_list_placement_groups(ANY, 1, NULL, ANY), "tdm_list_placement_groups",
+                 "groups_out");
+    CHECK_STATUS(tdm_list_placement_groups(ANY, 1, ANY, NULL), "tdm_list_placement_groups",
+                 "groups_count_out");
 }
 
 static void call_tensor(void)
@@ -385,8 +381,7 @@ static void call_util_2(void)
     CHECK_STATUS(tdm_actor_pool_submit(ANY, TEXT, NULL), "tdm_actor_pool_submit", "format");
     CHECK_STATUS(tdm_actor_pool_submit_with(NULL, make_call, ANY), "tdm_actor_pool_submit_with",
                  "pool");
-    CHECK_STATUS(tdm_actor_pool_submit_with(ANY, NULL, ANY), "tdm_actor_pool_submit_with",
-                 "call");
+    CHECK_STATUS(tdm_actor_pool_submit_with(ANY, NULL, ANY), "tdm_actor_pool_submit_with", "call");
     CHECK_STATUS(tdm_actor_pool_get_next(NULL, 1, ANY), "tdm_actor_pool_get_next", "pool");
     CHECK_STATUS(tdm_actor_pool_get_next(ANY, 1, NULL), "tdm_actor_pool_get_next", "ref_out");
     CHECK_STATUS(tdm_actor_pool_get_next_unordered(NULL, 1, ANY),
@@ -402,8 +397,7 @@ static void call_util_2(void)
     CHECK_STATUS(tdm_actor_pool_map(ANY, NULL, 1), "tdm_actor_pool_map", "map");
     CHECK_STATUS(tdm_actor_pool_map_unordered(NULL, ANY, 1), "tdm_actor_pool_map_unordered",
                  "pool");
-    CHECK_STATUS(tdm_actor_pool_map_unordered(ANY, NULL, 1), "tdm_actor_pool_map_unordered",
-                 "map");
+    CHECK_STATUS(tdm_actor_pool_map_unordered(ANY, NULL, 1), "tdm_actor_pool_map_unordered", "map");
 }
 
 static void call_value_1(void)
@@ -450,26 +444,22 @@ static void call_value_va(int unused, ...)
 
 static void call_weights(void)
 {
-    CHECK_STATUS(tdm_weights_sender_create(NULL, ANY, ANY), "tdm_weights_sender_create",
-                 "runtime");
-    CHECK_STATUS(tdm_weights_sender_create(ANY, NULL, ANY), "tdm_weights_sender_create",
-                 "options");
+    CHECK_STATUS(tdm_weights_sender_create(NULL, ANY, ANY), "tdm_weights_sender_create", "runtime");
+    CHECK_STATUS(tdm_weights_sender_create(ANY, NULL, ANY), "tdm_weights_sender_create", "options");
     CHECK_STATUS(tdm_weights_sender_create(ANY, ANY, NULL), "tdm_weights_sender_create",
                  "sender_out");
     CHECK_STATUS(tdm_weights_sender_connect(NULL), "tdm_weights_sender_connect", "sender");
     CHECK_STATUS(tdm_weights_send(NULL, ANY), "tdm_weights_send", "sender");
     CHECK_STATUS(tdm_weights_send_async(NULL), "tdm_weights_send_async", "sender");
     CHECK_STATUS(tdm_weights_wait(NULL, 1, ANY), "tdm_weights_wait", "sender");
-    CHECK_VALUE(tdm_weights_receivers_count(NULL) == 0, "tdm_weights_receivers_count",
-                "sender");
+    CHECK_VALUE(tdm_weights_receivers_count(NULL) == 0, "tdm_weights_receivers_count", "sender");
     CHECK_STATUS(tdm_weights_receiver_create(NULL, ANY, ANY), "tdm_weights_receiver_create",
                  "runtime");
     CHECK_STATUS(tdm_weights_receiver_create(ANY, NULL, ANY), "tdm_weights_receiver_create",
                  "options");
     CHECK_STATUS(tdm_weights_receiver_create(ANY, ANY, NULL), "tdm_weights_receiver_create",
                  "receiver_out");
-    CHECK_STATUS(tdm_weights_receiver_connect(NULL), "tdm_weights_receiver_connect",
-                 "receiver");
+    CHECK_STATUS(tdm_weights_receiver_connect(NULL), "tdm_weights_receiver_connect", "receiver");
     CHECK_STATUS(tdm_weights_receive(NULL, 1, ANY), "tdm_weights_receive", "receiver");
     CHECK_STATUS(tdm_weights_read_begin(NULL, ANY), "tdm_weights_read_begin", "receiver");
     CHECK_VOID(tdm_weights_read_end(NULL), "tdm_weights_read_end", "receiver");
@@ -527,8 +517,7 @@ static void test_null_arguments_are_refused_by_name(void **state)
     (void)close(ends[0]);
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     if (wait_status != 0) {
-        fail_msg("wait status %d after:\n%s", wait_status,
-                 said + (used > 400 ? used - 400 : 0));
+        fail_msg("wait status %d after:\n%s", wait_status, said + (used > 400 ? used - 400 : 0));
     }
 }
 
@@ -598,7 +587,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     tdm_actor_pool_destroy(NULL);
     tdm_config_destroy(NULL);
     tdm_document_destroy(NULL);
-    tdm_group_leave(NULL);
+    tdm_collective_leave(NULL);
     tdm_list_free(NULL);
     tdm_placement_group_release(NULL);
     (void)tdm_placement_group_remove(NULL, 0);

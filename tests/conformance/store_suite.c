@@ -19,52 +19,50 @@ enum { WAIT_MS = 10000, LEASE_MS = 50, COUNTERS = 8, COUNT_EACH = 50 };
 
 /* ---- asking and waiting ----------------------------------------------------------------- */
 
-void store_on_read(void *arg, tdm_status status, const struct tdm__record *records,
+void store_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                    uint32_t records_count)
 {
-    struct store_answer *answer = arg;
+    struct store_reply *reply = arg;
 
-    assert_false(answer->ended);
-    answer->ended = true;
-    answer->status = status;
-    answer->count = records_count;
+    assert_false(reply->ended);
+    reply->ended = true;
+    reply->status = status;
+    reply->count = records_count;
     for (uint32_t i = 0; i < records_count && i < 16; i++) {
-        (void)snprintf(answer->records[i].key, sizeof(answer->records[i].key), "%s",
-                       records[i].key);
-        answer->records[i].version = records[i].version;
-        answer->records[i].size_bytes = records[i].bytes.size_bytes;
-        if (records[i].bytes.size_bytes < sizeof(answer->records[i].bytes)) {
-            memcpy(answer->records[i].bytes, records[i].bytes.data,
-                   records[i].bytes.size_bytes);
+        (void)snprintf(reply->records[i].key, sizeof(reply->records[i].key), "%s", records[i].key);
+        reply->records[i].version = records[i].version;
+        reply->records[i].size_bytes = records[i].bytes.size_bytes;
+        if (records[i].bytes.size_bytes < sizeof(reply->records[i].bytes)) {
+            memcpy(reply->records[i].bytes, records[i].bytes.data, records[i].bytes.size_bytes);
         }
     }
 }
 
 void store_on_commit(void *arg, tdm_status status, uint64_t version)
 {
-    struct store_answer *answer = arg;
+    struct store_reply *reply = arg;
 
-    answer->version = version;
+    reply->version = version;
     store_on_read(arg, status, NULL, 0);
 }
 
-bool store_has_ended(void *answer)
+bool store_has_ended(void *reply)
 {
-    return ((const struct store_answer *)answer)->ended;
+    return ((const struct store_reply *)reply)->ended;
 }
 
 struct follower {
     struct tdm__store *store;
-    struct store_answer first;
-    struct store_answer reading;
-    struct store_answer commit;
+    struct store_reply first;
+    struct store_reply reading;
+    struct store_reply commit;
 };
 
-static void ask_again(void *arg, tdm_status status, const struct tdm__record *records,
+static void ask_again(void *arg, tdm_status status, const struct tdm__store_record *records,
                       uint32_t records_count)
 {
-    static const struct tdm__write write = {
-        .kind = TDM__WRITE_PUT, .key = "late", .version = TDM__VERSION_ANY};
+    static const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "late", .version = TDM__VERSION_ANY};
     struct follower *follower = arg;
     const char *pattern = "*";
 
@@ -75,11 +73,10 @@ static void ask_again(void *arg, tdm_status status, const struct tdm__record *re
                                  &follower->commit);
 }
 
-void store_expect_questions_at_the_end_to_be_told(struct tdm__store *store)
+void store_expect_replies_on_close(struct tdm__store *store)
 {
     struct follower follower = {.store = store};
-    const struct store_answer *answers[] = {&follower.first, &follower.reading,
-                                            &follower.commit};
+    const struct store_reply *answers[] = {&follower.first, &follower.reading, &follower.commit};
     const char *pattern = "*";
 
     store->ops->read(store, &pattern, 1, TDM__NEVER, ask_again, &follower);
@@ -90,299 +87,298 @@ void store_expect_questions_at_the_end_to_be_told(struct tdm__store *store)
     }
 }
 
-void store_run_until(struct store_world *world, bool (*done)(void *arg), void *arg)
+void store_run_until(struct store_fixture *fixture, bool (*done)(void *arg), void *arg)
 {
-    assert_int_equal(tdm__loop_run(world->loop, done, arg, tdm__clock_ms() + WAIT_MS), TDM_OK);
+    assert_int_equal(tdm__loop_run(fixture->loop, done, arg, tdm__clock_ms() + WAIT_MS), TDM_OK);
 }
 
-void store_run_for(struct store_world *world, int64_t ms)
+void store_run_for(struct store_fixture *fixture, int64_t ms)
 {
-    assert_int_equal(tdm__loop_run(world->loop, NULL, NULL, tdm__clock_ms() + ms),
-                     TDM_E_TIMEOUT);
+    assert_int_equal(tdm__loop_run(fixture->loop, NULL, NULL, tdm__clock_ms() + ms), TDM_E_TIMEOUT);
 }
 
-struct store_answer store_read(struct store_world *world, const char *pattern)
+struct store_reply store_read(struct store_fixture *fixture, const char *pattern)
 {
-    struct store_answer answer = {.ended = false};
+    struct store_reply reply = {.ended = false};
 
-    world->store->ops->read(world->store, &pattern, 1, tdm__clock_ms() + WAIT_MS, store_on_read,
-                            &answer);
-    assert_false(answer.ended);
-    store_run_until(world, store_has_ended, &answer);
-    return answer;
+    fixture->store->ops->read(fixture->store, &pattern, 1, tdm__clock_ms() + WAIT_MS, store_on_read,
+                              &reply);
+    assert_false(reply.ended);
+    store_run_until(fixture, store_has_ended, &reply);
+    return reply;
 }
 
-struct store_answer store_commit_answer(struct store_world *world,
-                                        const struct tdm__write *writes, uint32_t writes_count)
+struct store_reply store_commit_reply(struct store_fixture *fixture,
+                                      const struct tdm__store_write *writes, uint32_t writes_count)
 {
-    struct store_answer answer = {.ended = false};
+    struct store_reply reply = {.ended = false};
 
-    world->store->ops->commit(world->store, writes, writes_count, tdm__clock_ms() + WAIT_MS,
-                              store_on_commit, &answer);
-    assert_false(answer.ended);
-    store_run_until(world, store_has_ended, &answer);
-    return answer;
+    fixture->store->ops->commit(fixture->store, writes, writes_count, tdm__clock_ms() + WAIT_MS,
+                                store_on_commit, &reply);
+    assert_false(reply.ended);
+    store_run_until(fixture, store_has_ended, &reply);
+    return reply;
 }
 
-tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
+tdm_status store_commit(struct store_fixture *fixture, const struct tdm__store_write *writes,
                         uint32_t writes_count)
 {
-    return store_commit_answer(world, writes, writes_count).status;
+    return store_commit_reply(fixture, writes, writes_count).status;
 }
 
-tdm_status store_put(struct store_world *world, const char *key, const char *text,
+tdm_status store_put(struct store_fixture *fixture, const char *key, const char *text,
                      uint64_t version, int64_t lease_ms)
 {
-    struct tdm__write write = {.kind = TDM__WRITE_PUT,
-                               .key = key,
-                               .version = version,
-                               .bytes = {text, strlen(text)},
-                               .lease_ms = lease_ms};
+    struct tdm__store_write write = {.kind = TDM__STORE_PUT,
+                                     .key = key,
+                                     .version = version,
+                                     .bytes = {text, strlen(text)},
+                                     .lease_ms = lease_ms};
 
-    return store_commit(world, &write, 1);
+    return store_commit(fixture, &write, 1);
 }
 
-tdm_status store_delete(struct store_world *world, const char *key, uint64_t version)
+tdm_status store_delete(struct store_fixture *fixture, const char *key, uint64_t version)
 {
-    struct tdm__write write = {.kind = TDM__WRITE_DELETE, .key = key, .version = version};
+    struct tdm__store_write write = {.kind = TDM__STORE_DELETE, .key = key, .version = version};
 
-    return store_commit(world, &write, 1);
+    return store_commit(fixture, &write, 1);
 }
 
-uint64_t store_version(struct store_world *world, const char *key)
+uint64_t store_version(struct store_fixture *fixture, const char *key)
 {
-    struct store_answer answer = store_read(world, key);
+    struct store_reply reply = store_read(fixture, key);
 
-    assert_int_equal(answer.status, TDM_OK);
-    return answer.count == 0 ? 0 : answer.records[0].version;
+    assert_int_equal(reply.status, TDM_OK);
+    return reply.count == 0 ? 0 : reply.records[0].version;
 }
 
 /* ---- records ---------------------------------------------------------------------------- */
 
 static void a_record_is_read_as_it_was_put(void **state)
 {
-    struct store_world *world = *state;
-    struct store_answer answer;
+    struct store_fixture *fixture = *state;
+    struct store_reply reply;
 
-    assert_int_equal(store_put(world, "a/one", "hello", TDM__VERSION_NONE, 0), TDM_OK);
-    answer = store_read(world, "a/one");
-    assert_int_equal(answer.count, 1);
-    assert_string_equal(answer.records[0].key, "a/one");
-    assert_int_equal(answer.records[0].size_bytes, 5);
-    assert_memory_equal(answer.records[0].bytes, "hello", 5);
-    assert_int_equal(store_read(world, "a/none").count, 0);
+    assert_int_equal(store_put(fixture, "a/one", "hello", TDM__VERSION_NONE, 0), TDM_OK);
+    reply = store_read(fixture, "a/one");
+    assert_int_equal(reply.count, 1);
+    assert_string_equal(reply.records[0].key, "a/one");
+    assert_int_equal(reply.records[0].size_bytes, 5);
+    assert_memory_equal(reply.records[0].bytes, "hello", 5);
+    assert_int_equal(store_read(fixture, "a/none").count, 0);
 }
 
 static void bytes_of_every_value_survive(void **state)
 {
     static const char bytes[] = "\0\r\n*$\xff\x80 end\0";
-    struct store_world *world = *state;
-    struct tdm__write write = {.kind = TDM__WRITE_PUT,
-                               .key = "b/ $binary{}\\\"'%s",
-                               .version = TDM__VERSION_ANY,
-                               .bytes = {bytes, sizeof(bytes)}};
-    struct store_answer answer;
+    struct store_fixture *fixture = *state;
+    struct tdm__store_write write = {.kind = TDM__STORE_PUT,
+                                     .key = "b/ $binary{}\\\"'%s",
+                                     .version = TDM__VERSION_ANY,
+                                     .bytes = {bytes, sizeof(bytes)}};
+    struct store_reply reply;
 
-    assert_int_equal(store_commit(world, &write, 1), TDM_OK);
-    answer = store_read(world, "b/*");
-    assert_int_equal(answer.count, 1);
-    assert_string_equal(answer.records[0].key, write.key);
-    assert_int_equal(answer.records[0].size_bytes, sizeof(bytes));
-    assert_memory_equal(answer.records[0].bytes, bytes, sizeof(bytes));
-    assert_int_equal(store_put(world, "b/empty", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_read(world, "b/empty").records[0].size_bytes, 0);
+    assert_int_equal(store_commit(fixture, &write, 1), TDM_OK);
+    reply = store_read(fixture, "b/*");
+    assert_int_equal(reply.count, 1);
+    assert_string_equal(reply.records[0].key, write.key);
+    assert_int_equal(reply.records[0].size_bytes, sizeof(bytes));
+    assert_memory_equal(reply.records[0].bytes, bytes, sizeof(bytes));
+    assert_int_equal(store_put(fixture, "b/empty", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_read(fixture, "b/empty").records[0].size_bytes, 0);
 }
 
 static void a_prefix_lists_its_records_in_order_and_once(void **state)
 {
     static const char *const patterns[] = {"p/*", "p/b", "p/c*", "q"};
-    struct store_world *world = *state;
-    struct store_answer answer = {.ended = false};
+    struct store_fixture *fixture = *state;
+    struct store_reply reply = {.ended = false};
 
-    assert_int_equal(store_put(world, "p/c", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "p/a", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "p/b~", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "p/b", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "p0", "", TDM__VERSION_NONE, 0), TDM_OK);
-    world->store->ops->read(world->store, patterns, 4, tdm__clock_ms() + WAIT_MS, store_on_read,
-                            &answer);
-    store_run_until(world, store_has_ended, &answer);
-    assert_int_equal(answer.count, 4);
-    assert_string_equal(answer.records[0].key, "p/a");
-    assert_string_equal(answer.records[1].key, "p/b");
-    assert_string_equal(answer.records[2].key, "p/b~");
-    assert_string_equal(answer.records[3].key, "p/c");
-    assert_true(store_read(world, "*").count > 5);
+    assert_int_equal(store_put(fixture, "p/c", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "p/a", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "p/b~", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "p/b", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "p0", "", TDM__VERSION_NONE, 0), TDM_OK);
+    fixture->store->ops->read(fixture->store, patterns, 4, tdm__clock_ms() + WAIT_MS, store_on_read,
+                              &reply);
+    store_run_until(fixture, store_has_ended, &reply);
+    assert_int_equal(reply.count, 4);
+    assert_string_equal(reply.records[0].key, "p/a");
+    assert_string_equal(reply.records[1].key, "p/b");
+    assert_string_equal(reply.records[2].key, "p/b~");
+    assert_string_equal(reply.records[3].key, "p/c");
+    assert_true(store_read(fixture, "*").count > 5);
 }
 
 static void keys_out_of_bounds_are_refused(void **state)
 {
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
     char long_key[202];
 
     memset(long_key, 'k', 200);
     long_key[200] = '\0';
-    assert_int_equal(store_put(world, long_key, "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, long_key, "", TDM__VERSION_NONE, 0), TDM_OK);
     long_key[200] = 'k';
     long_key[201] = '\0';
-    assert_int_equal(store_put(world, long_key, "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
-    assert_int_equal(store_put(world, "", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
-    assert_int_equal(store_put(world, "a*", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
-    assert_int_equal(store_put(world, "a\nb", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
-    assert_int_equal(store_read(world, "a*b").status, TDM_E_INVAL);
+    assert_int_equal(store_put(fixture, long_key, "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(fixture, "", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(fixture, "a*", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(fixture, "a\nb", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_read(fixture, "a*b").status, TDM_E_INVAL);
 }
 
 static void the_largest_commit_happens_as_a_whole(void **state)
 {
     enum { MOST = 10000 };
-    static struct tdm__write writes[MOST + 1];
+    static struct tdm__store_write writes[MOST + 1];
     static char keys[MOST + 1][16];
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
 
     for (size_t i = 0; i <= MOST; i++) {
         (void)snprintf(keys[i], sizeof(keys[i]), "most/%zu", i);
-        writes[i] = (struct tdm__write){.kind = TDM__WRITE_PUT, .key = keys[i]};
+        writes[i] = (struct tdm__store_write){.kind = TDM__STORE_PUT, .key = keys[i]};
     }
-    assert_int_equal(store_commit(world, writes, MOST + 1), TDM_E_LIMIT);
-    assert_int_equal(store_read(world, "most/*").count, 0);
-    assert_int_equal(store_commit(world, writes, MOST), TDM_OK);
-    assert_int_equal(store_read(world, "most/*").count, MOST);
-    assert_int_equal(store_commit(world, writes, MOST), TDM_E_CONFLICT);
+    assert_int_equal(store_commit(fixture, writes, MOST + 1), TDM_E_LIMIT);
+    assert_int_equal(store_read(fixture, "most/*").count, 0);
+    assert_int_equal(store_commit(fixture, writes, MOST), TDM_OK);
+    assert_int_equal(store_read(fixture, "most/*").count, MOST);
+    assert_int_equal(store_commit(fixture, writes, MOST), TDM_E_CONFLICT);
     for (size_t i = 0; i < MOST; i++) {
-        writes[i].kind = TDM__WRITE_DELETE;
+        writes[i].kind = TDM__STORE_DELETE;
         writes[i].version = TDM__VERSION_ANY;
     }
-    assert_int_equal(store_commit(world, writes, MOST), TDM_OK);
-    assert_int_equal(store_read(world, "most/*").count, 0);
+    assert_int_equal(store_commit(fixture, writes, MOST), TDM_OK);
+    assert_int_equal(store_read(fixture, "most/*").count, 0);
 }
 
 /* ---- commits ---------------------------------------------------------------------------- */
 
 static void a_version_that_moved_is_a_conflict(void **state)
 {
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
     uint64_t version;
 
-    assert_int_equal(store_put(world, "c", "1", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "c", "2", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
-    version = store_version(world, "c");
-    assert_int_equal(store_put(world, "c", "3", version, 0), TDM_OK);
-    assert_int_equal(store_put(world, "c", "4", version, 0), TDM_E_CONFLICT);
-    assert_int_equal(store_delete(world, "c", version), TDM_E_CONFLICT);
-    assert_memory_equal(store_read(world, "c").records[0].bytes, "3", 1);
-    assert_int_equal(store_put(world, "c/new", "", 12345, 0), TDM_E_CONFLICT);
+    assert_int_equal(store_put(fixture, "c", "1", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "c", "2", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
+    version = store_version(fixture, "c");
+    assert_int_equal(store_put(fixture, "c", "3", version, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "c", "4", version, 0), TDM_E_CONFLICT);
+    assert_int_equal(store_delete(fixture, "c", version), TDM_E_CONFLICT);
+    assert_memory_equal(store_read(fixture, "c").records[0].bytes, "3", 1);
+    assert_int_equal(store_put(fixture, "c/new", "", 12345, 0), TDM_E_CONFLICT);
 }
 
 static void a_commit_is_all_or_nothing(void **state)
 {
-    struct store_world *world = *state;
-    struct tdm__write writes[] = {
-        {.kind = TDM__WRITE_PUT, .key = "n/a", .version = TDM__VERSION_ANY, .bytes = {"x", 1}},
-        {.kind = TDM__WRITE_DELETE, .key = "n/b", .version = TDM__VERSION_ANY},
-        {.kind = TDM__WRITE_CHECK, .key = "n/c", .version = TDM__VERSION_NONE},
+    struct store_fixture *fixture = *state;
+    struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_PUT, .key = "n/a", .version = TDM__VERSION_ANY, .bytes = {"x", 1}},
+        {.kind = TDM__STORE_DELETE, .key = "n/b", .version = TDM__VERSION_ANY},
+        {.kind = TDM__STORE_CHECK_VERSION, .key = "n/c", .version = TDM__VERSION_NONE},
     };
 
-    assert_int_equal(store_put(world, "n/b", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_put(world, "n/c", "", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_commit(world, writes, 3), TDM_E_CONFLICT);
-    assert_int_equal(store_version(world, "n/a"), 0);
-    assert_true(store_version(world, "n/b") != 0);
-    writes[2].version = store_version(world, "n/c");
-    assert_int_equal(store_commit(world, writes, 3), TDM_OK);
-    assert_true(store_version(world, "n/a") != 0);
-    assert_int_equal(store_version(world, "n/b"), 0);
-    assert_int_equal(store_version(world, "n/c"), writes[2].version);
+    assert_int_equal(store_put(fixture, "n/b", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(fixture, "n/c", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_commit(fixture, writes, 3), TDM_E_CONFLICT);
+    assert_int_equal(store_version(fixture, "n/a"), 0);
+    assert_true(store_version(fixture, "n/b") != 0);
+    writes[2].version = store_version(fixture, "n/c");
+    assert_int_equal(store_commit(fixture, writes, 3), TDM_OK);
+    assert_true(store_version(fixture, "n/a") != 0);
+    assert_int_equal(store_version(fixture, "n/b"), 0);
+    assert_int_equal(store_version(fixture, "n/c"), writes[2].version);
 }
 
 static void a_version_is_never_used_again(void **state)
 {
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
     uint64_t last = 0;
 
     for (int i = 0; i < 5; i++) {
         uint64_t version;
 
-        assert_int_equal(store_put(world, "v", "same", TDM__VERSION_NONE, 0), TDM_OK);
-        version = store_version(world, "v");
+        assert_int_equal(store_put(fixture, "v", "same", TDM__VERSION_NONE, 0), TDM_OK);
+        version = store_version(fixture, "v");
         assert_true(version > last);
         last = version;
-        assert_int_equal(store_delete(world, "v", version), TDM_OK);
+        assert_int_equal(store_delete(fixture, "v", version), TDM_OK);
     }
-    assert_int_equal(store_delete(world, "v", TDM__VERSION_ANY), TDM_OK);
-    assert_int_equal(store_delete(world, "v", last), TDM_E_CONFLICT);
+    assert_int_equal(store_delete(fixture, "v", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "v", last), TDM_E_CONFLICT);
 }
 
 static void a_commit_says_the_version_of_what_it_put(void **state)
 {
-    struct store_world *world = *state;
-    struct tdm__write writes[] = {
-        {.kind = TDM__WRITE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
-        {.kind = TDM__WRITE_PUT, .key = "said/2", .version = TDM__VERSION_NONE},
-        {.kind = TDM__WRITE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
+    struct store_fixture *fixture = *state;
+    struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "said/2", .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
     };
-    struct store_answer answer = store_commit_answer(world, writes, 3);
+    struct store_reply reply = store_commit_reply(fixture, writes, 3);
 
-    assert_int_equal(answer.status, TDM_OK);
-    assert_int_not_equal(answer.version, TDM__VERSION_NONE);
-    assert_int_equal(store_version(world, "said/1"), answer.version);
-    assert_int_equal(store_version(world, "said/2"), answer.version);
-    writes[0].version = answer.version;
-    writes[1].kind = TDM__WRITE_DELETE;
-    writes[1].version = answer.version;
-    answer = store_commit_answer(world, writes, 2);
-    assert_int_equal(answer.status, TDM_OK);
-    assert_int_equal(store_version(world, "said/1"), answer.version);
-    answer = store_commit_answer(world, writes, 2);
-    assert_int_equal(answer.status, TDM_E_CONFLICT);
-    assert_int_equal(answer.version, TDM__VERSION_NONE);
-    writes[0].kind = TDM__WRITE_CHECK;
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_not_equal(reply.version, TDM__VERSION_NONE);
+    assert_int_equal(store_version(fixture, "said/1"), reply.version);
+    assert_int_equal(store_version(fixture, "said/2"), reply.version);
+    writes[0].version = reply.version;
+    writes[1].kind = TDM__STORE_DELETE;
+    writes[1].version = reply.version;
+    reply = store_commit_reply(fixture, writes, 2);
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(store_version(fixture, "said/1"), reply.version);
+    reply = store_commit_reply(fixture, writes, 2);
+    assert_int_equal(reply.status, TDM_E_CONFLICT);
+    assert_int_equal(reply.version, TDM__VERSION_NONE);
+    writes[0].kind = TDM__STORE_CHECK_VERSION;
     writes[0].version = TDM__VERSION_ANY;
-    answer = store_commit_answer(world, writes, 1);
-    assert_int_equal(answer.status, TDM_OK);
-    assert_int_equal(answer.version, TDM__VERSION_NONE);
+    reply = store_commit_reply(fixture, writes, 1);
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(reply.version, TDM__VERSION_NONE);
 }
 
 /* ---- leases ----------------------------------------------------------------------------- */
 
-static tdm_status touch(struct store_world *world, const char *key, int64_t lease_ms)
+static tdm_status touch(struct store_fixture *fixture, const char *key, int64_t lease_ms)
 {
-    struct tdm__write write = {.kind = TDM__WRITE_TOUCH,
-                               .key = key,
-                               .version = TDM__VERSION_ANY,
-                               .lease_ms = lease_ms};
+    struct tdm__store_write write = {.kind = TDM__STORE_RENEW_LEASE,
+                                     .key = key,
+                                     .version = TDM__VERSION_ANY,
+                                     .lease_ms = lease_ms};
 
-    return store_commit(world, &write, 1);
+    return store_commit(fixture, &write, 1);
 }
 
 static void a_lease_that_ran_out_takes_the_record(void **state)
 {
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
 
-    assert_int_equal(store_put(world, "l/gone", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
-    assert_int_equal(store_put(world, "l/kept", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
-    assert_int_equal(store_put(world, "l/kept", "now for ever", TDM__VERSION_ANY, 0), TDM_OK);
-    assert_int_equal(store_read(world, "l/*").count, 2);
-    store_run_for(world, 2 * LEASE_MS);
-    assert_int_equal(store_read(world, "l/*").count, 1);
-    assert_int_equal(store_read(world, "l/gone").count, 0);
-    assert_int_equal(store_put(world, "l/gone", "again", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_read(world, "l/*").count, 2);
+    assert_int_equal(store_put(fixture, "l/gone", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    assert_int_equal(store_put(fixture, "l/kept", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    assert_int_equal(store_put(fixture, "l/kept", "now for ever", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_read(fixture, "l/*").count, 2);
+    store_run_for(fixture, 2 * LEASE_MS);
+    assert_int_equal(store_read(fixture, "l/*").count, 1);
+    assert_int_equal(store_read(fixture, "l/gone").count, 0);
+    assert_int_equal(store_put(fixture, "l/gone", "again", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_read(fixture, "l/*").count, 2);
 }
 
 static void a_touch_renews_the_lease_and_keeps_the_record(void **state)
 {
-    struct store_world *world = *state;
+    struct store_fixture *fixture = *state;
     uint64_t version;
 
-    assert_int_equal(store_put(world, "t", "data", TDM__VERSION_NONE, 10 * LEASE_MS), TDM_OK);
-    version = store_version(world, "t");
-    assert_int_equal(touch(world, "t", 60000), TDM_OK);
-    store_run_for(world, 11 * LEASE_MS);
-    assert_int_equal(store_version(world, "t"), version);
-    assert_memory_equal(store_read(world, "t").records[0].bytes, "data", 4);
-    assert_int_equal(touch(world, "t", LEASE_MS), TDM_OK);
-    store_run_for(world, 2 * LEASE_MS);
-    assert_int_equal(touch(world, "t", LEASE_MS), TDM_E_CONFLICT);
+    assert_int_equal(store_put(fixture, "t", "data", TDM__VERSION_NONE, 10 * LEASE_MS), TDM_OK);
+    version = store_version(fixture, "t");
+    assert_int_equal(touch(fixture, "t", 60000), TDM_OK);
+    store_run_for(fixture, 11 * LEASE_MS);
+    assert_int_equal(store_version(fixture, "t"), version);
+    assert_memory_equal(store_read(fixture, "t").records[0].bytes, "data", 4);
+    assert_int_equal(touch(fixture, "t", LEASE_MS), TDM_OK);
+    store_run_for(fixture, 2 * LEASE_MS);
+    assert_int_equal(touch(fixture, "t", LEASE_MS), TDM_E_CONFLICT);
 }
 
 /* ---- watches ---------------------------------------------------------------------------- */
@@ -409,26 +405,26 @@ static bool was_told_four(void *arg)
 
 static void a_watch_tells_each_change_under_its_prefix_once(void **state)
 {
-    struct store_world *world = *state;
-    struct tdm__write two[] = {
-        {.kind = TDM__WRITE_PUT, .key = "w/a", .version = TDM__VERSION_ANY},
-        {.kind = TDM__WRITE_PUT, .key = "w/b", .version = TDM__VERSION_ANY},
+    struct store_fixture *fixture = *state;
+    struct tdm__store_write two[] = {
+        {.kind = TDM__STORE_PUT, .key = "w/a", .version = TDM__VERSION_ANY},
+        {.kind = TDM__STORE_PUT, .key = "w/b", .version = TDM__VERSION_ANY},
     };
 
     told.count = 0;
-    assert_int_equal(world->store->ops->watch(world->store, "w/", on_changed, &told), TDM_OK);
-    assert_int_equal(world->store->ops->watch(world->store, "w/", on_changed, &told),
+    assert_int_equal(fixture->store->ops->watch(fixture->store, "w/", on_changed, &told), TDM_OK);
+    assert_int_equal(fixture->store->ops->watch(fixture->store, "w/", on_changed, &told),
                      TDM_E_EXISTS);
-    assert_int_equal(world->store->ops->watch(world->store, "w*", on_changed, &told),
+    assert_int_equal(fixture->store->ops->watch(fixture->store, "w*", on_changed, &told),
                      TDM_E_INVAL);
-    assert_int_equal(store_put(world, "elsewhere", "", TDM__VERSION_ANY, 0), TDM_OK);
-    assert_int_equal(store_commit(world, two, 2), TDM_OK);
-    assert_int_equal(store_put(world, "w/a", "", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
-    assert_int_equal(touch(world, "w/a", 60000), TDM_OK);
-    assert_int_equal(store_delete(world, "w/none", TDM__VERSION_ANY), TDM_OK);
-    assert_int_equal(store_delete(world, "w/a", TDM__VERSION_ANY), TDM_OK);
-    assert_int_equal(store_put(world, "w/end", "", TDM__VERSION_ANY, 0), TDM_OK);
-    store_run_until(world, was_told_four, &told);
+    assert_int_equal(store_put(fixture, "elsewhere", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_commit(fixture, two, 2), TDM_OK);
+    assert_int_equal(store_put(fixture, "w/a", "", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
+    assert_int_equal(touch(fixture, "w/a", 60000), TDM_OK);
+    assert_int_equal(store_delete(fixture, "w/none", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "w/a", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_put(fixture, "w/end", "", TDM__VERSION_ANY, 0), TDM_OK);
+    store_run_until(fixture, was_told_four, &told);
     assert_int_equal(told.count, 4);
     assert_string_equal(told.keys[0], "w/a");
     assert_string_equal(told.keys[1], "w/b");
@@ -439,7 +435,7 @@ static void a_watch_tells_each_change_under_its_prefix_once(void **state)
 /* ---- transactions ----------------------------------------------------------------------- */
 
 struct counting {
-    struct store_world *world;
+    struct store_fixture *fixture;
     const char *counter;
     char mark[64]; /* the record that says which step was done last */
     int step;
@@ -449,10 +445,10 @@ struct counting {
 
 static void count_once(struct counting *counting);
 
-/* Has this very step happened, though its answer was lost? */
+/* Has this very step happened, though its reply was lost? */
 static bool is_done_already(const struct counting *counting, const struct tdm__txn *txn)
 {
-    const struct tdm__record *mark = tdm__txn_find(txn, counting->mark);
+    const struct tdm__store_record *mark = tdm__txn_find_record(txn, counting->mark);
     int step = -1;
 
     if (mark != NULL) {
@@ -464,7 +460,7 @@ static bool is_done_already(const struct counting *counting, const struct tdm__t
 static tdm_status add_one(void *arg, struct tdm__txn *txn)
 {
     struct counting *counting = arg;
-    const struct tdm__record *record = tdm__txn_find(txn, counting->counter);
+    const struct tdm__store_record *record = tdm__txn_find_record(txn, counting->counter);
     int value = 0;
 
     if (is_done_already(counting, txn)) {
@@ -502,7 +498,7 @@ static void count_once(struct counting *counting)
 {
     const char *patterns[] = {counting->counter, counting->mark};
 
-    assert_int_equal(tdm__txn_run(counting->world->store, NULL, patterns, 2,
+    assert_int_equal(tdm__txn_run(counting->fixture->store, NULL, patterns, 2,
                                   tdm__clock_ms() + 6 * WAIT_MS, add_one, on_added, counting),
                      TDM_OK);
 }
@@ -519,26 +515,26 @@ static bool all_have_ended(void *arg)
     return true;
 }
 
-uint32_t store_suite_counts_exactly(struct store_world *world, const char *counter)
+uint32_t store_suite_counts_exactly(struct store_fixture *fixture, const char *counter)
 {
     struct counting counting[COUNTERS] = {{.step = 0}};
-    struct store_answer answer;
+    struct store_reply reply;
     uint32_t unknown_count = 0;
     int value;
 
     for (int i = 0; i < COUNTERS; i++) {
         counting[i] = (struct counting){
-            .world = world, .counter = counter, .unknown_count = &unknown_count};
+            .fixture = fixture, .counter = counter, .unknown_count = &unknown_count};
         (void)snprintf(counting[i].mark, sizeof(counting[i].mark), "%s/mark/%d", counter, i);
         count_once(&counting[i]);
     }
     assert_int_equal(
-        tdm__loop_run(world->loop, all_have_ended, counting, tdm__clock_ms() + 6 * WAIT_MS),
+        tdm__loop_run(fixture->loop, all_have_ended, counting, tdm__clock_ms() + 6 * WAIT_MS),
         TDM_OK);
     do {
-        answer = store_read(world, counter);
-    } while (answer.status == TDM_E_STORE);
-    memcpy(&value, answer.records[0].bytes, sizeof(value));
+        reply = store_read(fixture, counter);
+    } while (reply.status == TDM_E_STORE);
+    memcpy(&value, reply.records[0].bytes, sizeof(value));
     assert_int_equal(value, COUNTERS * COUNT_EACH);
     return unknown_count;
 }

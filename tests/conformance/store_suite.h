@@ -9,14 +9,14 @@
 
 /* The store under test; the tests of one process use it one after the other, each with keys of
  * its own. */
-struct store_world {
+struct store_fixture {
     struct tdm__loop *loop;
     struct tdm__store *store;
 };
 
-/* ---- asking and waiting for the answer -------------------------------------------------- */
+/* ---- asking and waiting for the reply -------------------------------------------------- */
 
-struct store_answer {
+struct store_reply {
     bool ended;
     tdm_status status;
     uint64_t version; /* that a commit says */
@@ -29,26 +29,26 @@ struct store_answer {
     } records[16];
 };
 
-void store_on_read(void *answer, tdm_status status, const struct tdm__record *records,
+void store_on_read(void *reply, tdm_status status, const struct tdm__store_record *records,
                    uint32_t records_count);
-void store_on_commit(void *answer, tdm_status status, uint64_t version);
-bool store_has_ended(void *answer);
+void store_on_commit(void *reply, tdm_status status, uint64_t version);
+bool store_has_ended(void *reply);
 
-/* Asks, and asks again when the answer comes, then closes the store: both are told. */
-void store_expect_questions_at_the_end_to_be_told(struct tdm__store *store);
+/* Asks, and asks again when the reply comes, then closes the store: both are told. */
+void store_expect_replies_on_close(struct tdm__store *store);
 
-struct store_answer store_read(struct store_world *world, const char *pattern);
-struct store_answer store_commit_answer(struct store_world *world,
-                                        const struct tdm__write *writes, uint32_t writes_count);
-tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
+struct store_reply store_read(struct store_fixture *fixture, const char *pattern);
+struct store_reply store_commit_reply(struct store_fixture *fixture,
+                                      const struct tdm__store_write *writes, uint32_t writes_count);
+tdm_status store_commit(struct store_fixture *fixture, const struct tdm__store_write *writes,
                         uint32_t writes_count);
-tdm_status store_put(struct store_world *world, const char *key, const char *text,
+tdm_status store_put(struct store_fixture *fixture, const char *key, const char *text,
                      uint64_t version, int64_t lease_ms);
-tdm_status store_delete(struct store_world *world, const char *key, uint64_t version);
-uint64_t store_version(struct store_world *world, const char *key); /* 0: not there */
+tdm_status store_delete(struct store_fixture *fixture, const char *key, uint64_t version);
+uint64_t store_version(struct store_fixture *fixture, const char *key); /* 0: not there */
 /* Runs the loop until `done`; fails the test after ten seconds. */
-void store_run_until(struct store_world *world, bool (*done)(void *arg), void *arg);
-void store_run_for(struct store_world *world, int64_t ms);
+void store_run_until(struct store_fixture *fixture, bool (*done)(void *arg), void *arg);
+void store_run_for(struct store_fixture *fixture, int64_t ms);
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
@@ -58,6 +58,6 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state));
 /* Eight transactions at a time add 1 to a counter, fifty times each, and put a mark beside it,
  * so that one whose outcome is unknown can be run again: in the end it is 400 exactly.
  * Returns how many outcomes were unknown. */
-uint32_t store_suite_counts_exactly(struct store_world *world, const char *counter);
+uint32_t store_suite_counts_exactly(struct store_fixture *fixture, const char *counter);
 
 #endif

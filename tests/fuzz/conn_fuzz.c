@@ -12,10 +12,10 @@
 enum { HELD_MAX = 64, ROUNDS_MAX = 200 };
 
 static const uint8_t token[TDM__TOKEN_BYTES] = {1};
-static struct tdm__incoming *held[HELD_MAX];
+static struct tdm__incoming_call *held[HELD_MAX];
 static uint32_t held_count;
 
-static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
+static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
 {
     (void)arg;
     (void)notice;
@@ -23,14 +23,14 @@ static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
 }
 
 /* Every other call is answered at once, with an item before if they are wanted. */
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     const tdm_value *value;
 
     (void)arg;
     (void)tdm__incoming_value(incoming, &value);
     if (tdm__incoming_wants_items(incoming)) {
-        (void)tdm__incoming_item(incoming, 1, (struct tdm_bytes){"\x90", 1}, NULL, 0);
+        (void)tdm__incoming_send_item(incoming, 1, (struct tdm_bytes){"\x90", 1}, NULL, 0);
     }
     if (held_count < HELD_MAX && tdm__incoming_call_id(incoming) % 2 == 0) {
         tdm__incoming_on_notice(incoming, on_notice, NULL);
@@ -40,17 +40,17 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     tdm__incoming_reply_pack(incoming, "i", (int64_t)1);
 }
 
-static void on_reply(void *arg, struct tdm__reply *reply)
+static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     tdm_document *document;
 
     ++*(uint32_t *)arg;
-    if (reply->status == TDM_OK && tdm__reply_document(reply, &document) == TDM_OK) {
+    if (reply->status == TDM_OK && tdm__rpc_reply_document(reply, &document) == TDM_OK) {
         tdm_document_destroy(document);
     }
 }
 
-static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
+static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
 {
     (void)arg;
     (void)index;
@@ -73,8 +73,8 @@ static void feed(struct tdm__loop *loop, struct tdm__conn *victim, int fd, const
         int left = 0;
 
         (void)tdm__loop_run(loop, NULL, NULL, tdm__clock_ms());
-        if (victim->state == CONN_OPEN && ioctl(victim->fd, FIONREAD, &left) == 0 &&
-            left == 0 && victim->input_begin == victim->input_end) {
+        if (victim->state == CONN_OPEN && ioctl(victim->fd, FIONREAD, &left) == 0 && left == 0 &&
+            victim->input_begin == victim->input_end) {
             break;
         }
     }
@@ -82,9 +82,9 @@ static void feed(struct tdm__loop *loop, struct tdm__conn *victim, int fd, const
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct tdm__request request = {
+    const struct tdm__rpc_request request = {
         .method = "m", .packed = {"\x90", 1}, .deadline_ms = TDM__NEVER, .on_item = on_item};
-    struct tdm__identity self = {.kind = TDM__PEER_DRIVER, .pid = 1, .name = "fuzz"};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DRIVER, .pid = 1, .name = "fuzz"};
     struct tdm__rpc *rpcs[2];
     struct tdm__conn *conns[2];
     struct tdm__loop *loop;
@@ -99,11 +99,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         TDM_ASSERT(tdm__rpc_adopt(rpcs[i], fds[i], i == 1, &conns[i]) == TDM_OK);
         tdm__conn_retain(conns[i]);
     }
-    tdm__rpc_serve(rpcs[1], serve, NULL);
-    TDM_ASSERT(tdm__loop_run(loop, both_are_open, conns, tdm__deadline_in(5000)) == TDM_OK);
+    tdm__rpc_set_call_handler(rpcs[1], serve, NULL);
+    TDM_ASSERT(tdm__loop_run(loop, both_are_open, conns, tdm__deadline_after(5000)) == TDM_OK);
     for (int i = 0; i < 2; i++) { /* calls 1 and 2 of the victim */
-        TDM_ASSERT(tdm__conn_call(conns[1], &request, on_reply, &replies_count, NULL) ==
-                   TDM_OK);
+        TDM_ASSERT(tdm__conn_call(conns[1], &request, on_reply, &replies_count, NULL) == TDM_OK);
     }
     feed(loop, conns[1], conns[0]->fd, data, size);
     while (held_count > 0) {

@@ -1,6 +1,6 @@
 /* handle_fuzz.c - no bytes make the handle decoder crash; what it accepts, it writes alike. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/weights/handle.h"
+#include "colocate/weights/tensor_handles.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,19 +10,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tdm__handles handles;
+    struct tdm__tensor_handles handles;
     void *again;
 
-    if (tdm__handles_decode((struct tdm_bytes){data, size}, &handles) != TDM_OK) {
+    if (tdm__tensor_handles_decode((struct tdm_bytes){data, size}, &handles) != TDM_OK) {
         return 0;
     }
     again = malloc(size);
-    if (again == NULL || tdm__handles_bytes(&handles) != size ||
-        tdm__handles_encode(&handles, again, size) != TDM_OK ||
+    if (again == NULL || tdm__tensor_handles_bytes(&handles) != size ||
+        tdm__tensor_handles_encode(&handles, again, size) != TDM_OK ||
         memcmp(again, data, size) != 0) {
         abort();
     }
     free(again);
-    tdm__handles_fini(&handles);
+    tdm__tensor_handles_fini(&handles);
     return 0;
 }

@@ -12,7 +12,7 @@
 
 enum { ROUNDS_MAX = 20 };
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     (void)incoming;
@@ -30,8 +30,7 @@ static bool send_input(int fd, const uint8_t *data, size_t size)
     static const uint8_t zero[sizeof(version)];
 
     memcpy(hello, data, hello_bytes);
-    if (hello_bytes == sizeof(hello) &&
-        memcmp(hello + VERSION_AT, zero, sizeof(version)) == 0) {
+    if (hello_bytes == sizeof(hello) && memcmp(hello + VERSION_AT, zero, sizeof(version)) == 0) {
         memcpy(hello + VERSION_AT, &version, sizeof(version));
     }
     return write(fd, hello, hello_bytes) == (ssize_t)hello_bytes &&
@@ -42,7 +41,7 @@ static bool send_input(int fd, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t token[TDM__TOKEN_BYTES] = {1};
-    struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .pid = 1, .name = "fuzz"};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DAEMON, .pid = 1, .name = "fuzz"};
     struct tdm__conn *conn;
     struct tdm__loop *loop;
     struct tdm__rpc *rpc;
@@ -55,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     TDM_ASSERT(tdm__loop_create(&loop) == TDM_OK);
     TDM_ASSERT(tdm__rpc_create(loop, &self, token, &rpc) == TDM_OK);
     TDM_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    tdm__rpc_serve(rpc, serve, NULL);
+    tdm__rpc_set_call_handler(rpc, serve, NULL);
     TDM_ASSERT(tdm__rpc_adopt(rpc, fds[0], (data[0] & 1) != 0, &conn) == TDM_OK);
     tdm__conn_retain(conn);
     if (send_input(fds[1], data + 1, size - 1)) {

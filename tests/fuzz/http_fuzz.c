@@ -16,8 +16,7 @@ enum { ROUNDS = 12 };
 static void answer(void *arg, struct tdm__http_request *request, const char *path)
 {
     (void)arg;
-    tdm__http_answer(request, strcmp(path, "/metrics") == 0 ? 200 : 404, "text/plain", "x\n",
-                     2);
+    tdm__http_reply(request, strcmp(path, "/metrics") == 0 ? 200 : 404, "text/plain", "x\n", 2);
 }
 
 static void settle(struct tdm__loop *loop)
@@ -31,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct sockaddr_un there = {.sun_family = AF_UNIX};
     static struct tdm__loop *loop;
-    static struct tdm__http *http;
+    static struct tdm__http_server *http;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     TDM_ASSERT(fd >= 0);

@@ -1,6 +1,6 @@
 /* model_config_fuzz.c - no config.json may break its reader or the tensors made of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/model.h"
+#include "colocate/layout/model.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             char name[TDM_TENSOR_NAME_BYTES_MAX];
 
             if (tensor->rows == 0 || tensor->columns == 0 ||
-                strlen(tdm__model_name(model, j, name)) == 0) {
+                strlen(tdm__model_tensor_name(model, j, name)) == 0) {
                 abort();
             }
         }

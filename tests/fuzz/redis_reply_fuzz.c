@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_records(const redisReply *reply)
 {
-    struct tdm__records *records;
+    struct tdm__store_records *records;
 
     if (tdm__redis_reply_records(reply, &records) != TDM_OK) {
         return;

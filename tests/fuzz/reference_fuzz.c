@@ -1,8 +1,8 @@
 /* reference_fuzz.c - any bytes as a reference or a handle, bare or inside a value: refused, or
  * opened, written again and let go of. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/handle.h"
-#include "actors/objects/objects.h"
+#include "actors/client/actor_handle.h"
+#include "actors/objects/ref_table.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/rpc/internal.h"
@@ -16,7 +16,7 @@
 static tdm_runtime *runtime_create(void)
 {
     static const uint8_t token[TDM__TOKEN_BYTES] = {1};
-    struct tdm__identity self = {.kind = TDM__PEER_DRIVER, .pid = 1, .name = "fuzz"};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DRIVER, .pid = 1, .name = "fuzz"};
     tdm_runtime *runtime;
 
     memset(self.id.bytes, 1, sizeof(self.id.bytes));
@@ -40,7 +40,7 @@ static void open_bare(tdm_runtime *runtime, struct tdm_bytes bytes)
         }
         tdm_ref_release(ref);
     }
-    if (tdm__handle_bytes_hold(runtime, bytes, &ref) == TDM_OK) {
+    if (tdm__handle_bytes_keep_alive(runtime, bytes, &ref) == TDM_OK) {
         tdm_ref_release(ref);
     }
     if (tdm__handle_open(runtime, bytes, &actor) == TDM_OK) {
@@ -51,14 +51,14 @@ static void open_bare(tdm_runtime *runtime, struct tdm_bytes bytes)
 
 static void open_inside(tdm_runtime *runtime, struct tdm_bytes bytes)
 {
-    struct tdm__holds holds = {0};
+    struct tdm__pins holds = {0};
     tdm_document *document;
 
     if (tdm_document_parse(bytes, &document) != TDM_OK) {
         return;
     }
-    if (tdm__holds_of_document(runtime, document, &holds) == TDM_OK) {
-        tdm__holds_release(&holds);
+    if (tdm__pins_from_document(runtime, document, &holds) == TDM_OK) {
+        tdm__pins_release(&holds);
     }
     TDM_ASSERT(holds.count == 0);
     tdm_document_destroy(document);
@@ -68,7 +68,7 @@ static void open_inside(tdm_runtime *runtime, struct tdm_bytes bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static tdm_runtime *runtime;
-    struct tdm__objects_count left;
+    struct tdm__ref_table_counts left;
 
     if (runtime == NULL) {
         runtime = runtime_create();
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     (void)tdm__loop_run(runtime->loop, NULL, NULL, tdm__clock_ms());
-    tdm__objects_count(runtime, &left);
-    TDM_ASSERT(left.owned + left.loans + left.borrowed + left.kept == 0);
+    tdm__ref_table_counts(runtime, &left);
+    TDM_ASSERT(left.owned + left.borrower_pins + left.borrowed + left.reply_pins == 0);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* sharding_fuzz.c - no layout may break the reader, or the plan from it into another one. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/plan/reshard.h"
+#include "colocate/layout/reshard.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { RANKS_MAX = 64 };
 
 /* The input is two layouts, a newline between them. */
 static const struct tdm__model_config config = {
-    .family = TDM__FAMILY_GLM4_MOE,
+    .family = TDM__MODEL_FAMILY_GLM4_MOE,
     .dtype = TDM_BF16,
     .layers = 3,
     .dense_layers = 1,
@@ -19,7 +19,7 @@ static const struct tdm__model_config config = {
     .heads = 8,
     .kv_heads = 4,
     .head_dim = 64,
-    .ffn = 512,
+    .ffn_width = 512,
     .experts = 8,
     .expert_ffn = 128,
     .shared_experts = 1,
@@ -32,9 +32,9 @@ static void compile(const struct tdm__sharding *from_sharding,
                     const struct tdm__sharding *to_sharding)
 {
     static const struct tdm__model_options options = {.mtp = true, .scales = true};
-    static const struct tdm__rank_place places[RANKS_MAX];
-    const struct tdm__side from = {from_sharding, places};
-    const struct tdm__side to = {to_sharding, places};
+    static const struct tdm__rank_location places[RANKS_MAX];
+    const struct tdm__reshard_side from = {from_sharding, places};
+    const struct tdm__reshard_side to = {to_sharding, places};
     struct tdm__reshard *reshard;
     struct tdm__model *model;
 

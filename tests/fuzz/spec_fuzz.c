@@ -1,7 +1,7 @@
 /* spec_fuzz.c - any value: no actor's spec and no bootstrap, or one that is written and read
  * the same. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/bootstrap.h"
+#include "actors/common/worker_bootstrap.h"
 #include "runtime/assert.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -59,8 +59,7 @@ static void read_bootstrap(const uint8_t *data, size_t size)
     struct tdm__bootstrap bootstrap;
 
     TDM_ASSERT(fd >= 0);
-    if (write(fd, data, size) == (ssize_t)size &&
-        tdm__bootstrap_read(fd, &bootstrap) == TDM_OK) {
+    if (write(fd, data, size) == (ssize_t)size && tdm__bootstrap_read(fd, &bootstrap) == TDM_OK) {
         check_spec(bootstrap.spec);
         tdm__actor_spec_destroy(bootstrap.spec);
     }

@@ -64,10 +64,10 @@ static bool load(void)
         return driver_fail("%s", dlerror());
     }
     /* POSIX keeps functions in void pointers; C does not know how. */
-#define X(name, arguments)                                                                     \
-    *(void **)&driver.name = dlsym(library, #name);                                            \
-    if (driver.name == NULL) {                                                                 \
-        return driver_fail("libcuda.so.1: has no " #name);                                     \
+#define X(name, arguments)                                                                         \
+    *(void **)&driver.name = dlsym(library, #name);                                                \
+    if (driver.name == NULL) {                                                                     \
+        return driver_fail("libcuda.so.1: has no " #name);                                         \
     }
     CU_CALLS(X)
 #undef X
@@ -106,8 +106,8 @@ bool driver_describe(char *text, size_t room, size_t *granularity_out)
     CU(cuDeviceGetName, name, (int)sizeof(name), 0);
     CU(cuMemGetInfo_v2, &free_bytes, &total_bytes);
     CU(cuMemGetAllocationGranularity, granularity_out, &allocation, 0);
-    (void)snprintf(text, room, "%s, %zu MiB, %zu MiB free, driver %d.%d", name,
-                   total_bytes >> 20, free_bytes >> 20, version / 1000, version % 1000 / 10);
+    (void)snprintf(text, room, "%s, %zu MiB, %zu MiB free, driver %d.%d", name, total_bytes >> 20,
+                   free_bytes >> 20, version / 1000, version % 1000 / 10);
     return true;
 }
 
@@ -146,8 +146,7 @@ bool driver_block_import(struct driver_block *block, size_t size_bytes, int fd)
 {
     TRY(block_reserve(block, size_bytes));
     /* The driver takes the number itself for a pointer. */
-    CU(cuMemImportFromShareableHandle, &block->handle, (void *)(uintptr_t)fd,
-       CU_HANDLE_POSIX_FD);
+    CU(cuMemImportFromShareableHandle, &block->handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD);
     return true;
 }
 

@@ -17,11 +17,11 @@ extern struct driver driver;
 enum { DRIVER_TEXT_BYTES = 256 };
 
 /* False from the function around it, with the reason kept, if it fails. */
-#define TRY(expression)                                                                        \
-    do {                                                                                       \
-        if (!(expression)) {                                                                   \
-            return false;                                                                      \
-        }                                                                                      \
+#define TRY(expression)                                                                            \
+    do {                                                                                           \
+        if (!(expression)) {                                                                       \
+            return false;                                                                          \
+        }                                                                                          \
     } while (0)
 #define CU(name, ...) TRY(driver_check(driver.name(__VA_ARGS__), #name))
 

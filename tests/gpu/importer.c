@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ANSWER_TIMEOUT_S = 60 };
+enum { REPLY_TIMEOUT_S = 60 };
 
 struct order {
     enum importer_order order;
@@ -42,13 +42,13 @@ static bool map_shadow(size_t size_bytes, int fd, double *seconds_out)
     return driver_pattern_check(self.shadow.address, size_bytes);
 }
 
-static bool serve(size_t size_bytes)
+static bool make_serving_block(size_t size_bytes)
 {
     TRY(driver_block_create(&self.serving, size_bytes, CU_HANDLE_POSIX_FD));
     return driver_block_map(&self.serving);
 }
 
-static bool flip(double *seconds_out)
+static bool exchange_shadow(double *seconds_out)
 {
     double begun = driver_seconds();
 
@@ -63,7 +63,7 @@ static bool flip(double *seconds_out)
     return driver_pattern_check(self.serving.address, self.serving.size_bytes);
 }
 
-static bool obey(const struct order *order, int fd, double *seconds_out)
+static bool carry_out_order(const struct order *order, int fd, double *seconds_out)
 {
     if (!self.opened) {
         TRY(driver_open());
@@ -79,9 +79,9 @@ static bool obey(const struct order *order, int fd, double *seconds_out)
     case IMPORTER_DROP:
         return driver_block_destroy(&self.shadow);
     case IMPORTER_SERVE:
-        return serve(order->size_bytes);
+        return make_serving_block(order->size_bytes);
     case IMPORTER_FLIP:
-        return flip(seconds_out);
+        return exchange_shadow(seconds_out);
     case IMPORTER_STOP_SERVING:
         return driver_block_destroy(&self.serving);
     }
@@ -89,7 +89,7 @@ static bool obey(const struct order *order, int fd, double *seconds_out)
 }
 
 /* False at the end of the stream. */
-static bool receive(int socket, struct order *order_out, int *fd_out)
+static bool receive_order(int socket, struct order *order_out, int *fd_out)
 {
     struct iovec piece = {order_out, sizeof(*order_out)};
     union control control;
@@ -100,8 +100,7 @@ static bool receive(int socket, struct order *order_out, int *fd_out)
     struct cmsghdr *header;
 
     *fd_out = -1;
-    TRY(recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) ==
-        (ssize_t)sizeof(*order_out));
+    TRY(recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) == (ssize_t)sizeof(*order_out));
     header = CMSG_FIRSTHDR(&message);
     if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
         memcpy(fd_out, CMSG_DATA(header), sizeof(*fd_out));
@@ -115,15 +114,15 @@ _Noreturn static void importer_main(int socket)
     int fd;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    while (receive(socket, &order, &fd)) {
-        struct importer_answer answer = {.seconds = 0};
+    while (receive_order(socket, &order, &fd)) {
+        struct importer_reply reply = {.seconds = 0};
 
-        answer.done = obey(&order, fd, &answer.seconds);
-        (void)snprintf(answer.failure, sizeof(answer.failure), "%s", driver_failure());
+        reply.done = carry_out_order(&order, fd, &reply.seconds);
+        (void)snprintf(reply.failure, sizeof(reply.failure), "%s", driver_failure());
         if (fd >= 0) {
             (void)close(fd);
         }
-        if (send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) != (ssize_t)sizeof(answer)) {
+        if (send(socket, &reply, sizeof(reply), MSG_NOSIGNAL) != (ssize_t)sizeof(reply)) {
             break;
         }
     }
@@ -134,7 +133,7 @@ _Noreturn static void importer_main(int socket)
 
 bool importer_start(struct importer *importer)
 {
-    struct timeval limit = {.tv_sec = ANSWER_TIMEOUT_S};
+    struct timeval limit = {.tv_sec = REPLY_TIMEOUT_S};
     int ends[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -157,8 +156,8 @@ bool importer_start(struct importer *importer)
     return true;
 }
 
-bool importer_order(struct importer *importer, enum importer_order order, size_t size_bytes,
-                    int fd, struct importer_answer *answer_out)
+bool importer_order(struct importer *importer, enum importer_order order, size_t size_bytes, int fd,
+                    struct importer_reply *reply_out)
 {
     struct order sent = {order, size_bytes};
     struct iovec piece = {&sent, sizeof(sent)};
@@ -173,12 +172,12 @@ bool importer_order(struct importer *importer, enum importer_order order, size_t
         message.msg_controllen = sizeof(control.bytes);
     }
     if (sendmsg(importer->fd, &message, MSG_NOSIGNAL) != (ssize_t)sizeof(sent) ||
-        recv(importer->fd, answer_out, sizeof(*answer_out), MSG_WAITALL) !=
-            (ssize_t)sizeof(*answer_out)) {
-        return driver_fail("the importer did not answer order %d within %d s", (int)order,
-                           ANSWER_TIMEOUT_S);
+        recv(importer->fd, reply_out, sizeof(*reply_out), MSG_WAITALL) !=
+            (ssize_t)sizeof(*reply_out)) {
+        return driver_fail("the importer did not reply to order %d within %d s", (int)order,
+                           REPLY_TIMEOUT_S);
     }
-    return answer_out->done || driver_fail("in the importer: %s", answer_out->failure);
+    return reply_out->done || driver_fail("in the importer: %s", reply_out->failure);
 }
 
 void importer_stop(struct importer *importer)

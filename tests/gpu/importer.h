@@ -23,7 +23,7 @@ struct importer {
     pid_t pid;
 };
 
-struct importer_answer {
+struct importer_reply {
     bool done;
     double seconds; /* of the driver's calls, without checks */
     char failure[DRIVER_TEXT_BYTES];
@@ -31,9 +31,9 @@ struct importer_answer {
 
 /* Before the driver is opened in this process: a forked process must open its own. */
 bool importer_start(struct importer *importer);
-/* One order, with a descriptor or -1, and its answer; at most 60 s. */
-bool importer_order(struct importer *importer, enum importer_order order, size_t size_bytes,
-                    int fd, struct importer_answer *answer_out);
+/* One order, with a descriptor or -1, and its reply; at most 60 s. */
+bool importer_order(struct importer *importer, enum importer_order order, size_t size_bytes, int fd,
+                    struct importer_reply *reply_out);
 void importer_stop(struct importer *importer);
 
 #endif

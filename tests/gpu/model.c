@@ -79,8 +79,8 @@ static float *floats_of(const struct place *place, size_t count)
 }
 
 /* They stay until the program ends. */
-static void open_place(struct place *place, const char *machine,
-                       const struct model_shape *shape, size_t rows_max)
+static void open_place(struct place *place, const char *machine, const struct model_shape *shape,
+                       size_t rows_max)
 {
     *place = (struct place){.machine = memory_machine(machine), .rows_max = rows_max};
     must(model_init(&place->model, shape, 1) == TDM_OK, "the model");

@@ -1,7 +1,7 @@
 /* probe.c - asks a GPU's driver what the design takes for granted; one JSON report on stdout.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Not yet run on a GPU, only against a stand-in for the driver: docs/measurements/ has no
+/* Not yet run on a GPU, only against a fake library for the driver: docs/measurements/ has no
  * report of it.
  *
  * Needs no toolkit: what is used of the driver's API is declared in driver_api.h and looked up
@@ -62,12 +62,11 @@ static bool describe_export(FILE *report, const char *memory, uint64_t address, 
             (void)close(fd);
         }
     }
-    (void)fprintf(
-        report,
-        "{\"memory\":\"%s\",\"legacy_ipc_capable\":%s,\"allowed_handle_types\":%" PRIu64
-        ",\"cuIpcGetMemHandle\":\"%s\",\"export_posix_fd\":\"%s\"}",
-        memory, (legacy_ipc & 0xff) != 0 ? "true" : "false", handle_types, ipc_result,
-        fd_result);
+    (void)fprintf(report,
+                  "{\"memory\":\"%s\",\"legacy_ipc_capable\":%s,\"allowed_handle_types\":%" PRIu64
+                  ",\"cuIpcGetMemHandle\":\"%s\",\"export_posix_fd\":\"%s\"}",
+                  memory, (legacy_ipc & 0xff) != 0 ? "true" : "false", handle_types, ipc_result,
+                  fd_result);
     return true;
 }
 
@@ -107,8 +106,8 @@ static bool free_bytes(uint64_t *free_out)
 }
 
 /* A block with contents, mapped here and, under a shadow address, in the importer. */
-static bool share_block(struct importer *importer, struct driver_block *block,
-                        size_t size_bytes, struct importer_answer *answer_out)
+static bool share_block(struct importer *importer, struct driver_block *block, size_t size_bytes,
+                        struct importer_reply *reply_out)
 {
     int fd = -1;
     bool done;
@@ -117,14 +116,14 @@ static bool share_block(struct importer *importer, struct driver_block *block,
     TRY(driver_block_map(block));
     TRY(driver_pattern_write(block->address, size_bytes));
     CU(cuMemExportToShareableHandle, &fd, block->handle, CU_HANDLE_POSIX_FD, 0);
-    done = importer_order(importer, IMPORTER_MAP, size_bytes, fd, answer_out);
+    done = importer_order(importer, IMPORTER_MAP, size_bytes, fd, reply_out);
     (void)close(fd);
     return done;
 }
 
 static bool section_pause_while_imported(FILE *report, struct importer *importer)
 {
-    struct importer_answer answer;
+    struct importer_reply reply;
     struct driver_block block;
     uint64_t without;
     uint64_t with;
@@ -132,23 +131,23 @@ static bool section_pause_while_imported(FILE *report, struct importer *importer
     uint64_t dropped;
 
     /* The first order makes the importer's context, which has memory of its own. */
-    TRY(importer_order(importer, IMPORTER_START, 0, -1, &answer));
+    TRY(importer_order(importer, IMPORTER_START, 0, -1, &reply));
     TRY(free_bytes(&without));
-    TRY(share_block(importer, &block, GIB, &answer));
+    TRY(share_block(importer, &block, GIB, &reply));
     TRY(free_bytes(&with));
     TRY(driver_block_unmap(&block));
     TRY(driver_block_release(&block));
     TRY(free_bytes(&paused));
-    TRY(importer_order(importer, IMPORTER_CHECK, GIB, -1, &answer));
-    TRY(importer_order(importer, IMPORTER_DROP, GIB, -1, &answer));
+    TRY(importer_order(importer, IMPORTER_CHECK, GIB, -1, &reply));
+    TRY(importer_order(importer, IMPORTER_DROP, GIB, -1, &reply));
     TRY(free_bytes(&dropped));
     TRY(driver_block_destroy(&block));
-    (void)fprintf(
-        report,
-        "{\"block_bytes\":%zu,\"free_without\":%" PRIu64 ",\"free_with\":%" PRIu64
-        ",\"free_after_exporter_paused\":%" PRIu64 ",\"free_after_importer_dropped\":%" PRIu64
-        ",\"importer_keeps_pages\":%s,\"importer_read_contents_after\":true}",
-        GIB, without, with, paused, dropped, paused < with + GIB / 2 ? "true" : "false");
+    (void)fprintf(report,
+                  "{\"block_bytes\":%zu,\"free_without\":%" PRIu64 ",\"free_with\":%" PRIu64
+                  ",\"free_after_exporter_paused\":%" PRIu64
+                  ",\"free_after_importer_dropped\":%" PRIu64
+                  ",\"importer_keeps_pages\":%s,\"importer_read_contents_after\":true}",
+                  GIB, without, with, paused, dropped, paused < with + GIB / 2 ? "true" : "false");
     return true;
 }
 
@@ -217,7 +216,7 @@ static bool section_pinned_copies(FILE *report)
 enum { STEPS = 5 };
 static const char *const step_names[STEPS] = {"create", "map", "access", "unmap", "release"};
 
-static double lap(double *since)
+static double elapsed_seconds(double *since)
 {
     double now = driver_seconds();
     double took = now - *since;
@@ -236,21 +235,21 @@ static bool time_blocks(size_t block_bytes, uint64_t address, double ms_out[STEP
     for (size_t i = 0; i < count; i++) {
         TRY(driver_create(block_bytes, CU_HANDLE_POSIX_FD, &handles[i]));
     }
-    ms_out[0] = lap(&since) * 1e3;
+    ms_out[0] = elapsed_seconds(&since) * 1e3;
     for (size_t i = 0; i < count; i++) {
         CU(cuMemMap, address + i * block_bytes, block_bytes, 0, handles[i], 0);
     }
-    ms_out[1] = lap(&since) * 1e3;
+    ms_out[1] = elapsed_seconds(&since) * 1e3;
     TRY(driver_access(address, GIB));
-    ms_out[2] = lap(&since) * 1e3;
+    ms_out[2] = elapsed_seconds(&since) * 1e3;
     for (size_t i = 0; i < count; i++) {
         CU(cuMemUnmap, address + i * block_bytes, block_bytes);
     }
-    ms_out[3] = lap(&since) * 1e3;
+    ms_out[3] = elapsed_seconds(&since) * 1e3;
     for (size_t i = 0; i < count; i++) {
         CU(cuMemRelease, handles[i]);
     }
-    ms_out[4] = lap(&since) * 1e3;
+    ms_out[4] = elapsed_seconds(&since) * 1e3;
     return true;
 }
 
@@ -291,21 +290,21 @@ static bool section_block_costs(FILE *report)
 static bool section_donation(FILE *report, struct importer *importer)
 {
     const size_t size_bytes = 256 * MIB;
-    struct importer_answer shadow;
-    struct importer_answer flip;
-    struct importer_answer answer;
+    struct importer_reply shadow;
+    struct importer_reply flip;
+    struct importer_reply reply;
     struct driver_block block;
     double begun;
     double let_go;
 
-    TRY(importer_order(importer, IMPORTER_SERVE, size_bytes, -1, &answer));
+    TRY(importer_order(importer, IMPORTER_SERVE, size_bytes, -1, &reply));
     TRY(share_block(importer, &block, size_bytes, &shadow));
     begun = driver_seconds();
     TRY(driver_block_unmap(&block));
     TRY(driver_block_release(&block));
     let_go = driver_seconds() - begun;
     TRY(importer_order(importer, IMPORTER_FLIP, size_bytes, -1, &flip));
-    TRY(importer_order(importer, IMPORTER_STOP_SERVING, size_bytes, -1, &answer));
+    TRY(importer_order(importer, IMPORTER_STOP_SERVING, size_bytes, -1, &reply));
     TRY(driver_block_destroy(&block));
     (void)fprintf(report,
                   "{\"block_bytes\":%zu,\"import_and_map_ms\":%.3f,"
@@ -327,8 +326,7 @@ struct section {
 static void print_text(const char *text)
 {
     for (; *text != '\0'; text++) {
-        (void)putchar(*text == '"' || *text == '\\' || (unsigned char)*text < ' ' ? ' '
-                                                                                  : *text);
+        (void)putchar(*text == '"' || *text == '\\' || (unsigned char)*text < ' ' ? ' ' : *text);
     }
 }
 
@@ -342,8 +340,8 @@ static bool run_section(const struct section *section, struct importer *importer
     if (report == NULL) {
         return false;
     }
-    done = section->alone != NULL ? section->alone(report)
-                                  : section->with_importer(report, importer);
+    done =
+        section->alone != NULL ? section->alone(report) : section->with_importer(report, importer);
     (void)fclose(report);
     (void)printf(",\n \"%s\":", section->name);
     if (done) {
@@ -358,7 +356,7 @@ static bool run_section(const struct section *section, struct importer *importer
     return done;
 }
 
-static int skip(void)
+static int skip_section(void)
 {
     (void)printf("{\"skipped\":\"");
     print_text(driver_failure());
@@ -381,7 +379,7 @@ static int write_report(struct importer *importer)
     int status = 0;
 
     if (!driver_describe(device, sizeof(device), &granularity)) {
-        return skip();
+        return skip_section();
     }
     (void)printf("{\"device\":\"");
     print_text(device);
@@ -403,7 +401,7 @@ int main(void)
     if (!importer_start(&importer)) {
         return 1;
     }
-    status = driver_open() ? write_report(&importer) : skip();
+    status = driver_open() ? write_report(&importer) : skip_section();
     importer_stop(&importer);
     return status;
 }

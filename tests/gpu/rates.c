@@ -15,7 +15,7 @@ enum { REPEATS = 5, PARTS = 256 };
 
 static size_t region_bytes = (size_t)1 << 30;
 
-static void must(tdm_status status)
+static void require(tdm_status status)
 {
     if (status != TDM_OK) {
         (void)fprintf(stderr, "%s\n", tdm_error_detail());
@@ -23,7 +23,7 @@ static void must(tdm_status status)
     }
 }
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec time;
 
@@ -51,7 +51,7 @@ static struct {
     double value;
 } told[64];
 
-static double told_before(const char *name)
+static double failure_was_printed(const char *name)
 {
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
         if (told[i].name != NULL && strcmp(told[i].name, name) == 0) {
@@ -77,7 +77,8 @@ static void tell(const char *name, double value, const char *unit)
 
 static void tell_ratio(const char *name, const char *of, const char *to)
 {
-    tell(name, told_before(to) > 0 ? told_before(of) / told_before(to) : 0, "ratio");
+    tell(name, failure_was_printed(to) > 0 ? failure_was_printed(of) / failure_was_printed(to) : 0,
+         "ratio");
 }
 
 static double gib_per_s(double seconds)
@@ -92,19 +93,19 @@ static void measure_plain(struct tdm__device *device, tdm_region *region)
     double up[REPEATS];
     void *host;
 
-    must(device->ops->host_alloc(device, region_bytes, &host));
+    require(device->ops->host_alloc(device, region_bytes, &host));
     for (int i = -1; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
         double between;
 
-        must(device->ops->copy(device, host, tdm_region_address(region), region_bytes));
-        must(device->ops->copy_flush(device));
-        between = now();
-        must(device->ops->copy(device, tdm_region_address(region), host, region_bytes));
-        must(device->ops->copy_flush(device));
+        require(device->ops->copy(device, host, tdm_region_address(region), region_bytes));
+        require(device->ops->copy_flush(device));
+        between = seconds_now();
+        require(device->ops->copy(device, tdm_region_address(region), host, region_bytes));
+        require(device->ops->copy_flush(device));
         if (i >= 0) {
             down[i] = between - begun;
-            up[i] = now() - between;
+            up[i] = seconds_now() - between;
         }
     }
     device->ops->host_free(device, host, region_bytes);
@@ -118,15 +119,15 @@ static void measure_pause(tdm_region *region)
     double resume[REPEATS];
 
     for (int i = -1; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
         double between;
 
-        must(tdm_region_pause(region));
-        between = now();
-        must(tdm_region_resume(region, 0));
+        require(tdm_region_pause(region));
+        between = seconds_now();
+        require(tdm_region_resume(region, 0));
         if (i >= 0) {
             pause[i] = between - begun;
-            resume[i] = now() - between;
+            resume[i] = seconds_now() - between;
         }
     }
     tell("pause", gib_per_s(median(pause)), "gib_per_s");
@@ -140,10 +141,10 @@ static void measure_swap(tdm_region *a, tdm_region *b)
     double swap[REPEATS];
 
     for (int i = 0; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
 
-        must(tdm__region_swap(a, b));
-        swap[i] = now() - begun;
+        require(tdm__region_swap(a, b));
+        swap[i] = seconds_now() - begun;
     }
     tell("flip", median(swap) * 1e3 / ((double)region_bytes / (double)(1 << 30)), "ms_per_gib");
 }
@@ -154,13 +155,13 @@ static void measure_inside(struct tdm__device *device, tdm_region *a, tdm_region
     double copy[REPEATS];
 
     for (int i = -1; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
 
-        must(device->ops->copy(device, tdm_region_address(a), tdm_region_address(b),
-                               region_bytes));
-        must(device->ops->copy_flush(device));
+        require(
+            device->ops->copy(device, tdm_region_address(a), tdm_region_address(b), region_bytes));
+        require(device->ops->copy_flush(device));
         if (i >= 0) {
-            copy[i] = now() - begun;
+            copy[i] = seconds_now() - begun;
         }
     }
     tell("copy_inside_device", gib_per_s(median(copy)), "gib_per_s");
@@ -173,15 +174,15 @@ static void measure_import(const struct cuda_gpu *gpu, tdm_region *region)
     double import[REPEATS];
     void *there;
 
-    must(importer->ops->reserve(importer, region_bytes, &there));
+    require(importer->ops->reserve(importer, region_bytes, &there));
     for (int i = 0; i < REPEATS; i++) {
         struct tdm__block *block;
-        double begun = now();
+        double begun = seconds_now();
 
-        must(importer->ops->import(importer, &tdm__region_block(region)->key, &block));
-        must(importer->ops->map(importer, there, block, TDM__READ_WRITE));
-        import[i] = now() - begun;
-        must(importer->ops->unmap(importer, there, region_bytes));
+        require(importer->ops->import(importer, &tdm__region_block(region)->key, &block));
+        require(importer->ops->map(importer, there, block, TDM__READ_WRITE));
+        import[i] = seconds_now() - begun;
+        require(importer->ops->unmap(importer, there, region_bytes));
         importer->ops->release(importer, &block, 1);
     }
     importer->ops->unreserve(importer, there, region_bytes);
@@ -194,39 +195,39 @@ static tdm_region *make(struct tdm__regions *regions, enum tdm_region_policy pol
         .tag = "weights", .size_bytes = region_bytes, .policy = policy};
     tdm_region *region;
 
-    must(tdm__region_create_shared(regions, &options, &region));
+    require(tdm__region_create_shared(regions, &options, &region));
     return region;
 }
 
 /* The region in parts, as a route has them, from `from` (NULL: zeros) to `to` (NULL: sums). */
-static void make_parts(struct tdm__part *parts, char *from, char *to)
+static void make_parts(struct tdm__copy_op *parts, char *from, char *to)
 {
-    const struct tdm__rows rows = {.count = 16,
-                                   .size_bytes = region_bytes / PARTS / 16,
-                                   .from_pitch = region_bytes / PARTS / 16,
-                                   .to_pitch = region_bytes / PARTS / 16};
+    const struct tdm__strided_rows rows = {.count = 16,
+                                           .size_bytes = region_bytes / PARTS / 16,
+                                           .from_pitch = region_bytes / PARTS / 16,
+                                           .to_pitch = region_bytes / PARTS / 16};
 
     for (size_t i = 0; i < PARTS; i++) {
         size_t at = i * (region_bytes / PARTS);
 
-        parts[i] = tdm__part_of_rows(&rows, from == NULL ? NULL : from + at,
-                                     to == NULL ? NULL : to + at);
+        parts[i] = tdm__copy_op_of_rows(&rows, from == NULL ? NULL : from + at,
+                                        to == NULL ? NULL : to + at);
     }
 }
 
 static void measure_move(const char *name, struct tdm__device *device, void *from, void *to)
 {
-    static struct tdm__part parts[PARTS];
+    static struct tdm__copy_op parts[PARTS];
     static uint64_t sums[PARTS];
     double move[REPEATS];
 
     make_parts(parts, from, to);
     for (int i = -1; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
 
-        must(device->ops->move(device, parts, PARTS, sums));
+        require(device->ops->move(device, parts, PARTS, sums));
         if (i >= 0) {
-            move[i] = now() - begun;
+            move[i] = seconds_now() - begun;
         }
     }
     tell(name, gib_per_s(median(move)), "gib_per_s");
@@ -234,27 +235,27 @@ static void measure_move(const char *name, struct tdm__device *device, void *fro
 
 /* Float32 that become bfloat16, or FP8 in blocks: read, the region's bytes a second. */
 static void measure_convert(const char *name, struct tdm__device *device, void *from, void *to,
-                            enum tdm__convert convert)
+                            enum tdm__conversion conversion)
 {
-    const struct tdm__part part = {.from = from,
-                                   .to = to,
-                                   .rows = region_bytes / sizeof(float) / 4096,
-                                   .columns = 4096,
-                                   .from_pitch = 4096,
-                                   .to_pitch = 4096,
-                                   .convert = (uint8_t)convert,
-                                   .from_dtype = TDM_F32,
-                                   .to_dtype =
-                                       convert == TDM__CONVERT_BF16 ? TDM_BF16 : TDM_F8_E4M3};
+    const struct tdm__copy_op part = {.from = from,
+                                      .to = to,
+                                      .rows = region_bytes / sizeof(float) / 4096,
+                                      .columns = 4096,
+                                      .from_pitch = 4096,
+                                      .to_pitch = 4096,
+                                      .conversion = (uint8_t)conversion,
+                                      .from_dtype = TDM_F32,
+                                      .to_dtype =
+                                          conversion == TDM__CONVERT_BF16 ? TDM_BF16 : TDM_F8_E4M3};
     double seconds[REPEATS];
     uint64_t sum;
 
     for (int i = -1; i < REPEATS; i++) {
-        double begun = now();
+        double begun = seconds_now();
 
-        must(device->ops->move(device, &part, 1, &sum));
+        require(device->ops->move(device, &part, 1, &sum));
         if (i >= 0) {
-            seconds[i] = now() - begun;
+            seconds[i] = seconds_now() - begun;
         }
     }
     tell(name, gib_per_s(median(seconds)), "gib_per_s");
@@ -264,26 +265,26 @@ static void measure_convert(const char *name, struct tdm__device *device, void *
 static void measure_update(const struct cuda_gpu *gpu, void *from, tdm_region *weights,
                            tdm_region *shadow)
 {
-    static struct tdm__part parts[PARTS];
+    static struct tdm__copy_op parts[PARTS];
     static uint64_t sums[PARTS];
     struct tdm__device *trainer = gpu->devices[1];
     double update[REPEATS];
     void *there;
 
-    must(trainer->ops->reserve(trainer, region_bytes, &there));
+    require(trainer->ops->reserve(trainer, region_bytes, &there));
     for (int i = -1; i < REPEATS; i++) {
         struct tdm__block *block;
-        double begun = now();
+        double begun = seconds_now();
 
-        must(trainer->ops->import(trainer, &tdm__region_block(shadow)->key, &block));
-        must(trainer->ops->map(trainer, there, block, TDM__READ_WRITE));
+        require(trainer->ops->import(trainer, &tdm__region_block(shadow)->key, &block));
+        require(trainer->ops->map(trainer, there, block, TDM__READ_WRITE));
         make_parts(parts, from, there);
-        must(trainer->ops->move(trainer, parts, PARTS, sums));
-        must(trainer->ops->unmap(trainer, there, region_bytes));
+        require(trainer->ops->move(trainer, parts, PARTS, sums));
+        require(trainer->ops->unmap(trainer, there, region_bytes));
         trainer->ops->release(trainer, &block, 1);
-        must(tdm__region_swap(weights, shadow));
+        require(tdm__region_swap(weights, shadow));
         if (i >= 0) {
-            update[i] = now() - begun;
+            update[i] = seconds_now() - begun;
         }
     }
     trainer->ops->unreserve(trainer, there, region_bytes);
@@ -291,11 +292,11 @@ static void measure_update(const struct cuda_gpu *gpu, void *from, tdm_region *w
 }
 
 /* What routes ask of a GPU; skipped where there are no kernels. */
-static void measure_routes(const struct cuda_gpu *gpu, struct tdm__regions *regions,
-                           tdm_region *a, tdm_region *b)
+static void measure_routes(const struct cuda_gpu *gpu, struct tdm__regions *regions, tdm_region *a,
+                           tdm_region *b)
 {
     struct tdm__device *device = gpu->devices[0];
-    const struct tdm__part nothing = {.rows = 0};
+    const struct tdm__copy_op nothing = {.rows = 0};
     void *source = tdm_region_address(a);
     tdm_region *trainers;
     uint64_t sum;
@@ -310,7 +311,7 @@ static void measure_routes(const struct cuda_gpu *gpu, struct tdm__regions *regi
     measure_move("copy_with_sums", device, source, tdm_region_address(b));
     measure_convert("cast_to_bf16", device, source, tdm_region_address(b), TDM__CONVERT_BF16);
     measure_convert("quantize_to_fp8", device, source, tdm_region_address(b), TDM__CONVERT_FP8);
-    must(device->ops->host_alloc(device, region_bytes, &host));
+    require(device->ops->host_alloc(device, region_bytes, &host));
     memset(host, 1, region_bytes);
     measure_move("copy_from_pinned_with_sums", device, host, tdm_region_address(b));
     device->ops->host_free(device, host, region_bytes);
@@ -335,8 +336,8 @@ int main(int argc, char **argv)
     region_bytes = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) << 20 : region_bytes;
     gpu = cuda_gpu_open(4 * region_bytes, false);
     device = gpu->devices[0];
-    must(tdm__arena_create(device, SIZE_MAX, &arena));
-    must(tdm__regions_create(device, arena, &regions));
+    require(tdm__arena_create(device, SIZE_MAX, &arena));
+    require(tdm__regions_create(device, arena, &regions));
     a = make(regions, TDM_REGION_KEEP);
     b = make(regions, TDM_REGION_DROP);
     tell("region", (double)region_bytes / (double)(1 << 20), "mib");
@@ -347,7 +348,7 @@ int main(int argc, char **argv)
     measure_import(gpu, a);
     measure_routes(gpu, regions, a, b);
     free_bytes = cuda_gpu_free_bytes(gpu);
-    must(tdm__regions_pause(regions, NULL));
+    require(tdm__regions_pause(regions, NULL));
     tell("freed_by_pause", (double)(cuda_gpu_free_bytes(gpu) - free_bytes) / (double)(1 << 20),
          "mib");
     (void)printf("}\n");

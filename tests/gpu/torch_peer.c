@@ -4,8 +4,8 @@
  *   torch_peer give BYTES                    makes memory, byte i is i % 251; prints its handle
  *                                            and waits for the end of its input
  *   torch_peer take HANDLE ALLOCATION OFFSET BYTES   prints the sum of bytes it finds there */
+#include "colocate/device/cuda/cuda_ipc.h"
 #include "colocate/device/cuda/driver.h"
-#include "colocate/device/cuda/share.h"
 #include "tests/support/cuda_gpu.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { EXIT_SKIPPED = 77 };
 
-static int complain(void)
+static int print_failure(void)
 {
     (void)fprintf(stderr, "%s\n", tdm_error_detail());
     return 1;
@@ -27,19 +27,19 @@ static int describe(void)
     int version = 0;
 
     if (tdm__cuda_gpu_at(0, &gpu) != TDM_OK || tdm__cuda_driver(&driver) != TDM_OK) {
-        (void)complain();
+        (void)print_failure();
         return EXIT_SKIPPED;
     }
     (void)driver->cuDriverGetVersion(&version);
-    (void)printf("%s\n%s\n%d.%d\n%zu\n", gpu.name, gpu.uuid, version / 1000,
-                 version % 1000 / 10, gpu.total_bytes >> 20);
+    (void)printf("%s\n%s\n%d.%d\n%zu\n", gpu.name, gpu.uuid, version / 1000, version % 1000 / 10,
+                 gpu.total_bytes >> 20);
     return 0;
 }
 
-static int give_from(struct tdm__device *device, size_t size_bytes, uint64_t address)
+static int export_from(struct tdm__device *device, size_t size_bytes, uint64_t address)
 {
     unsigned char *bytes = malloc(size_bytes);
-    struct tdm__cuda_shared shared;
+    struct tdm__cuda_ipc_memory shared;
     tdm_status status;
 
     for (size_t i = 0; bytes != NULL && i < size_bytes; i++) {
@@ -51,8 +51,8 @@ static int give_from(struct tdm__device *device, size_t size_bytes, uint64_t add
     }
     free(bytes);
     if (status != TDM_OK ||
-        tdm__cuda_share(device, (void *)(uintptr_t)address, &shared) != TDM_OK) {
-        return complain();
+        tdm__cuda_ipc_export(device, (void *)(uintptr_t)address, &shared) != TDM_OK) {
+        return print_failure();
     }
     for (size_t i = 0; i < sizeof(shared.handle.bytes); i++) {
         (void)printf("%02x", (unsigned char)shared.handle.bytes[i]);
@@ -72,9 +72,9 @@ static int give(struct tdm__device *device, size_t size_bytes)
 
     if (tdm__cuda_driver(&driver) != TDM_OK ||
         tdm__cuda_check(driver->cuMemAlloc_v2(&address, size_bytes), "cuMemAlloc") != TDM_OK) {
-        return complain();
+        return print_failure();
     }
-    result = give_from(device, size_bytes, address);
+    result = export_from(device, size_bytes, address);
     (void)driver->cuMemFree_v2(address);
     return result;
 }
@@ -87,7 +87,7 @@ static int print_sum(struct tdm__device *device, const void *address, size_t siz
     if (bytes == NULL || device->ops->copy(device, bytes, address, size_bytes) != TDM_OK ||
         device->ops->copy_flush(device) != TDM_OK) {
         free(bytes);
-        return complain();
+        return print_failure();
     }
     for (size_t i = 0; i < size_bytes; i++) {
         sum += bytes[i];
@@ -99,12 +99,12 @@ static int print_sum(struct tdm__device *device, const void *address, size_t siz
 
 static int take(struct tdm__device *device, char **arguments)
 {
-    struct tdm__cuda_shared shared = {.way = TDM__CUDA_BY_HANDLE,
-                                      .fd = -1,
-                                      .allocation_bytes =
-                                          (size_t)strtoull(arguments[1], NULL, 10),
-                                      .offset_bytes = (size_t)strtoull(arguments[2], NULL, 10)};
-    struct tdm__cuda_opened opened;
+    struct tdm__cuda_ipc_memory shared = {.ipc_kind = TDM__CUDA_IPC_HANDLE,
+                                          .fd = -1,
+                                          .allocation_bytes =
+                                              (size_t)strtoull(arguments[1], NULL, 10),
+                                          .offset_bytes = (size_t)strtoull(arguments[2], NULL, 10)};
+    struct tdm__cuda_ipc_mapping opened;
     int result;
 
     (void)snprintf(shared.uuid, sizeof(shared.uuid), "%s", device->uuid);
@@ -113,11 +113,11 @@ static int take(struct tdm__device *device, char **arguments)
 
         shared.handle.bytes[i] = (char)strtoul(digits, NULL, 16);
     }
-    if (tdm__cuda_open_shared(device, &shared, &opened) != TDM_OK) {
-        return complain();
+    if (tdm__cuda_ipc_open(device, &shared, &opened) != TDM_OK) {
+        return print_failure();
     }
     result = print_sum(device, opened.address, (size_t)strtoull(arguments[3], NULL, 10));
-    tdm__cuda_close_shared(device, &opened);
+    tdm__cuda_ipc_close(device, &opened);
     return result;
 }
 

@@ -5,7 +5,7 @@
     crash_test.py BUILD_DIR [SLOW [ROW …]]
 
 A row is a process and a step of docs/protocols/commit.md.  Its process is killed there by its own
-hand (TANDEM_STEP, runtime/step.h), each time in another update, and the way weights go differs.
+hand (TANDEM_FAILPOINT, runtime/failpoint.h), each time in another update, and the way weights go differs.
 Or the store loses all that it has, while that process is held there.
 The smallest job's engines write down which weights they answer with, having looked at every byte.
 
@@ -55,15 +55,15 @@ BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # copied, the largest tensor goe
 WAYS = {mode: [f"update.mode={mode}"] + (["update.update_weight_buffer_size=8 KiB"] if mode == "copy" else [])
         for mode in MODES}
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
-TRAINER_STEPS = ["trainer.take_bucket", "trainer.write", "trainer.written", "trainer.give_bucket"]
-TELLER_STEPS = ["trainer.tell", "trainer.told"]
-ENGINE_STEPS = ["engine.take_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
+TRAINER_STEPS = ["trainer.acquire_bucket", "trainer.write", "trainer.written", "trainer.release_bucket"]
+TELLER_STEPS = ["trainer.announce", "trainer.announced"]
+ENGINE_STEPS = ["engine.acquire_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
                 "engine.flipped", "engine.reported", "engine.drop"]
-AGAIN_STEPS = ["trainer.go_on", "trainer.skip"]
+AGAIN_STEPS = ["trainer.find_held", "trainer.skip"]
 JOINER_STEPS = ["engine.pull", "engine.pulled", "engine.joined"]
-DAEMON_STEPS = ["daemon.version_ask", "daemon.version_stored"]
-PER_BUCKET = {"trainer.write", "trainer.written", "trainer.tell", "trainer.told", "engine.stage", "engine.staged"}
-ONLY_BUCKETS = {"trainer.take_bucket", "trainer.give_bucket"}  # nothing of the kind where weights are donated
+DAEMON_STEPS = ["daemon.version_request", "daemon.version_stored"]
+PER_BUCKET = {"trainer.write", "trainer.written", "trainer.announce", "trainer.announced", "engine.stage", "engine.staged"}
+ONLY_BUCKETS = {"trainer.acquire_bucket", "trainer.release_bucket"}  # nothing of the kind where weights are donated
 REQUESTS = 10  # that the daemon passes on in an update: begin, four votes, decide, four reports
 
 KILLED = "killed"
@@ -80,10 +80,10 @@ ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
         [(who, who, step, KILLED) for who in ("engine/0/0", "engine/1/1") for step in ENGINE_STEPS] +
         [("engine/1/0", "engine/1/0", step, STOPPED)
          for step in ("engine.stage", "engine.staged", "engine.voted", "engine.flipped")] +
-        [("engine/0/1", "engine/0/1", "engine.show", JOINING)] +
+        [("engine/0/1", "engine/0/1", "engine.export_weights", JOINING)] +
         [("engine/1/1", "engine/1/1", step, JOINING) for step in JOINER_STEPS] +
         [(who, who, step, AGAIN) for who in ("trainer/0", "trainer/3") for step in AGAIN_STEPS] +
-        [("engine/0/1", "engine/0/1", "engine.go_on", AGAIN)] +
+        [("engine/0/1", "engine/0/1", "engine.resume_update", AGAIN)] +
         [("daemon", "daemon", step, KILLED) for step in DAEMON_STEPS] +
         [("store", "driver", step, HELD) for step in ("source.begin", "source.decide")] +
         [("store", "daemon", step, HELD) for step in DAEMON_STEPS] +
@@ -131,7 +131,7 @@ class Row:
         return WAYS[self.mode] + refuse + stale + stall + endless
 
     def breaks(self, folder, broken):
-        """TANDEM_STEP, for this row."""
+        """TANDEM_FAILPOINT, for this row."""
         action = "stop" if self.how in (STOPPED, HELD, LOST) else "kill"
         first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
         return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
@@ -240,7 +240,7 @@ class Crash:
 
     def run(self):
         row = self.row
-        process = self.start("--out", "out", *row.settings(), TANDEM_STEP=row.breaks(self.world.path, self.broken))
+        process = self.start("--out", "out", *row.settings(), TANDEM_FAILPOINT=row.breaks(self.world.path, self.broken))
         told = self.strike(process)
         code, out, err = finish(process)
         out = told + out

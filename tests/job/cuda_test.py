@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cuda_test.py - the job with `device: cuda`, on stand-ins for the driver and for cuBLAS."""
+"""cuda_test.py - the job with `device: cuda`, on fake libraries for the driver and for cuBLAS."""
 import json
 import sys
 
@@ -51,7 +51,7 @@ def engines_on_a_gpu_agree_with_the_trainer(world):
     """Also where what is not waited for does not happen."""
     for mode in ("donate", "copy", "names"):
         code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
-                                     STANDIN_CUDA_DEFER="1")
+                                     FAKE_CUDA_DEFER="1")
         require(code == 0, f"{mode}: exit code {code}: {err}")
         steps = steps_of(out)
         require(len(steps) == 2, f"{mode}: {len(steps)} steps")
@@ -62,8 +62,8 @@ def engines_on_a_gpu_agree_with_the_trainer(world):
 def engines_on_other_gpus_get_the_same_weights(world):
     for mode in ("donate", "copy"):
         code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
-                                     "engine.colocate=false", "cluster.num_gpus=8", STANDIN_CUDA_DEVICES="8",
-                                     STANDIN_CUDA_DEFER="1")
+                                     "engine.colocate=false", "cluster.num_gpus=8", FAKE_CUDA_DEVICES="8",
+                                     FAKE_CUDA_DEFER="1")
         require(code == 0, f"{mode}: exit code {code}: {err}")
         steps = steps_of(out)
         require(len(steps) == 2, f"{mode}: {len(steps)} steps")
@@ -79,7 +79,7 @@ def what_cuda_lacks_is_said(world):
 
 
 def a_product_that_fails_is_named(world):
-    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, STANDIN_CUBLAS_FAIL="20")
+    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, FAKE_CUBLAS_FAIL="20")
     require(code == 1 and "cublasSgemm" in err, f"exit code {code}: {err}")
     world.require_clean()
 

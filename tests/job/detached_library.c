@@ -41,8 +41,8 @@ __attribute__((constructor)) static void borrow_example(void)
     }
 }
 
-static float reward(const char *prompt, const char *answer,
-                    const struct tdm_completion *completion, float *token_rewards)
+static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
+                    float *token_rewards)
 {
     return example->reward(prompt, answer, completion, token_rewards);
 }

@@ -87,11 +87,11 @@ def node_died(victim, code, err):
 
 def warden_died(_, code, err):
     require(code == 1, f"exit code {code}: {err}")
-    require("warden" in err or "tandemd" in err or "node" in err, f"does not say who died: {err!r}")
+    require("supervisor" in err or "tandemd" in err or "node" in err, f"does not say who died: {err!r}")
 
 
 def require_swept(world):
-    """Nobody outlives the warden to remove its folder: the next node does."""
+    """Nobody outlives the supervisor to remove its folder: the next node does."""
     world.require_clean(but="$TMPDIR/tandem-")
     code, _, err = world.run("--out", "out", *SHORT)
     require(code == 0, f"the next job: exit code {code}: {err}")
@@ -164,7 +164,7 @@ def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
     for step in ["engine.pulled", "engine.joined", "engine.pull"][:KILLS]:
         broken = world.path / step
         process = world.start("--json", "--out", "out", *six(world),
-                              environment=world.environment(TANDEM_STEP=f"engine/1/1 {step} 1 kill {broken}"))
+                              environment=world.environment(TANDEM_FAILPOINT=f"engine/1/1 {step} 1 kill {broken}"))
         before = read_until(process, "step", 1)
         victims = find(world, "engine/1/0")
         require(len(victims) == 1, f"no engine/1/0 among {world.processes()}")
@@ -204,9 +204,9 @@ def the_only_engine_is_killed_and_comes_back_with_the_trainers_weights(world):
     code, out, err = world.run("--json", "--out", "whole", *words)
     require(code == 0, f"exit code {code}: {err}")
     wanted = {step["step"]: numbers_of(step) for step in steps_of(out)}
-    for step in ["engine.vote", "engine.flip", "engine.take_shadow"][:KILLS]:
+    for step in ["engine.vote", "engine.flip", "engine.acquire_shadow"][:KILLS]:
         broken = world.path / step
-        breaks = world.environment(TANDEM_STEP=f"engine/0/2 {step} 3 kill {broken}")
+        breaks = world.environment(TANDEM_FAILPOINT=f"engine/0/2 {step} 3 kill {broken}")
         code, out, err = world.run("--json", "--out", "out", *words, environment=breaks)
         require(code == 0 and broken.exists(), f"{step}: exit code {code}: {err}")
         require({step["step"]: numbers_of(step) for step in steps_of(out)} == wanted, f"{step}: other steps")
@@ -247,7 +247,7 @@ def the_daemon_is_killed(world):
 
 
 def the_warden_is_killed(world):
-    each_moment(world, "warden", lambda world, process: find(world, "tandem-warden"), warden_died,
+    each_moment(world, "supervisor", lambda world, process: find(world, "tandem-super"), warden_died,
                 require_swept)
 
 

@@ -27,7 +27,7 @@ DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and 
 
 
 class Cluster:
-    """Two daemons and a Redis in a world, with virtual GPUs or, on stand-ins, CUDA's."""
+    """Two daemons and a Redis in a world, with virtual GPUs or, on fake libraries, CUDA's."""
 
     def __init__(self, world, device="host", **environment):
         self.world = world
@@ -137,7 +137,7 @@ def engines_on_another_node_learn_the_same(world):
 def broken_at(world, step, how, count=11):
     """An engine rank breaks in its third update; the job makes the same steps, and says who."""
     marker = world.path / "broken"
-    with Cluster(world, TANDEM_STEP=f"engine/1/1 {step} {count} {how} {marker}") as cluster:
+    with Cluster(world, TANDEM_FAILPOINT=f"engine/1/1 {step} {count} {how} {marker}") as cluster:
         process = cluster.job("update.stall_timeout_ms=1500", "update.mode=copy", f"update.timeout_ms={UPDATE_S * 1000}")
         notes = require_same(world, process)
     require(marker.is_file(), f"nobody passed {step}")

@@ -134,10 +134,10 @@ def on_cuda(world, gpus="gpus", **more):
     files = world.path / gpus
     files.mkdir(exist_ok=True)
     fakes = world.build / "tests"
-    return {"STANDIN_CUDA_DIRECTORY": str(files), "STANDIN_CUDA_DEVICES": "4", "STANDIN_CUDA_BYTES": str(64 << 20),
-            "TANDEM_CUDA_LIBRARY": str(fakes / "cuda_standin.so"),
-            "TANDEM_NCCL_LIBRARY": str(fakes / "nccl_standin.so"),
-            "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_standin.so"), **placeholder_kernels(world), **more}
+    return {"FAKE_CUDA_DIRECTORY": str(files), "FAKE_CUDA_DEVICES": "4", "FAKE_CUDA_BYTES": str(64 << 20),
+            "TANDEM_CUDA_LIBRARY": str(fakes / "cuda_fake.so"),
+            "TANDEM_NCCL_LIBRARY": str(fakes / "nccl_fake.so"),
+            "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_fake.so"), **placeholder_kernels(world), **more}
 
 
 def placeholder_kernels(world):

@@ -12,13 +12,13 @@
 static void a_deadline_is_so_far_away(void **state)
 {
     int64_t before_ms = tdm__clock_ms();
-    int64_t deadline_ms = tdm__deadline_in(5000);
+    int64_t deadline_ms = tdm__deadline_after(5000);
 
     (void)state;
     assert_true(deadline_ms >= before_ms + 5000);
-    assert_true(tdm__deadline_left(deadline_ms) <= 5000);
-    assert_true(tdm__deadline_left(deadline_ms) > 0);
-    assert_int_equal(tdm__deadline_left(before_ms - 1), 0);
+    assert_true(tdm__deadline_remaining_ms(deadline_ms) <= 5000);
+    assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
+    assert_int_equal(tdm__deadline_remaining_ms(before_ms - 1), 0);
 }
 
 static void what_never_comes_stays_away(void **state)
@@ -27,11 +27,11 @@ static void what_never_comes_stays_away(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(timeouts) / sizeof(timeouts[0]); i++) {
-        assert_true(tdm__deadline_in(timeouts[i]) == TDM__NEVER);
-        assert_int_equal(tdm__timeout_longer(timeouts[i], 1000), -1);
+        assert_true(tdm__deadline_after(timeouts[i]) == TDM__NEVER);
+        assert_int_equal(tdm__timeout_add(timeouts[i], 1000), -1);
     }
-    assert_int_equal(tdm__deadline_left(TDM__NEVER), -1);
-    assert_int_equal(tdm__timeout_longer(500, 1000), 1500);
+    assert_int_equal(tdm__deadline_remaining_ms(TDM__NEVER), -1);
+    assert_int_equal(tdm__timeout_add(500, 1000), 1500);
 }
 
 int main(void)

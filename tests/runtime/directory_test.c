@@ -30,7 +30,7 @@ static void a_new_directory_is_private_and_goes_with_its_content(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_int_equal(tdm__directory_create(path, sizeof(path)), TDM_OK);
     assert_int_equal(strncmp(path, parent, strlen(parent)), 0);
     assert_int_equal(stat(path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0700);
@@ -50,14 +50,14 @@ static void a_directory_that_others_may_write_is_refused(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/open", parent);
-    assert_int_equal(tdm__directory_use(path), TDM_OK);
-    assert_int_equal(tdm__directory_use(path), TDM_OK);
+    assert_int_equal(tdm__directory_create_at(path), TDM_OK);
+    assert_int_equal(tdm__directory_create_at(path), TDM_OK);
     assert_int_equal(chmod(path, 0777), 0);
-    assert_int_equal(tdm__directory_use(path), TDM_E_AUTH);
+    assert_int_equal(tdm__directory_create_at(path), TDM_E_AUTH);
     assert_int_equal(chmod(path, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/link", parent);
     assert_int_equal(symlink("/tmp", path), 0);
-    assert_int_equal(tdm__directory_use(path), TDM_E_AUTH);
+    assert_int_equal(tdm__directory_create_at(path), TDM_E_AUTH);
 }
 
 static void a_path_too_long_for_sockets_is_refused(void **state)
@@ -68,10 +68,10 @@ static void a_path_too_long_for_sockets_is_refused(void **state)
     memset(path, 'p', sizeof(path));
     path[0] = '/';
     path[100] = '\0';
-    assert_int_equal(tdm__directory_use(path), TDM_E_LIMIT);
+    assert_int_equal(tdm__directory_create_at(path), TDM_E_LIMIT);
     assert_null(strstr(tdm_error_detail(), "TMPDIR")); /* it was not chosen by that */
     assert_int_equal(setenv("TMPDIR", path, 1), 0);
-    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_E_LIMIT);
+    assert_int_equal(tdm__directory_create(path, sizeof(path)), TDM_E_LIMIT);
     assert_non_null(strstr(tdm_error_detail(), "TMPDIR"));
     assert_int_equal(setenv("TMPDIR", parent, 1), 0);
 }
@@ -83,7 +83,7 @@ static void a_lock_is_held_once(void **state)
     int second;
 
     (void)state;
-    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_int_equal(tdm__directory_create(path, sizeof(path)), TDM_OK);
     assert_false(tdm__directory_is_locked(path));
     assert_int_equal(tdm__directory_lock(path, &first), TDM_OK);
     assert_true(tdm__directory_is_locked(path));
@@ -104,7 +104,7 @@ static void sockets_of_a_dead_owner_are_removed(void **state)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     (void)state;
-    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_int_equal(tdm__directory_create(path, sizeof(path)), TDM_OK);
     (void)snprintf(socket_path, sizeof(socket_path), "%s/a-socket", path);
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", socket_path);
     assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
@@ -158,18 +158,18 @@ static void only_what_nobody_owns_is_swept(void **state)
     int gone;
 
     (void)state;
-    assert_int_equal(tdm__directory_make(living, sizeof(living)), TDM_OK);
+    assert_int_equal(tdm__directory_create(living, sizeof(living)), TDM_OK);
     assert_int_equal(tdm__directory_lock(living, &lock), TDM_OK);
-    assert_int_equal(tdm__directory_make(dead, sizeof(dead)), TDM_OK);
+    assert_int_equal(tdm__directory_create(dead, sizeof(dead)), TDM_OK);
     assert_int_equal(tdm__directory_lock(dead, &gone), TDM_OK);
     (void)close(gone);
-    assert_int_equal(tdm__directory_make(young, sizeof(young)), TDM_OK); /* no lock yet */
+    assert_int_equal(tdm__directory_create(young, sizeof(young)), TDM_OK); /* no lock yet */
     spared = start_leftover(living);
     leftover = start_leftover(dead);
     for (int i = 0; i < 2000 && (!has_execed(spared) || !has_execed(leftover)); i++) {
         (void)poll(NULL, 0, 5);
     }
-    tdm__directory_sweep();
+    tdm__directory_remove_abandoned();
     assert_int_equal(waitpid(leftover, &wait_status, 0), leftover);
     assert_int_equal(wait_status, SIGKILL);
     assert_int_equal(waitpid(spared, &wait_status, WNOHANG), 0);
@@ -179,7 +179,7 @@ static void only_what_nobody_owns_is_swept(void **state)
     tdm__directory_clear_leftovers(living);
     assert_int_equal(waitpid(spared, &wait_status, 0), spared);
     (void)close(lock);
-    tdm__directory_sweep();
+    tdm__directory_remove_abandoned();
     assert_int_equal(access(living, F_OK), -1);
 }
 

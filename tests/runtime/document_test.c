@@ -80,7 +80,7 @@ static void assert_content(const tdm_value *root)
     assert_true(((const double *)ndarray->data)[2] == 3.5);
 }
 
-static void only_strings_are_copied_from_an_aligned_loan(void **state)
+static void only_strings_are_copied_from_aligned_borrowed_bytes(void **state)
 {
     struct loan loan;
     tdm_document *document = NULL;
@@ -109,8 +109,8 @@ static void an_array_that_lies_badly_is_copied(void **state)
         const tdm_value *root;
 
         loan_make(&loan, tdm_writer_bytes(*state), shift);
-        assert_int_equal(
-            tdm__document_parse_borrowed(loan.bytes, loan_released, &loan, &document), TDM_OK);
+        assert_int_equal(tdm__document_parse_borrowed(loan.bytes, loan_released, &loan, &document),
+                         TDM_OK);
         root = tdm_document_root(document);
         assert_content(root);
         assert_int_equal(lies_in(tdm_value_ndarray(tdm_value_at(root, 3))->data, loan.bytes),
@@ -143,7 +143,7 @@ static void an_empty_array_is_aligned_and_outlives_its_bytes(void **state)
     free(loan.memory);
 }
 
-static void a_refused_loan_stays_the_callers(void **state)
+static void refused_bytes_stay_the_callers(void **state)
 {
     struct loan loan;
     tdm_document *document = NULL;
@@ -166,8 +166,8 @@ static void a_plain_document_outlives_its_bytes(void **state)
     assert_int_equal(tdm_document_parse(loan.bytes, &document), TDM_OK);
     free(loan.memory);
     assert_content(tdm_document_root(document));
-    assert_memory_equal(tdm__value_ext(tdm_value_at(tdm_document_root(document), 2)).data,
-                        "first", 5);
+    assert_memory_equal(tdm__value_ext(tdm_value_at(tdm_document_root(document), 2)).data, "first",
+                        5);
     tdm_document_destroy(document);
 }
 
@@ -200,8 +200,8 @@ static void a_reference_over_512_bytes_is_refused(void **state)
     tdm_document *document = NULL;
 
     (void)state;
-    assert_int_equal(
-        tdm_document_parse((struct tdm_bytes){packed, sizeof(packed) - 1}, &document), TDM_OK);
+    assert_int_equal(tdm_document_parse((struct tdm_bytes){packed, sizeof(packed) - 1}, &document),
+                     TDM_OK);
     tdm_document_destroy(document);
     document = NULL;
     packed[4] = 1;
@@ -216,10 +216,10 @@ static void a_reference_over_512_bytes_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DOCUMENT_TEST(only_strings_are_copied_from_an_aligned_loan),
+        DOCUMENT_TEST(only_strings_are_copied_from_aligned_borrowed_bytes),
         DOCUMENT_TEST(an_array_that_lies_badly_is_copied),
         DOCUMENT_TEST(an_empty_array_is_aligned_and_outlives_its_bytes),
-        DOCUMENT_TEST(a_refused_loan_stays_the_callers),
+        DOCUMENT_TEST(refused_bytes_stay_the_callers),
         DOCUMENT_TEST(a_plain_document_outlives_its_bytes),
         DOCUMENT_TEST(references_and_handles_are_listed_in_order),
         DOCUMENT_TEST(a_reference_over_512_bytes_is_refused),

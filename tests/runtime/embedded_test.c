@@ -1,7 +1,7 @@
 /* embedded_test.c - the private redis-server: its directory, its lives, its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -100,8 +100,7 @@ static void it_is_started_again_when_it_dies(void **state)
     for (int i = 0; i < 3; i++) {
         rebirth.old_pid = tdm__redis_embedded_pid(rebirth.server);
         assert_int_equal(kill(rebirth.old_pid, SIGKILL), 0);
-        assert_int_equal(tdm__loop_run(loop, is_reborn, &rebirth, tdm__clock_ms() + 10000),
-                         TDM_OK);
+        assert_int_equal(tdm__loop_run(loop, is_reborn, &rebirth, tdm__clock_ms() + 10000), TDM_OK);
     }
     tdm__redis_embedded_stop(rebirth.server);
 }
@@ -119,14 +118,14 @@ static void stopping_ends_it_even_if_it_stands_still(void **state)
 
 static void its_data_outlive_a_stop(void **state)
 {
-    struct store_world world = {.loop = loop};
+    struct store_fixture world = {.loop = loop};
     struct tdm__redis_embedded *server;
 
     (void)state;
     for (int life = 0; life < 2; life++) {
         server = start();
-        assert_int_equal(tdm__store_redis_open(loop, tdm__redis_embedded_url(server), "test",
-                                               10000, &world.store),
+        assert_int_equal(tdm__store_redis_open(loop, tdm__redis_embedded_url(server), "test", 10000,
+                                               &world.store),
                          TDM_OK);
         assert_int_equal(store_put(&world, "key", "", TDM__VERSION_NONE, 0),
                          life == 0 ? TDM_OK : TDM_E_CONFLICT);
@@ -175,12 +174,10 @@ static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **sta
     assert_non_null(file);
     (void)fclose(file);
     assert_int_equal(tdm__redis_embedded_start(loop, directory, &server), TDM_E_STORE);
-    assert_non_null(
-        strstr(tdm_error_detail(), "exit code 1: Can't open or create append-only"));
+    assert_non_null(strstr(tdm_error_detail(), "exit code 1: Can't open or create append-only"));
 }
 
-#define EMBEDDED_TEST(name)                                                                    \
-    cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
+#define EMBEDDED_TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
 
 int main(void)
 {

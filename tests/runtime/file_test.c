@@ -20,11 +20,11 @@ static char path[64];
 
 static void write_text(const char *text)
 {
-    struct tdm__new_file file;
+    struct tdm__atomic_file file;
 
-    assert_int_equal(tdm__new_file_open(&file, path), TDM_OK);
-    assert_int_equal(tdm__new_file_write(&file, text, strlen(text)), TDM_OK);
-    assert_int_equal(tdm__new_file_commit(&file), TDM_OK);
+    assert_int_equal(tdm__atomic_file_open(&file, path), TDM_OK);
+    assert_int_equal(tdm__atomic_file_write(&file, text, strlen(text)), TDM_OK);
+    assert_int_equal(tdm__atomic_file_commit(&file), TDM_OK);
 }
 
 static void expect_text(const char *text)
@@ -40,40 +40,40 @@ static void expect_text(const char *text)
 
 static void a_file_is_replaced_on_commit_only(void **state)
 {
-    struct tdm__new_file file;
+    struct tdm__atomic_file file;
 
     (void)state;
     write_text("old");
-    assert_int_equal(tdm__new_file_open(&file, path), TDM_OK);
-    assert_int_equal(tdm__new_file_write(&file, "new", 3), TDM_OK);
+    assert_int_equal(tdm__atomic_file_open(&file, path), TDM_OK);
+    assert_int_equal(tdm__atomic_file_write(&file, "new", 3), TDM_OK);
     expect_text("old");
-    assert_int_equal(tdm__new_file_commit(&file), TDM_OK);
+    assert_int_equal(tdm__atomic_file_commit(&file), TDM_OK);
     expect_text("new");
 }
 
 static void an_abandoned_file_leaves_nothing(void **state)
 {
-    struct tdm__new_file file;
+    struct tdm__atomic_file file;
 
     (void)state;
     write_text("old");
-    assert_int_equal(tdm__new_file_open(&file, path), TDM_OK);
-    assert_int_equal(tdm__new_file_write(&file, "new", 3), TDM_OK);
-    tdm__new_file_abandon(&file);
+    assert_int_equal(tdm__atomic_file_open(&file, path), TDM_OK);
+    assert_int_equal(tdm__atomic_file_write(&file, "new", 3), TDM_OK);
+    tdm__atomic_file_abandon(&file);
     expect_text("old");
     assert_int_equal(access(file.temporary, F_OK), -1);
 }
 
 static void a_failed_commit_removes_the_temporary_file(void **state)
 {
-    struct tdm__new_file file;
+    struct tdm__atomic_file file;
     char target[80];
 
     (void)state;
     (void)snprintf(target, sizeof(target), "%s/d", directory);
     assert_int_equal(mkdir(target, 0700), 0);
-    assert_int_equal(tdm__new_file_open(&file, target), TDM_OK);
-    assert_int_equal(tdm__new_file_commit(&file), TDM_E_IO);
+    assert_int_equal(tdm__atomic_file_open(&file, target), TDM_OK);
+    assert_int_equal(tdm__atomic_file_commit(&file), TDM_E_IO);
     assert_int_equal(access(file.temporary, F_OK), -1);
     assert_int_equal(rmdir(target), 0);
 }

@@ -1,7 +1,7 @@
-/* format_test.c - holes are left where objects belong, filled in order, and opened again. */
+/* format_test.c - placeholders are left where objects belong, filled in order, and opened again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
-#include "runtime/wire/holes.h"
+#include "runtime/wire/placeholders.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,14 +29,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-static tdm_status pack_with_holes(tdm_writer *writer, struct tdm__holes *holes,
-                                  const char *format, ...)
+static tdm_status pack_with_placeholders(tdm_writer *writer, struct tdm__placeholders *placeholders,
+                                         const char *format, ...)
 {
     va_list args;
     tdm_status status;
 
     va_start(args, format);
-    status = tdm__pack_with_holes(writer, format, args, holes);
+    status = tdm__pack_with_placeholders(writer, format, args, placeholders);
     va_end(args);
     return status;
 }
@@ -61,16 +61,18 @@ static tdm_document *packed_and_filled(tdm_writer *packed)
 {
     tdm_writer *filled = NULL;
     tdm_document *document = NULL;
-    struct tdm__holes holes;
+    struct tdm__placeholders placeholders;
 
     assert_int_equal(tdm_writer_create(&filled), TDM_OK);
-    assert_int_equal(pack_with_holes(packed, &holes, "rRi(h{sR})rhr", "one", "two", (int64_t)3,
-                                     "four", "key", "five", "six", "seven", "eight"),
+    assert_int_equal(pack_with_placeholders(packed, &placeholders, "rRi(h{sR})rhr", "one", "two",
+                                            (int64_t)3, "four", "key", "five", "six", "seven",
+                                            "eight"),
                      TDM_OK);
-    assert_int_equal(holes.count, 3);
-    assert_int_equal(holes.links_count, 4);
-    assert_int_equal(tdm__fill_holes(filled, tdm_writer_bytes(packed), &holes, fill, NULL),
-                     TDM_OK);
+    assert_int_equal(placeholders.count, 3);
+    assert_int_equal(placeholders.links_count, 4);
+    assert_int_equal(
+        tdm__fill_placeholders(filled, tdm_writer_bytes(packed), &placeholders, fill, NULL),
+        TDM_OK);
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(filled), &document), TDM_OK);
     tdm_writer_destroy(filled);
     return document;
@@ -85,7 +87,7 @@ static void assert_ext(const tdm_value *value, enum tdm_value_kind kind, const c
     assert_memory_equal(bytes.data, text, bytes.size_bytes);
 }
 
-static void holes_are_filled_where_their_letters_stand(void **state)
+static void placeholders_are_filled_where_their_letters_stand(void **state)
 {
     tdm_document *document = packed_and_filled(*state);
     const tdm_value *root = tdm_document_root(document);
@@ -102,34 +104,36 @@ static void holes_are_filled_where_their_letters_stand(void **state)
     tdm_document_destroy(document);
 }
 
-static void a_hole_that_cannot_be_filled_says_why(void **state)
+static void a_placeholder_that_cannot_be_filled_says_why(void **state)
 {
     tdm_writer *filled = NULL;
-    struct tdm__holes holes;
+    struct tdm__placeholders placeholders;
 
     assert_int_equal(tdm_writer_create(&filled), TDM_OK);
-    assert_int_equal(pack_with_holes(*state, &holes, "rR", "one", "two"), TDM_OK);
-    assert_int_equal(tdm__fill_holes(filled, tdm_writer_bytes(*state), &holes, fill, "two"),
-                     TDM_E_ACTOR_DIED);
+    assert_int_equal(pack_with_placeholders(*state, &placeholders, "rR", "one", "two"), TDM_OK);
+    assert_int_equal(
+        tdm__fill_placeholders(filled, tdm_writer_bytes(*state), &placeholders, fill, "two"),
+        TDM_E_ACTOR_DIED);
     assert_string_equal(tdm_error_detail(), "two");
     tdm_writer_destroy(filled);
 }
 
-static void holes_have_their_places_and_their_limit(void **state)
+static void placeholders_have_their_places_and_their_limit(void **state)
 {
-    char format[TDM__HOLES_MAX + 2];
-    struct tdm__holes holes;
+    char format[TDM__PLACEHOLDERS_MAX + 2];
+    struct tdm__placeholders placeholders;
 
-    assert_int_equal(pack_with_holes(*state, &holes, "i(r)", (int64_t)1, "x"), TDM_E_INVAL);
+    assert_int_equal(pack_with_placeholders(*state, &placeholders, "i(r)", (int64_t)1, "x"),
+                     TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "r inside a group"));
-    memset(format, 'R', TDM__HOLES_MAX + 1);
-    format[TDM__HOLES_MAX + 1] = '\0';
-    assert_int_equal(pack_with_holes(*state, &holes, format), TDM_E_LIMIT);
-    assert_int_equal(holes.count + holes.links_count, 0);
+    memset(format, 'R', TDM__PLACEHOLDERS_MAX + 1);
+    format[TDM__PLACEHOLDERS_MAX + 1] = '\0';
+    assert_int_equal(pack_with_placeholders(*state, &placeholders, format), TDM_E_LIMIT);
+    assert_int_equal(placeholders.count + placeholders.links_count, 0);
     assert_int_equal(tdm_writer_bytes(*state).size_bytes, 0);
 }
 
-static void holes_are_refused_outside_calls_and_puts(void **state)
+static void placeholders_are_refused_outside_calls_and_puts(void **state)
 {
     static const char *const formats[] = {"r", "iR", "(h)"};
     void *object = NULL;
@@ -182,7 +186,7 @@ static tdm_status unpack_with(struct hooks_log *log, const tdm_value *array, con
     tdm_status status;
 
     va_start(args, format);
-    status = tdm__unpack_with(array, format, args, &hooks);
+    status = tdm__unpack_with_hooks(array, format, args, &hooks);
     va_end(args);
     return status;
 }
@@ -197,8 +201,8 @@ static void references_and_handles_are_opened_by_hooks(void **state)
     int64_t number = 0;
 
     assert_int_equal(unpack_with(&log, tdm_document_root(document), "sRi(hv)shs", &texts[0],
-                                 &objects[0], &number, &objects[1], &map, &texts[1],
-                                 &objects[2], &texts[2]),
+                                 &objects[0], &number, &objects[1], &map, &texts[1], &objects[2],
+                                 &texts[2]),
                      TDM_OK);
     assert_int_equal(log.opened_count, 3);
     assert_int_equal(log.dropped_count, 0);
@@ -220,8 +224,8 @@ static void nothing_is_left_open_when_one_cannot_be(void **state)
     char *objects[3] = {NULL};
 
     assert_int_equal(unpack_with(&log, tdm_document_root(document), "vRv(hv)vhv", &any[0],
-                                 &objects[0], &any[1], &objects[1], &any[2], &any[3],
-                                 &objects[2], &any[4]),
+                                 &objects[0], &any[1], &objects[1], &any[2], &any[3], &objects[2],
+                                 &any[4]),
                      TDM_E_NOT_FOUND);
     assert_int_equal(log.opened_count, 2);
     assert_int_equal(log.dropped_count, 2);
@@ -238,10 +242,10 @@ static void nothing_is_left_open_when_one_cannot_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FORMAT_TEST(holes_are_filled_where_their_letters_stand),
-        FORMAT_TEST(a_hole_that_cannot_be_filled_says_why),
-        FORMAT_TEST(holes_have_their_places_and_their_limit),
-        FORMAT_TEST(holes_are_refused_outside_calls_and_puts),
+        FORMAT_TEST(placeholders_are_filled_where_their_letters_stand),
+        FORMAT_TEST(a_placeholder_that_cannot_be_filled_says_why),
+        FORMAT_TEST(placeholders_have_their_places_and_their_limit),
+        FORMAT_TEST(placeholders_are_refused_outside_calls_and_puts),
         FORMAT_TEST(references_and_handles_are_opened_by_hooks),
         FORMAT_TEST(nothing_is_left_open_when_one_cannot_be),
     };

@@ -17,11 +17,11 @@ static const struct tdm__frame call = {
     .payload_bytes = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - 63,
     .call_id = 0x0102030405060708,
     .target = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}},
-    .left_ms = 123456789012,
+    .remaining_ms = 123456789012,
     .sequence = 0x1112131415161718,
     .acknowledged = 0x1112131415161717,
     .cpu = 4,
-    .group = 0xfffefdfc,
+    .concurrency_group = 0xfffefdfc,
 };
 
 static const struct tdm__frame tailed = {
@@ -30,28 +30,28 @@ static const struct tdm__frame tailed = {
     .payload_bytes = TDM__FRAME_HEAD_BYTES_MAX,
     .tail_bytes = 1000000,
     .call_id = 1,
-    .left_ms = -1,
+    .remaining_ms = -1,
 };
 
 static const struct tdm__frame item = {
     .kind = TDM__FRAME_ITEM,
     .payload_bytes = 3,
     .call_id = 1,
-    .left_ms = -1,
+    .remaining_ms = -1,
     .sequence = 9,
 };
 
 static const struct tdm__frame credit = {
-    .kind = TDM__FRAME_CREDIT, .call_id = 1, .left_ms = -1, .sequence = 9};
+    .kind = TDM__FRAME_CREDIT, .call_id = 1, .remaining_ms = -1, .sequence = 9};
 
 static const struct tdm__frame cancel = {
-    .kind = TDM__FRAME_CANCEL, .call_id = 1, .left_ms = -1, .children = true};
+    .kind = TDM__FRAME_CANCEL, .call_id = 1, .remaining_ms = -1, .children = true};
 
 static const struct tdm__frame reply = {
     .kind = TDM__FRAME_REPLY,
     .call_id = 1,
     .status = TDM_E_BUDGET,
-    .left_ms = -1,
+    .remaining_ms = -1,
 };
 
 static void expect_survival(const struct tdm__frame *frame)
@@ -69,11 +69,11 @@ static void expect_survival(const struct tdm__frame *frame)
     assert_true(back.call_id == frame->call_id);
     assert_true(tdm__id_equal(&back.target, &frame->target));
     assert_int_equal(back.status, frame->status);
-    assert_true(back.left_ms == frame->left_ms);
+    assert_true(back.remaining_ms == frame->remaining_ms);
     assert_true(back.sequence == frame->sequence);
     assert_true(back.acknowledged == frame->acknowledged);
     assert_int_equal(back.cpu, frame->cpu);
-    assert_int_equal(back.group, frame->group);
+    assert_int_equal(back.concurrency_group, frame->concurrency_group);
     assert_int_equal(back.children, frame->children);
 }
 

@@ -50,7 +50,7 @@ static void note_end(void *arg, struct tdm__conn *conn, tdm_status reason, const
 
 static void both_prove_themselves_and_tell_who_they_are(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
     struct tdm__conn *conn;
 
     (void)state;
@@ -101,8 +101,8 @@ static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
 static void a_wrong_token_is_refused_on_both_sides(void **state)
 {
     static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
-    struct tdm__request request = pair_request("echo", "x");
-    struct tdm__identity identity = pair_identity("stranger");
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    struct tdm__peer_identity identity = pair_identity("stranger");
     struct tdm__conn *conn;
     struct tdm__rpc *rpc;
 
@@ -160,21 +160,21 @@ static void expect_answer(int fd, uint8_t *bytes, size_t bytes_count)
     struct awaited awaited = {fd, bytes, bytes_count};
 
     assert_int_equal(
-        tdm__loop_run(pair.loop, has_come, &awaited, tdm__deadline_in(PAIR_WAIT_MS)), TDM_OK);
+        tdm__loop_run(pair.loop, has_come, &awaited, tdm__deadline_after(PAIR_WAIT_MS)), TDM_OK);
     assert_true(recv(fd, bytes, bytes_count, 0) == (ssize_t)bytes_count);
     assert_true(recv(fd, bytes, 1, MSG_PEEK) <= 0);
 }
 
 static void expect_end(int fd)
 {
-    assert_int_equal(tdm__loop_run(pair.loop, has_ended, &fd, tdm__deadline_in(PAIR_WAIT_MS)),
+    assert_int_equal(tdm__loop_run(pair.loop, has_ended, &fd, tdm__deadline_after(PAIR_WAIT_MS)),
                      TDM_OK);
     (void)close(fd);
     assert_int_equal(pair.served, 0);
     assert_null(pair.conns[1]);
 }
 
-static void garbage_of_a_stranger_is_dropped(void **state)
+static void garbage_of_an_unauthenticated_client_is_dropped(void **state)
 {
     char garbage[HELLO_BYTES];
     int fd = connect_raw();
@@ -185,7 +185,7 @@ static void garbage_of_a_stranger_is_dropped(void **state)
     expect_end(fd);
 }
 
-static void strangers_cannot_fill_the_log(void **state)
+static void unauthenticated_clients_cannot_fill_the_log(void **state)
 {
     char path[] = "/tmp/handshake_test_log.XXXXXX";
     char garbage[HELLO_BYTES];
@@ -196,14 +196,14 @@ static void strangers_cannot_fill_the_log(void **state)
     (void)state;
     assert_true(log >= 0);
     memset(garbage, 'G', sizeof(garbage));
-    tdm__log_also_to(log);
+    tdm__log_add_output(log);
     for (int i = 0; i < 40; i++) {
         int fd = connect_raw();
 
         assert_int_equal(write(fd, garbage, sizeof(garbage)), sizeof(garbage));
         expect_end(fd);
     }
-    tdm__log_also_to(-1);
+    tdm__log_add_output(-1);
     told = fdopen(log, "r");
     assert_non_null(told);
     rewind(told);
@@ -226,12 +226,12 @@ static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
 }
 
 /* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
-static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
+static void a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void **state)
 {
     static const uint8_t method[] = {'e', 'c', 'h', 'o'};
     uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + sizeof(method)] = {0};
     struct tdm__frame frame = {
-        .kind = TDM__FRAME_CALL, .method_bytes = sizeof(method), .call_id = 1, .left_ms = -1};
+        .kind = TDM__FRAME_CALL, .method_bytes = sizeof(method), .call_id = 1, .remaining_ms = -1};
     int fd = connect_raw();
 
     (void)state;
@@ -341,7 +341,7 @@ static void a_server_of_another_version_is_named_with_both(void **state)
     expect_both_named(0xabcd, 0, detail);
 }
 
-static void a_silent_stranger_is_dropped_after_the_limit(void **state)
+static void a_silent_unauthenticated_client_is_dropped_after_the_limit(void **state)
 {
     int64_t start_ms = tdm__clock_ms();
     int fd = connect_raw();
@@ -355,7 +355,7 @@ static void a_silent_stranger_is_dropped_after_the_limit(void **state)
 
 static void tcp_works_and_tells_its_port(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
     const int fds[1] = {0};
     struct tdm__conn *conn;
     char bound[64];
@@ -378,8 +378,7 @@ static void an_address_where_nobody_listens_fails(void **state)
     tdm_status status;
 
     (void)state;
-    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], "unix:/tmp/no/such/socket", &conn),
-                     TDM_E_IO);
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], "unix:/tmp/no/such/socket", &conn), TDM_E_IO);
     assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
                      TDM_OK);
     tdm__rpc_destroy(pair.rpcs[1]); /* the port is free again */
@@ -402,14 +401,14 @@ int main(void)
         HANDSHAKE_TEST(a_socket_file_is_for_its_user_only),
         HANDSHAKE_TEST(a_live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(a_wrong_token_is_refused_on_both_sides),
-        HANDSHAKE_TEST(garbage_of_a_stranger_is_dropped),
-        HANDSHAKE_TEST(strangers_cannot_fill_the_log),
-        HANDSHAKE_TEST(a_stranger_with_a_good_hello_is_dropped_at_the_proof),
+        HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
+        HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
+        HANDSHAKE_TEST(a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),
         HANDSHAKE_TEST(a_reflected_proof_is_refused),
         HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
         HANDSHAKE_TEST(a_client_of_another_version_is_told_ours),
         HANDSHAKE_TEST(a_server_of_another_version_is_named_with_both),
-        HANDSHAKE_TEST(a_silent_stranger_is_dropped_after_the_limit),
+        HANDSHAKE_TEST(a_silent_unauthenticated_client_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
         HANDSHAKE_TEST(an_address_where_nobody_listens_fails),
     };

@@ -20,10 +20,10 @@
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 10000 };
+enum { TEST_TIMEOUT_MS = 10000 };
 
 static struct tdm__loop *loop;
-static struct tdm__http *http;
+static struct tdm__http_server *http;
 static struct tdm__http_request *kept; /* to be answered later */
 static char said[4096];
 static size_t said_bytes;
@@ -35,7 +35,7 @@ static void on_request(void *arg, struct tdm__http_request *request, const char 
     if (strcmp(path, "/later") == 0) {
         kept = request;
     } else {
-        tdm__http_answer(request, 200, "text/plain", path, strlen(path));
+        tdm__http_reply(request, 200, "text/plain", path, strlen(path));
     }
 }
 
@@ -69,7 +69,7 @@ static void ask(const char *lines)
     assert_int_equal(fcntl(client, F_SETFL, O_NONBLOCK), 0);
 }
 
-static bool has_answer(void *arg)
+static bool has_reply(void *arg)
 {
     ssize_t got = recv(client, said + said_bytes, sizeof(said) - 1 - said_bytes, 0);
 
@@ -87,15 +87,15 @@ static bool is_kept(void *arg)
 
 static const char *hear(void)
 {
-    for (int i = 0; i < 1000 && !has_answer(NULL); i++) {
-        (void)tdm__loop_run(loop, has_answer, NULL, tdm__deadline_in(10));
+    for (int i = 0; i < 1000 && !has_reply(NULL); i++) {
+        (void)tdm__loop_run(loop, has_reply, NULL, tdm__deadline_after(10));
     }
     (void)close(client);
     client = -1;
     return said;
 }
 
-static void a_question_is_answered(void **state)
+static void a_question_is_replied_to(void **state)
 {
     (void)state;
     open_at("127.0.0.1:0");
@@ -129,7 +129,7 @@ static void only_reading_is_allowed(void **state)
     close_all();
 }
 
-static void an_answer_may_come_later_or_too_late(void **state)
+static void a_reply_may_come_later_or_too_late(void **state)
 {
     static const char lines[] =
         "GET /later HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
@@ -137,19 +137,22 @@ static void an_answer_may_come_later_or_too_late(void **state)
     (void)state;
     open_at("127.0.0.1:0");
     ask(lines);
-    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
-    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
+                     TDM_OK);
+    tdm__http_reply(kept, 200, "text/plain", "now", 3);
     kept = NULL;
     assert_non_null(strstr(hear(), "\r\n\r\nnow"));
     ask(lines);
-    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
+                     TDM_OK);
     (void)close(client); /* does not wait */
     client = -1;
-    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(50));
-    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(50));
+    tdm__http_reply(kept, 200, "text/plain", "now", 3);
     kept = NULL;
     ask(lines);
-    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
+                     TDM_OK);
     kept = NULL; /* never answered: closing frees it */
     close_all();
 }
@@ -182,25 +185,25 @@ static void one_who_does_not_wait_harms_nobody(void **state)
     client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(client, (const struct sockaddr *)&there, sizeof(there)), 0);
     assert_int_equal(write(client, lines, strlen(lines)), (ssize_t)strlen(lines));
-    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
+                     TDM_OK);
     (void)close(client);
     client = -1;
-    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    tdm__http_reply(kept, 200, "text/plain", "now", 3);
     kept = NULL;
-    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(50));
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(50));
     close_all();
 }
 
 static void a_wrong_address_is_told(void **state)
 {
-    struct tdm__http *none;
+    struct tdm__http_server *none;
 
     (void)state;
     assert_int_equal(tdm__loop_create(&loop), TDM_OK);
     assert_int_equal(tdm__http_open(loop, "9100", on_request, NULL, &none), TDM_E_INVAL);
     assert_int_equal(tdm__http_open(loop, "127.0.0.1:", on_request, NULL, &none), TDM_E_INVAL);
-    assert_int_equal(tdm__http_open(loop, "127.0.0.1:99999", on_request, NULL, &none),
-                     TDM_E_INVAL);
+    assert_int_equal(tdm__http_open(loop, "127.0.0.1:99999", on_request, NULL, &none), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "65535"));
     tdm__loop_destroy(loop);
 }
@@ -209,7 +212,7 @@ static void a_file_that_is_no_socket_is_not_replaced(void **state)
 {
     char path[] = "/tmp/http_test_file.XXXXXX";
     char address[64];
-    struct tdm__http *none;
+    struct tdm__http_server *none;
     int fd = mkstemp(path);
 
     (void)state;
@@ -225,10 +228,10 @@ static void a_file_that_is_no_socket_is_not_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_question_is_answered),
+        cmocka_unit_test(a_question_is_replied_to),
         cmocka_unit_test(a_name_that_is_no_address_is_refused),
         cmocka_unit_test(only_reading_is_allowed),
-        cmocka_unit_test(an_answer_may_come_later_or_too_late),
+        cmocka_unit_test(a_reply_may_come_later_or_too_late),
         cmocka_unit_test(a_unix_socket_is_this_users_alone),
         cmocka_unit_test(one_who_does_not_wait_harms_nobody),
         cmocka_unit_test(a_wrong_address_is_told),

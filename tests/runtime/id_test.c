@@ -17,7 +17,7 @@ static void an_id_survives_its_text(void **state)
     char text[TDM__ID_TEXT_BYTES];
 
     (void)state;
-    assert_int_equal(tdm__id_make(&id), TDM_OK);
+    assert_int_equal(tdm__id_generate(&id), TDM_OK);
     assert_false(tdm__id_is_none(&id));
     assert_int_equal(tdm__id_parse(tdm__id_text(&id, text), &back), TDM_OK);
     assert_true(tdm__id_equal(&id, &back));
@@ -29,8 +29,8 @@ static void two_ids_differ(void **state)
     struct tdm__id b;
 
     (void)state;
-    assert_int_equal(tdm__id_make(&a), TDM_OK);
-    assert_int_equal(tdm__id_make(&b), TDM_OK);
+    assert_int_equal(tdm__id_generate(&a), TDM_OK);
+    assert_int_equal(tdm__id_generate(&b), TDM_OK);
     assert_false(tdm__id_equal(&a, &b));
 }
 

@@ -2,7 +2,7 @@
  * are. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/large_copy.h"
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -95,12 +95,12 @@ static void every_size_arrives_wherever_it_lies(void **state)
 
 static void what_chance_picks_arrives(void **state)
 {
-    struct chance chance = chance_start("large_copy_test", 20261122);
+    struct test_random chance = test_random_init("large_copy_test", 20261122);
 
     for (int i = 0; i < 30; i++) {
-        size_t size_bytes = chance_below(&chance, i % 10 == 0 ? 60 << 20 : 1 << 20);
+        size_t size_bytes = test_random_below(&chance, i % 10 == 0 ? 60 << 20 : 1 << 20);
 
-        check_copy(*state, chance_below(&chance, 4096), chance_below(&chance, 4096),
+        check_copy(*state, test_random_below(&chance, 4096), test_random_below(&chance, 4096),
                    size_bytes);
     }
 }
@@ -109,9 +109,9 @@ static void the_small_ones_are_left_to_memcpy(void **state)
 {
     const struct place *place = *state;
 
-    tdm__copy(place->to, place->from, 1000);
+    tdm__rect_copy(place->to, place->from, 1000);
     assert_memory_equal(place->to, place->from, 1000);
-    tdm__copy(place->to, place->from, TDM__COPY_LARGE_BYTES);
+    tdm__rect_copy(place->to, place->from, TDM__COPY_LARGE_BYTES);
     assert_memory_equal(place->to, place->from, TDM__COPY_LARGE_BYTES);
 }
 

@@ -3,7 +3,7 @@
 #include "runtime/loop/loop.h"
 
 #include "runtime/clock.h"
-#include "runtime/loop/turns.h"
+#include "runtime/loop/loop_lock.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ enum { WAIT_MS = 5000 };
 struct world {
     struct tdm__loop *loop;
     int fds[2]; /* a socket pair; [0] is watched */
-    struct tdm__watch *watch;
+    struct tdm__fd_watch *watch;
     struct tdm__timer *timer;
     int calls;
     int goal;
@@ -43,7 +43,7 @@ static int tear_down(void **state)
 {
     struct world *world = *state;
 
-    tdm__watch_destroy(world->watch);
+    tdm__fd_watch_destroy(world->watch);
     tdm__timer_destroy(world->timer);
     tdm__loop_destroy(world->loop);
     (void)close(world->fds[0]);
@@ -60,7 +60,7 @@ static bool goal_reached(void *arg)
 
 static void run_to_goal(struct world *world)
 {
-    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(WAIT_MS)),
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_after(WAIT_MS)),
                      TDM_OK);
 }
 
@@ -85,8 +85,8 @@ static void a_watch_tells_what_is_ready(void **state)
 {
     struct world *world = *state;
 
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                          world, &world->watch),
                      TDM_OK);
     assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__clock_ms()),
                      TDM_E_TIMEOUT);
@@ -95,7 +95,7 @@ static void a_watch_tells_what_is_ready(void **state)
     assert_int_equal(world->ready, TDM__READABLE);
 
     world->goal++;
-    assert_int_equal(tdm__watch_want(world->watch, TDM__READABLE | TDM__WRITABLE), TDM_OK);
+    assert_int_equal(tdm__fd_watch_set_events(world->watch, TDM__READABLE | TDM__WRITABLE), TDM_OK);
     run_to_goal(world);
     assert_int_equal(world->ready, TDM__WRITABLE);
 }
@@ -108,8 +108,8 @@ static void a_watch_is_level_triggered(void **state)
     for (int i = 0; i < world->goal; i++) {
         send_byte(world);
     }
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                          world, &world->watch),
                      TDM_OK);
     run_to_goal(world); /* one byte a call */
 }
@@ -118,14 +118,14 @@ static void a_watch_that_wants_nothing_is_silent(void **state)
 {
     struct world *world = *state;
 
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                          world, &world->watch),
                      TDM_OK);
     send_byte(world);
-    assert_int_equal(tdm__watch_want(world->watch, 0), TDM_OK);
+    assert_int_equal(tdm__fd_watch_set_events(world->watch, 0), TDM_OK);
     assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__clock_ms()),
                      TDM_E_TIMEOUT);
-    assert_int_equal(tdm__watch_want(world->watch, TDM__READABLE), TDM_OK);
+    assert_int_equal(tdm__fd_watch_set_events(world->watch, TDM__READABLE), TDM_OK);
     run_to_goal(world);
 }
 
@@ -133,8 +133,8 @@ static void a_hang_up_shows_as_readable(void **state)
 {
     struct world *world = *state;
 
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                          world, &world->watch),
                      TDM_OK);
     assert_int_equal(shutdown(world->fds[1], SHUT_RDWR), 0);
     run_to_goal(world);
@@ -146,10 +146,10 @@ static void again_calls_once_more_without_an_event(void **state)
     struct world *world = *state;
 
     assert_int_equal(
-        tdm__watch_create(world->loop, world->fds[0], 0, read_byte, world, &world->watch),
+        tdm__fd_watch_create(world->loop, world->fds[0], 0, read_byte, world, &world->watch),
         TDM_OK);
-    tdm__watch_again(world->watch);
-    tdm__watch_again(world->watch);
+    tdm__fd_watch_call_again(world->watch);
+    tdm__fd_watch_call_again(world->watch);
     assert_int_equal(world->calls, 0);
     run_to_goal(world);
     assert_int_equal(world->ready, 0);
@@ -169,21 +169,21 @@ static void note_time(void *arg)
 static void a_timer_fires_once_and_never_early(void **state)
 {
     struct world *world = *state;
-    int64_t deadline_ms = tdm__deadline_in(20);
+    int64_t deadline_ms = tdm__deadline_after(20);
 
     assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
     assert_int_equal(tdm__timer_set(world->timer, deadline_ms), TDM_OK);
     run_to_goal(world);
     assert_true(world->fired_ms >= deadline_ms);
     world->goal = 2;
-    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(30)),
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_after(30)),
                      TDM_E_TIMEOUT);
 }
 
 static void a_timer_set_again_forgets_the_old_time(void **state)
 {
     struct world *world = *state;
-    int64_t deadline_ms = tdm__deadline_in(30);
+    int64_t deadline_ms = tdm__deadline_after(30);
 
     assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
     assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
@@ -194,14 +194,14 @@ static void a_timer_set_again_forgets_the_old_time(void **state)
     assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
     tdm__timer_clear(world->timer);
     world->goal = 2;
-    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(10)),
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_after(10)),
                      TDM_E_TIMEOUT);
 }
 
 static void the_deadline_ends_a_run_and_not_before(void **state)
 {
     struct world *world = *state;
-    int64_t deadline_ms = tdm__deadline_in(25);
+    int64_t deadline_ms = tdm__deadline_after(25);
 
     assert_int_equal(tdm__loop_run(world->loop, NULL, NULL, deadline_ms), TDM_E_TIMEOUT);
     assert_true(tdm__clock_ms() >= deadline_ms);
@@ -225,8 +225,8 @@ static void a_callback_may_run_the_loop(void **state)
     struct world *world = *state;
 
     assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, run_inside,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, run_inside,
+                                          world, &world->watch),
                      TDM_OK);
     send_byte(world);
     run_to_goal(world);
@@ -240,7 +240,7 @@ static void destroy_both(void *arg, int fd, unsigned ready)
     (void)fd;
     (void)ready;
     world->calls++;
-    tdm__watch_destroy(world->watch);
+    tdm__fd_watch_destroy(world->watch);
     world->watch = NULL;
     tdm__timer_destroy(world->timer);
     world->timer = NULL;
@@ -250,17 +250,17 @@ static void a_callback_may_destroy_itself_and_what_is_ready(void **state)
 {
     struct world *world = *state;
 
-    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, destroy_both,
-                                       world, &world->watch),
+    assert_int_equal(tdm__fd_watch_create(world->loop, world->fds[0], TDM__READABLE, destroy_both,
+                                          world, &world->watch),
                      TDM_OK);
     assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
     send_byte(world);
-    tdm__watch_again(world->watch);
+    tdm__fd_watch_call_again(world->watch);
     assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
     run_to_goal(world);
     assert_int_equal(world->fired_ms, 0);
     world->goal = 2;
-    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(10)),
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_after(10)),
                      TDM_E_TIMEOUT);
 }
 
@@ -354,7 +354,7 @@ static bool has_fired(void *arg)
 static void *wait_for_timers(void *arg)
 {
     struct crowd *crowd = arg;
-    TDM__ENTER(crowd->loop);
+    TDM__LOOP_ENTER(crowd->loop);
 
     for (int i = 0; i < RUNS; i++) {
         struct tdm__timer *timer = NULL;
@@ -363,7 +363,7 @@ static void *wait_for_timers(void *arg)
         assert_int_equal(tdm__timer_create(crowd->loop, fire, &fired, &timer), TDM_OK);
         assert_int_equal(tdm__timer_set(timer, tdm__clock_ms() + i % 2), TDM_OK);
         assert_int_equal(
-            tdm__loop_run(crowd->loop, has_fired, &fired, tdm__deadline_in(WAIT_MS)), TDM_OK);
+            tdm__loop_run(crowd->loop, has_fired, &fired, tdm__deadline_after(WAIT_MS)), TDM_OK);
         tdm__timer_destroy(timer);
         crowd->fired_count++;
     }
@@ -396,9 +396,9 @@ static void await_driver(struct world *world)
     bool driven = false;
 
     while (!driven) {
-        TDM__ENTER(world->loop);
+        TDM__LOOP_ENTER(world->loop);
 
-        driven = tdm__loop_turns(world->loop)->driver != NULL;
+        driven = tdm__loop_lock_of(world->loop)->driver != NULL;
     }
 }
 
@@ -431,22 +431,22 @@ static void what_another_thread_destroys_is_never_called_again(void **state)
     assert_int_equal(pthread_create(&driver, NULL, drive_to_goal, world), 0);
     await_driver(world);
     for (int i = 0; i < RUNS; i++) {
-        struct tdm__watch *watch = NULL;
+        struct tdm__fd_watch *watch = NULL;
         struct tdm__timer *timer = NULL;
         int fds[2];
-        TDM__ENTER(world->loop);
+        TDM__LOOP_ENTER(world->loop);
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
         assert_int_equal(
-            tdm__watch_create(world->loop, fds[0], TDM__READABLE, leave_unread, NULL, &watch),
+            tdm__fd_watch_create(world->loop, fds[0], TDM__READABLE, leave_unread, NULL, &watch),
             TDM_OK);
         assert_int_equal(tdm__timer_create(world->loop, never, NULL, &timer), TDM_OK);
-        assert_int_equal(tdm__timer_set(timer, tdm__deadline_in(1000000)), TDM_OK);
+        assert_int_equal(tdm__timer_set(timer, tdm__deadline_after(1000000)), TDM_OK);
         assert_int_equal(write(fds[1], "x", 1), 1);
         if (i % 2 == 0) { /* the driver sees that there is something to read */
-            tdm__loop_take_back(world->loop, tdm__loop_let_go(world->loop));
+            tdm__loop_reenter(world->loop, tdm__loop_leave_all(world->loop));
         }
-        tdm__watch_destroy(watch);
+        tdm__fd_watch_destroy(watch);
         tdm__timer_destroy(timer);
         (void)close(fds[0]);
         (void)close(fds[1]);
@@ -463,7 +463,7 @@ static void a_goal_that_another_thread_reaches_ends_the_run(void **state)
     assert_int_equal(pthread_create(&driver, NULL, drive_to_goal, world), 0);
     await_driver(world);
     {
-        TDM__ENTER(world->loop);
+        TDM__LOOP_ENTER(world->loop);
         world->calls = world->goal;
         tdm__loop_wake(world->loop);
     }
@@ -487,8 +487,8 @@ int main(void)
         LOOP_TEST(a_post_that_waits_does_not_hold_up_the_next),
         LOOP_TEST(a_post_that_never_ran_is_freed),
         cmocka_unit_test_setup_teardown(threads_wait_for_what_is_theirs, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_another_thread_destroys_is_never_called_again,
-                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_another_thread_destroys_is_never_called_again, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_goal_that_another_thread_reaches_ends_the_run, set_up,
                                         tear_down),
     };

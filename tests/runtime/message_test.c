@@ -127,8 +127,7 @@ static void test_every_kind_survives(void **state)
     uint32_t number;
 
     (void)state;
-    assert_int_equal(tdm__message_decode(&everything, tdm_document_root(document), &got),
-                     TDM_OK);
+    assert_int_equal(tdm__message_decode(&everything, tdm_document_root(document), &got), TDM_OK);
     assert_true(got.integer == INT64_MIN && got.natural == UINT64_MAX && got.number == 0.5);
     assert_true(got.truth);
     assert_string_equal(got.text, "text");
@@ -175,8 +174,7 @@ static void test_absent_message_is_nil(void **state)
     sent.has_target = false;
     sent.remark = "remark";
     document = encode(&everything, &sent);
-    assert_int_equal(tdm__message_decode(&everything, tdm_document_root(document), &got),
-                     TDM_OK);
+    assert_int_equal(tdm__message_decode(&everything, tdm_document_root(document), &got), TDM_OK);
     assert_false(got.has_target);
     assert_string_equal(got.remark, "remark");
     tdm_document_destroy(document);
@@ -272,8 +270,7 @@ static void test_wrong_type_is_named_with_its_path(void **state)
     expect_refusal(4, "", "message field everything.text: expected a string, found an array");
     expect_refusal(7, "",
                    "message field everything.id: expected an id of 16 bytes, found an array");
-    expect_refusal(8, "",
-                   "message field everything.array: expected an ndarray, found an array");
+    expect_refusal(8, "", "message field everything.array: expected an ndarray, found an array");
     expect_refusal(10, "i", "message everything.origin: expected 2 fields (x, y), found 1");
     expect_refusal(10, "?i",
                    "message field everything.origin.x: expected an integer that fits int32_t, "

@@ -1,6 +1,6 @@
-/* metrics_test.c - numbers, their buckets, and Prometheus' text. */
+/* metrics_test.c - numbers, their bins, and Prometheus' text. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/observe/metrics.h"
+#include "runtime/metrics/metrics.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-static void a_time_falls_into_the_first_bucket_that_holds_it(void **state)
+static void a_time_falls_into_the_first_bin_that_holds_it(void **state)
 {
     struct tdm__histogram histogram = {0};
-    struct tdm__histogram_view view;
+    struct tdm__histogram_snapshot view;
 
     (void)state;
     tdm__histogram_add(&histogram, -5);
@@ -25,11 +25,11 @@ static void a_time_falls_into_the_first_bucket_that_holds_it(void **state)
     tdm__histogram_add(&histogram, 1048576); /* up to 2048 µs */
     tdm__histogram_add(&histogram, INT64_MAX / 4);
     tdm__histogram_read(&histogram, &view);
-    assert_int_equal(view.buckets[0], 2);
-    assert_int_equal(view.buckets[1], 2);
-    assert_int_equal(view.buckets[2], 1);
-    assert_int_equal(view.buckets[11], 1);
-    assert_int_equal(view.buckets[TDM__HISTOGRAM_BUCKETS - 1], 1);
+    assert_int_equal(view.bins[0], 2);
+    assert_int_equal(view.bins[1], 2);
+    assert_int_equal(view.bins[2], 1);
+    assert_int_equal(view.bins[11], 1);
+    assert_int_equal(view.bins[TDM__HISTOGRAM_BINS - 1], 1);
 }
 
 static void text_is_as_prometheus_wants_it(void **state)
@@ -52,10 +52,10 @@ static void text_is_as_prometheus_wants_it(void **state)
     free(text);
 }
 
-static void buckets_of_a_histogram_add_up(void **state)
+static void bins_of_a_histogram_add_up(void **state)
 {
     struct tdm__histogram histogram = {0};
-    struct tdm__histogram_view view;
+    struct tdm__histogram_snapshot view;
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
@@ -91,9 +91,9 @@ static void a_process_measures_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_time_falls_into_the_first_bucket_that_holds_it),
+        cmocka_unit_test(a_time_falls_into_the_first_bin_that_holds_it),
         cmocka_unit_test(text_is_as_prometheus_wants_it),
-        cmocka_unit_test(buckets_of_a_histogram_add_up),
+        cmocka_unit_test(bins_of_a_histogram_add_up),
         cmocka_unit_test(a_process_measures_itself),
     };
 

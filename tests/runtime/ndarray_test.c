@@ -54,8 +54,7 @@ static void every_dtype_and_number_of_dimensions_survives(void **state)
             tdm_writer_clear(*state);
             assert_int_equal(tdm_pack(*state, "sa", "before", &packed), TDM_OK);
             document = parse_written(*state);
-            assert_int_equal(tdm_unpack(tdm_document_root(document), "sa", &text, &got),
-                             TDM_OK);
+            assert_int_equal(tdm_unpack(tdm_document_root(document), "sa", &text, &got), TDM_OK);
             assert_true(got.dtype == packed.dtype && got.dims_count == dims);
             assert_memory_equal(got.shape, packed.shape, dims * sizeof(got.shape[0]));
             assert_memory_equal(got.data, data, tdm_ndarray_bytes(&packed));
@@ -155,9 +154,8 @@ static void an_array_whose_parts_disagree_is_refused(void **state)
         char room[128];
         tdm_document *document = NULL;
 
-        assert_int_equal(
-            tdm_document_parse(hex_read(wrong[i].hex, room, sizeof(room)), &document),
-            TDM_E_PROTOCOL);
+        assert_int_equal(tdm_document_parse(hex_read(wrong[i].hex, room, sizeof(room)), &document),
+                         TDM_E_PROTOCOL);
         assert_null(document);
         assert_non_null(strstr(tdm_error_detail(), wrong[i].why));
     }

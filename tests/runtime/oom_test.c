@@ -1,7 +1,7 @@
 /* oom_test.c - the kernel's counts of out-of-memory kills, on a made-up /proc and /sys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/oom.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,11 +57,11 @@ static void a_kill_in_the_cgroup_is_a_verdict(void **state)
     put("proc/vmstat", "nr_free_pages 5\noom_kill 7\n");
     put(events, "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n");
     tdm__oom_init(&oom, root);
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_NO);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_NO);
     put(events, "low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\n");
     put("proc/vmstat", "nr_free_pages 5\noom_kill 8\n");
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_YES);
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_NO);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_YES);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_NO);
 }
 
 static void version_one_counts_elsewhere(void **state)
@@ -74,7 +74,7 @@ static void version_one_counts_elsewhere(void **state)
     put(control, "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
     tdm__oom_init(&oom, root);
     put(control, "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_YES);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_YES);
 }
 
 static void a_container_shows_its_cgroup_at_the_root(void **state)
@@ -87,7 +87,7 @@ static void a_container_shows_its_cgroup_at_the_root(void **state)
     put(control, "oom_kill 4\n");
     tdm__oom_init(&oom, root);
     put(control, "oom_kill 5\n");
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_YES);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_YES);
 }
 
 static void a_kill_elsewhere_is_a_suspicion(void **state)
@@ -100,7 +100,7 @@ static void a_kill_elsewhere_is_a_suspicion(void **state)
     tdm__oom_init(&oom, root);
     assert_string_equal(oom.cgroup_file, "");
     put("proc/vmstat", "oom_kill 8\n");
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_PERHAPS);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_PERHAPS);
 }
 
 static void without_counts_nothing_is_known(void **state)
@@ -109,21 +109,18 @@ static void without_counts_nothing_is_known(void **state)
 
     (void)state;
     tdm__oom_init(&oom, root);
-    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_UNKNOWN);
+    assert_int_equal(tdm__oom_check(&oom), TDM__OOM_UNKNOWN);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_kill_in_the_cgroup_is_a_verdict, make_root,
-                                        remove_root),
+        cmocka_unit_test_setup_teardown(a_kill_in_the_cgroup_is_a_verdict, make_root, remove_root),
         cmocka_unit_test_setup_teardown(version_one_counts_elsewhere, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_container_shows_its_cgroup_at_the_root, make_root,
                                         remove_root),
-        cmocka_unit_test_setup_teardown(a_kill_elsewhere_is_a_suspicion, make_root,
-                                        remove_root),
-        cmocka_unit_test_setup_teardown(without_counts_nothing_is_known, make_root,
-                                        remove_root),
+        cmocka_unit_test_setup_teardown(a_kill_elsewhere_is_a_suspicion, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(without_counts_nothing_is_known, make_root, remove_root),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

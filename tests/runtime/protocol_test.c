@@ -31,8 +31,7 @@ static void test_version_covers_every_message(void **state)
         count++;
     }
     assert_int_equal(tdm__protocol_version(), version_of(count, TDM__MESSAGE_HASH_START));
-    assert_int_not_equal(tdm__protocol_version(),
-                         version_of(count - 1, TDM__MESSAGE_HASH_START));
+    assert_int_not_equal(tdm__protocol_version(), version_of(count - 1, TDM__MESSAGE_HASH_START));
     assert_int_not_equal(tdm__protocol_version(), 0);
 }
 
@@ -48,7 +47,7 @@ static void test_layouts_name_every_field(void **state)
                         "uint32_t magic;uint8_t reserved;uint8_t kind;uint8_t fds_count;"
                         "uint8_t method_bytes;uint16_t flags;uint16_t head_bytes;"
                         "uint32_t total_bytes;uint64_t call_id;uint8_t target[16];"
-                        "uint32_t status;uint32_t cpu;uint64_t left_ms;uint64_t sequence;"
+                        "uint32_t status;uint32_t cpu;uint64_t remaining_ms;uint64_t sequence;"
                         "uint64_t acknowledged;CALL=1;REPLY=2;CANCEL=3;ITEM=4;CREDIT=5;"
                         "WANTS_ITEMS=1;CHILDREN=2;");
 }

@@ -75,8 +75,7 @@ static void what_is_not_there_yet_names_the_remedy(void **state)
     (void)state;
     assert_int_equal(tdm__redis_address_parse("rediss://:pw@h", &address), TDM_E_UNSUPPORTED);
     assert_non_null(strstr(tdm_error_detail(), "stunnel"));
-    assert_int_equal(tdm__redis_address_parse("redis+sentinel://h", &address),
-                     TDM_E_UNSUPPORTED);
+    assert_int_equal(tdm__redis_address_parse("redis+sentinel://h", &address), TDM_E_UNSUPPORTED);
 }
 
 static void overlong_parts_are_refused(void **state)

@@ -57,7 +57,7 @@ static void records_come_sorted_and_once(void **state)
 {
     redisReply *reply = reply_of("*9\r\n$1\r\nb\r\n$1\r\n2\r\n$0\r\n\r\n$1\r\na\r\n$1\r\n1\r\n"
                                  "$1\r\nx\r\n$1\r\nb\r\n$1\r\n2\r\n$0\r\n\r\n");
-    struct tdm__records *records;
+    struct tdm__store_records *records;
 
     (void)state;
     assert_int_equal(tdm__redis_reply_records(reply, &records), TDM_OK);
@@ -91,7 +91,7 @@ static void records_of_another_form_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         redisReply *reply = reply_of(bad[i]);
-        struct tdm__records *records;
+        struct tdm__store_records *records;
 
         assert_int_equal(tdm__redis_reply_records(reply, &records), TDM_E_STORE);
         freeReplyObject(reply);

@@ -12,16 +12,16 @@
 
 struct told {
     uint32_t count;
-    enum tdm__notice notice;
+    enum tdm__call_notice notice;
     uint64_t items_taken;
-    struct tdm__incoming *to_answer; /* inside the notice */
+    struct tdm__incoming_call *to_reply; /* inside the notice */
 };
 
 struct items {
     uint32_t count;
     uint64_t last_index;
     uint64_t hash;
-    struct pair_answer answer;
+    struct pair_reply answer;
 };
 
 static struct rpc_pair pair;
@@ -46,20 +46,20 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
+static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
 {
     (void)arg;
     told.count++;
     told.notice = notice;
     told.items_taken = items_taken;
-    if (told.to_answer != NULL) {
+    if (told.to_reply != NULL) {
         pair.held_count--;
-        tdm__incoming_fail(told.to_answer, TDM_E_CANCELED, "gave up");
-        told.to_answer = NULL;
+        tdm__incoming_fail(told.to_reply, TDM_E_CANCELED, "gave up");
+        told.to_reply = NULL;
     }
 }
 
-static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
+static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
 {
     (void)arg;
     items.count++;
@@ -68,16 +68,16 @@ static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
     assert_int_equal(items.answer.count, 0);
 }
 
-static void on_reply(void *arg, struct tdm__reply *reply)
+static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     (void)arg;
-    pair_answered(&items.answer, reply);
+    pair_on_reply(&items.answer, reply);
 }
 
 /* One call of "hold" that has arrived. */
-static struct tdm__incoming *hold(void)
+static struct tdm__incoming_call *hold(void)
 {
-    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_request request = pair_request("hold", "x");
 
     request.on_item = on_item;
     request.sequence = 7;
@@ -112,7 +112,7 @@ static void a_call_says_about_when_it_arrived(void **state)
 
 static void the_place_of_a_call_arrives_with_it(void **state)
 {
-    const struct tdm__incoming *incoming = hold();
+    const struct tdm__incoming_call *incoming = hold();
 
     (void)state;
     assert_int_equal(tdm__incoming_sequence(incoming), 7);
@@ -120,11 +120,11 @@ static void the_place_of_a_call_arrives_with_it(void **state)
     assert_true(tdm__incoming_wants_items(incoming));
 }
 
-static void a_cancel_reaches_the_call_that_waits_and_it_is_still_answered(void **state)
+static void a_cancel_reaches_the_call_that_waits_and_it_is_still_replied_to(void **state)
 {
     (void)state;
     (void)hold();
-    tdm__conn_cancel(pair.conns[0], call_id, false);
+    tdm__conn_cancel_call(pair.conns[0], call_id, false);
     pair_run_until(&pair, &told.count, 1);
     assert_int_equal(told.notice, TDM__NOTICE_CANCEL);
     assert_int_equal(items.answer.count, 0);
@@ -132,35 +132,35 @@ static void a_cancel_reaches_the_call_that_waits_and_it_is_still_answered(void *
     assert_int_equal(items.answer.status, TDM_OK);
 }
 
-static void a_call_may_be_answered_inside_its_notice(void **state)
+static void a_call_may_be_replied_to_inside_its_notice(void **state)
 {
     (void)state;
-    told.to_answer = hold();
-    tdm__conn_cancel(pair.conns[0], call_id, false);
+    told.to_reply = hold();
+    tdm__conn_cancel_call(pair.conns[0], call_id, false);
     pair_run_until(&pair, &items.answer.count, 1);
     assert_int_equal(items.answer.status, TDM_E_CANCELED);
     assert_string_equal(items.answer.detail, "gave up");
 }
 
-static void a_cancel_after_the_answer_says_nothing(void **state)
+static void a_cancel_after_the_reply_says_nothing(void **state)
 {
     (void)state;
     (void)hold();
     answer_held();
-    tdm__conn_cancel(pair.conns[0], call_id, false);
-    tdm__conn_cancel(pair.conns[0], 12345, false);
-    tdm__conn_credit(pair.conns[0], call_id, 1);
+    tdm__conn_cancel_call(pair.conns[0], call_id, false);
+    tdm__conn_cancel_call(pair.conns[0], 12345, false);
+    tdm__conn_send_credit(pair.conns[0], call_id, 1);
     expect_both_open();
     assert_int_equal(told.count, 0);
 }
 
-static void items_come_in_order_before_the_answer(void **state)
+static void items_come_in_order_before_the_reply(void **state)
 {
-    struct tdm__incoming *incoming = hold();
+    struct tdm__incoming_call *incoming = hold();
 
     (void)state;
     for (uint64_t i = 1; i <= 100; i++) {
-        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
+        assert_int_equal(tdm__incoming_send_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
     }
     pair_run_until(&pair, &items.count, 100);
     assert_int_equal(items.last_index, 100);
@@ -171,13 +171,13 @@ static void items_come_in_order_before_the_answer(void **state)
 
 static void items_nobody_asked_for_are_dropped(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_request request = pair_request("hold", "x");
 
     (void)state;
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, on_reply, NULL, &call_id), TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
     assert_false(tdm__incoming_wants_items(pair.held[0]));
-    assert_int_equal(tdm__incoming_item(pair.held[0], 1, pair_text("item"), NULL, 0), TDM_OK);
+    assert_int_equal(tdm__incoming_send_item(pair.held[0], 1, pair_text("item"), NULL, 0), TDM_OK);
     answer_held();
     assert_int_equal(items.answer.status, TDM_OK);
     assert_int_equal(items.count, 0);
@@ -185,26 +185,26 @@ static void items_nobody_asked_for_are_dropped(void **state)
 
 static void items_of_a_forgotten_call_are_dropped(void **state)
 {
-    struct tdm__incoming *incoming = hold();
+    struct tdm__incoming_call *incoming = hold();
 
     (void)state;
-    tdm__conn_forget(pair.conns[0], call_id);
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
+    tdm__conn_forget_call(pair.conns[0], call_id);
+    assert_int_equal(tdm__incoming_send_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
     expect_both_open();
     assert_int_equal(items.count, 0);
 }
 
 static void credit_grows_and_is_told_once_each(void **state)
 {
-    struct tdm__incoming *incoming = hold();
+    struct tdm__incoming_call *incoming = hold();
 
     (void)state;
     for (uint64_t i = 1; i <= 3; i++) {
-        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
+        assert_int_equal(tdm__incoming_send_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
     }
-    tdm__conn_credit(pair.conns[0], call_id, 1);
-    tdm__conn_credit(pair.conns[0], call_id, 1);
-    tdm__conn_credit(pair.conns[0], call_id, 3);
+    tdm__conn_send_credit(pair.conns[0], call_id, 1);
+    tdm__conn_send_credit(pair.conns[0], call_id, 1);
+    tdm__conn_send_credit(pair.conns[0], call_id, 3);
     pair_run_until(&pair, &told.count, 2);
     assert_int_equal(told.notice, TDM__NOTICE_CREDIT);
     assert_int_equal(told.items_taken, 3);
@@ -214,20 +214,21 @@ static void credit_grows_and_is_told_once_each(void **state)
 
 static void the_end_of_the_connection_is_told_once_and_items_go_nowhere(void **state)
 {
-    struct tdm__incoming *incoming = hold();
+    struct tdm__incoming_call *incoming = hold();
 
     (void)state;
     tdm__conn_close(pair.conns[0]);
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(told.count, 1);
     assert_int_equal(told.notice, TDM__NOTICE_CLOSED);
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_E_CLOSED);
+    assert_int_equal(tdm__incoming_send_item(incoming, 1, pair_text("item"), NULL, 0),
+                     TDM_E_CLOSED);
 }
 
-static void the_end_may_be_answered_inside_its_notice(void **state)
+static void the_end_may_be_replied_to_inside_its_notice(void **state)
 {
     (void)state;
-    told.to_answer = hold();
+    told.to_reply = hold();
     tdm__conn_close(pair.conns[1]);
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(told.count, 1);
@@ -241,7 +242,7 @@ static void send_raw(struct tdm__conn *conn, enum tdm__frame_kind kind, uint64_t
 {
     const struct tdm__frame frame = {.kind = kind,
                                      .call_id = id,
-                                     .left_ms = kind == TDM__FRAME_CALL ? 1000 : -1,
+                                     .remaining_ms = kind == TDM__FRAME_CALL ? 1000 : -1,
                                      .method_bytes = kind == TDM__FRAME_CALL ? 4 : 0,
                                      .sequence = sequence};
 
@@ -267,10 +268,10 @@ static void notices_of_unknown_calls_are_ignored(void **state)
 
 static void credit_for_items_never_sent_ends_the_connection(void **state)
 {
-    struct tdm__incoming *incoming = hold();
+    struct tdm__incoming_call *incoming = hold();
 
     (void)state;
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
+    assert_int_equal(tdm__incoming_send_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
     send_raw(pair.conns[0], TDM__FRAME_CREDIT, call_id, 2);
     expect_protocol_end(1, "left (pid");
     assert_int_equal(told.notice, TDM__NOTICE_CLOSED);
@@ -303,15 +304,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NOTICE_TEST(a_call_says_about_when_it_arrived),
         NOTICE_TEST(the_place_of_a_call_arrives_with_it),
-        NOTICE_TEST(a_cancel_reaches_the_call_that_waits_and_it_is_still_answered),
-        NOTICE_TEST(a_call_may_be_answered_inside_its_notice),
-        NOTICE_TEST(a_cancel_after_the_answer_says_nothing),
-        NOTICE_TEST(items_come_in_order_before_the_answer),
+        NOTICE_TEST(a_cancel_reaches_the_call_that_waits_and_it_is_still_replied_to),
+        NOTICE_TEST(a_call_may_be_replied_to_inside_its_notice),
+        NOTICE_TEST(a_cancel_after_the_reply_says_nothing),
+        NOTICE_TEST(items_come_in_order_before_the_reply),
         NOTICE_TEST(items_nobody_asked_for_are_dropped),
         NOTICE_TEST(items_of_a_forgotten_call_are_dropped),
         NOTICE_TEST(credit_grows_and_is_told_once_each),
         NOTICE_TEST(the_end_of_the_connection_is_told_once_and_items_go_nowhere),
-        NOTICE_TEST(the_end_may_be_answered_inside_its_notice),
+        NOTICE_TEST(the_end_may_be_replied_to_inside_its_notice),
         NOTICE_TEST(notices_of_unknown_calls_are_ignored),
         NOTICE_TEST(credit_for_items_never_sent_ends_the_connection),
         NOTICE_TEST(an_item_out_of_order_ends_the_connection),

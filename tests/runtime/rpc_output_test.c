@@ -2,7 +2,7 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static struct output output;
+static struct conn_output output;
 static uint8_t next_in;
 static uint8_t next_out;
 
@@ -38,11 +38,10 @@ static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
     uint8_t *bytes = malloc(size);
     size_t third = size / 3;
     size_t fourth = size / 4;
-    struct iovec pieces[FRAME_PIECES] = {
-        {bytes, third},
-        {bytes + third, fourth},
-        {bytes + third + fourth, fourth},
-        {bytes + third + 2 * fourth, size - third - 2 * fourth}};
+    struct iovec pieces[FRAME_PIECES] = {{bytes, third},
+                                         {bytes + third, fourth},
+                                         {bytes + third + fourth, fourth},
+                                         {bytes + third + 2 * fourth, size - third - 2 * fourth}};
 
     assert_non_null(bytes);
     for (size_t i = skip; i < size; i++) {
@@ -87,16 +86,16 @@ static uint32_t take(size_t limit)
 
 static void bytes_come_out_in_order_whatever_their_sizes(void **state)
 {
-    struct chance chance = chance_start("rpc_output_test", 11);
+    struct test_random chance = test_random_init("rpc_output_test", 11);
     size_t waiting = 0;
 
     (void)state;
     for (int i = 0; i < 2000; i++) {
-        if (waiting == 0 || chance_below(&chance, 2) == 0) {
-            size_t size = 1 + chance_below(&chance, i % 50 == 0 ? 100000 : 300);
-            size_t skip = chance_below(&chance, 4) == 0 ? size / 2 : 0;
+        if (waiting == 0 || test_random_below(&chance, 2) == 0) {
+            size_t size = 1 + test_random_below(&chance, i % 50 == 0 ? 100000 : 300);
+            size_t skip = test_random_below(&chance, 4) == 0 ? size / 2 : 0;
 
-            if (skip == 0 && chance_below(&chance, 2) == 0) {
+            if (skip == 0 && test_random_below(&chance, 2) == 0) {
                 place(size);
             } else {
                 append(size, skip, NULL, 0);
@@ -105,7 +104,7 @@ static void bytes_come_out_in_order_whatever_their_sizes(void **state)
         } else {
             size_t before = output.size_bytes;
 
-            (void)take(1 + chance_below(&chance, 50000));
+            (void)take(1 + test_random_below(&chance, 50000));
             waiting -= before - output.size_bytes;
         }
         assert_int_equal(output.size_bytes, waiting);

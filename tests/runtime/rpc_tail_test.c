@@ -13,7 +13,7 @@
 enum { LARGE = 3 << 20, SMALL = 100 }; /* several times what a socket holds, and one read */
 
 static struct rpc_pair pair;
-static struct pair_answer answers[PAIR_HELD_MAX];
+static struct pair_reply answers[PAIR_HELD_MAX];
 static char sent[LARGE];
 static char places[2][LARGE];
 
@@ -37,19 +37,18 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void send(size_t tail_bytes, struct pair_answer *answer)
+static void send(size_t tail_bytes, struct pair_reply *answer)
 {
-    struct tdm__request request = pair_request("hold", "text");
+    struct tdm__rpc_request request = pair_request("hold", "text");
 
     request.tail = (struct tdm_bytes){sent, tail_bytes};
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, NULL),
-                     TDM_OK);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, NULL), TDM_OK);
 }
 
 /* The call that came as number `index`: where its tail lies. */
 static const char *tail_of(uint32_t index, size_t tail_bytes)
 {
-    const struct tdm__incoming *incoming;
+    const struct tdm__incoming_call *incoming;
     struct tdm_bytes packed;
     struct tdm_bytes tail;
 
@@ -90,7 +89,7 @@ static void a_tail_lands_where_it_is_wanted(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        tdm__conn_land(pair.conns[1], places[i], i == 0 ? LARGE : SMALL);
+        tdm__conn_set_tail_buffer(pair.conns[1], places[i], i == 0 ? LARGE : SMALL);
         send(i == 0 ? LARGE : SMALL, &answers[i]);
         assert_ptr_equal(tail_of(i, i == 0 ? LARGE : SMALL), places[i]);
     }
@@ -100,7 +99,7 @@ static void a_tail_lands_where_it_is_wanted(void **state)
 static void only_the_next_call_lands(void **state)
 {
     (void)state;
-    tdm__conn_land(pair.conns[1], places[0], SMALL);
+    tdm__conn_set_tail_buffer(pair.conns[1], places[0], SMALL);
     send(SMALL, &answers[0]);
     send(SMALL, &answers[1]);
     assert_ptr_equal(tail_of(0, SMALL), places[0]);
@@ -111,7 +110,7 @@ static void only_the_next_call_lands(void **state)
 static void another_size_does_not_land(void **state)
 {
     (void)state;
-    tdm__conn_land(pair.conns[1], places[0], SMALL);
+    tdm__conn_set_tail_buffer(pair.conns[1], places[0], SMALL);
     send(SMALL + 1, &answers[0]);
     assert_ptr_not_equal(tail_of(0, SMALL + 1), places[0]);
     assert_int_equal(places[0][1], 0);
@@ -121,8 +120,8 @@ static void another_size_does_not_land(void **state)
 static void a_place_can_be_taken_back(void **state)
 {
     (void)state;
-    tdm__conn_land(pair.conns[1], places[0], SMALL);
-    tdm__conn_land(pair.conns[1], NULL, 0);
+    tdm__conn_set_tail_buffer(pair.conns[1], places[0], SMALL);
+    tdm__conn_set_tail_buffer(pair.conns[1], NULL, 0);
     send(SMALL, &answers[0]);
     assert_ptr_not_equal(tail_of(0, SMALL), places[0]);
     answer_all();
@@ -135,7 +134,7 @@ static void a_call_on_its_way_does_not_land(void **state)
     send(LARGE, &answers[0]);
     tdm__loop_run(pair.loop, NULL, NULL, 0);
     assert_int_equal(pair.held_count, 0);
-    tdm__conn_land(pair.conns[1], places[0], LARGE);
+    tdm__conn_set_tail_buffer(pair.conns[1], places[0], LARGE);
     send(LARGE, &answers[1]);
     assert_ptr_not_equal(tail_of(0, LARGE), places[0]);
     assert_ptr_not_equal(tail_of(1, LARGE), places[0]);
@@ -144,7 +143,7 @@ static void a_call_on_its_way_does_not_land(void **state)
 
 static void a_tail_needs_a_value_of_few_bytes(void **state)
 {
-    struct tdm__request request = {.method = "hold", .tail = {sent, 1}};
+    struct tdm__rpc_request request = {.method = "hold", .tail = {sent, 1}};
 
     (void)state;
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_LIMIT);

@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 static struct rpc_pair pair;
-static struct pair_answer answers[8]; /* outlive the test: the last end in tear_down */
+static struct pair_reply answers[8]; /* outlive the test: the last end in tear_down */
 
 static int set_up(void **state)
 {
@@ -37,17 +37,17 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void call(struct tdm__conn *conn, const char *method, struct pair_answer *answer)
+static void call(struct tdm__conn *conn, const char *method, struct pair_reply *answer)
 {
-    struct tdm__request request = pair_request(method, "text");
+    struct tdm__rpc_request request = pair_request(method, "text");
 
-    assert_int_equal(tdm__conn_call(conn, &request, pair_answered, answer, NULL), TDM_OK);
+    assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
     assert_int_equal(answer->count, 0); /* never inside the call */
 }
 
-static void a_call_is_answered(void **state)
+static void a_call_is_replied_to(void **state)
 {
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
 
     (void)state;
     pair_join(&pair);
@@ -61,18 +61,17 @@ static void a_call_is_answered(void **state)
 
 static void a_failure_carries_its_text(void **state)
 {
-    struct tdm__request request = pair_request("fail", "");
+    struct tdm__rpc_request request = pair_request("fail", "");
 
     (void)state;
     pair_join(&pair);
-    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL),
-                     TDM_E_METHOD);
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_METHOD);
     assert_string_equal(tdm_error_detail(), "on purpose");
 }
 
 static void a_call_made_before_the_handshake_leaves_after_it(void **state)
 {
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
     int fds[2];
 
     (void)state;
@@ -98,10 +97,10 @@ static void both_ends_may_call_at_the_same_time(void **state)
     assert_int_equal(answers[1].status, TDM_E_METHOD);
 }
 
-static void many_calls_are_answered_in_order(void **state)
+static void many_calls_are_replied_to_in_order(void **state)
 {
     enum { CALLS = 2000 };
-    static struct pair_answer many[CALLS];
+    static struct pair_reply many[CALLS];
 
     (void)state;
     memset(many, 0, sizeof(many));
@@ -137,7 +136,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
 static void big_payloads_arrive_whole(void **state)
 {
     enum { SIZE = 8 << 20, CALLS = 4 };
-    struct tdm__request request = {.method = "echo", .deadline_ms = TDM__NEVER};
+    struct tdm__rpc_request request = {.method = "echo", .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
     uint8_t *data = malloc(SIZE);
 
@@ -151,8 +150,8 @@ static void big_payloads_arrive_whole(void **state)
     tdm_write_bytes(writer, data, SIZE);
     request.packed = tdm_writer_bytes(writer);
     for (int i = 0; i < CALLS; i++) {
-        assert_int_equal(
-            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+        assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[i], NULL),
+                         TDM_OK);
     }
     pair_run_until(&pair, &answers[CALLS - 1].count, 1);
     for (int i = 0; i < CALLS; i++) {
@@ -176,8 +175,8 @@ static ino_t inode_of(int fd)
 
 static void descriptors_go_and_come_back_with_their_own_call(void **state)
 {
-    struct tdm__request request = pair_request("fd", "x");
-    struct pair_answer *noise = &answers[0];
+    struct tdm__rpc_request request = pair_request("fd", "x");
+    struct pair_reply *noise = &answers[0];
     int pipes[4][2];
 
     (void)state;
@@ -216,7 +215,7 @@ static int lowest_free_fd(void)
 
 static void descriptors_nobody_takes_are_closed(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
     int free_before;
 
     (void)state;
@@ -235,21 +234,21 @@ static void queued_descriptors_keep_to_their_frames(void **state)
 {
     enum { CALLS = 3 };
     static char big[4 << 20];
-    struct tdm__request request = {.method = "fail", .deadline_ms = TDM__NEVER};
+    struct tdm__rpc_request request = {.method = "fail", .deadline_ms = TDM__NEVER};
     int fds[2];
 
     (void)state;
     pair_join(&pair);
     request.packed = (struct tdm_bytes){big, sizeof(big)};
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[0], NULL),
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[0], NULL),
                      TDM_OK);
     for (int i = 1; i <= CALLS; i++) {
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
         request = pair_request("hold", "x");
         request.fds = fds;
         request.fds_count = 2;
-        assert_int_equal(
-            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+        assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[i], NULL),
+                         TDM_OK);
         (void)close(fds[0]);
         (void)close(fds[1]);
     }
@@ -307,7 +306,7 @@ static void more_descriptors_than_a_frame_can_have_end_the_connection(void **sta
 
 static void a_call_over_a_limit_is_refused_here(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
     const int fds[TDM__RPC_FDS_MAX + 1] = {0};
     char method[TDM__RPC_NAME_BYTES_MAX + 2];
 
@@ -330,7 +329,7 @@ static void a_call_over_a_limit_is_refused_here(void **state)
 
 static void a_reply_over_the_limit_becomes_a_failure(void **state)
 {
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
     struct tdm_bytes huge = {"", TDM__RPC_FRAME_BYTES_MAX};
 
     (void)state;
@@ -342,10 +341,10 @@ static void a_reply_over_the_limit_becomes_a_failure(void **state)
     assert_int_equal(answer->status, TDM_E_LIMIT);
 }
 
-static void keep_document(void *arg, struct tdm__reply *reply)
+static void keep_document(void *arg, struct tdm__rpc_reply *reply)
 {
     assert_int_equal(reply->status, TDM_OK);
-    assert_int_equal(tdm__reply_document(reply, arg), TDM_OK);
+    assert_int_equal(tdm__rpc_reply_document(reply, arg), TDM_OK);
     /* In place: the same bytes, not a copy of them. */
     assert_ptr_equal(
         tdm_value_bytes(tdm_value_at(tdm_document_root(*(tdm_document **)arg), 0)).data,
@@ -362,10 +361,10 @@ static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state
 {
     enum { PIECE = 1 << 20 };
     char *data = calloc(1, PIECE);
-    struct tdm__request request = {.method = "hold", .deadline_ms = TDM__NEVER};
+    struct tdm__rpc_request request = {.method = "hold", .deadline_ms = TDM__NEVER};
     tdm_document *documents[2] = {NULL, NULL};
     tdm_writer *writer = NULL;
-    struct tdm__incoming *held;
+    struct tdm__incoming_call *held;
 
     (void)state;
     assert_non_null(data);
@@ -374,17 +373,15 @@ static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state
     assert_int_equal(tdm_pack(writer, "b", data, (size_t)PIECE), TDM_OK);
     request.packed = tdm_writer_bytes(writer);
     pair_join(&pair);
-    assert_int_equal(
-        tdm__conn_call(pair.conns[0], &request, keep_document, &documents[0], NULL), TDM_OK);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, keep_document, &documents[0], NULL),
+                     TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
     held = pair.held[--pair.held_count];
     assert_int_equal(tdm__incoming_take_document(held, &documents[1]), TDM_OK);
     tdm__incoming_reply(held, request.packed, NULL, 0);
-    assert_int_equal(tdm__loop_run(pair.loop, document_came, &documents[0], TDM__NEVER),
-                     TDM_OK);
+    assert_int_equal(tdm__loop_run(pair.loop, document_came, &documents[0], TDM__NEVER), TDM_OK);
     for (int i = 0; i < 2; i++) {
-        struct tdm_bytes bytes =
-            tdm_value_bytes(tdm_value_at(tdm_document_root(documents[i]), 0));
+        struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(tdm_document_root(documents[i]), 0));
 
         assert_int_equal(bytes.size_bytes, PIECE);
         assert_memory_equal(bytes.data, data, PIECE);
@@ -399,7 +396,7 @@ static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
 {
     enum { PIECE = 200 << 20 };
     char *data = calloc(1, PIECE);
-    struct tdm__request request = {.method = "echo", .deadline_ms = TDM__NEVER};
+    struct tdm__rpc_request request = {.method = "echo", .deadline_ms = TDM__NEVER};
     tdm_status status = TDM_OK;
     int sent = 0;
 
@@ -420,15 +417,14 @@ static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
 
 static void a_deadline_ends_the_wait_with_names(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_request request = pair_request("hold", "x");
     int64_t start_ms = tdm__clock_ms();
     char expected[128];
 
     (void)state;
     pair_join(&pair);
     request.deadline_ms = start_ms + 30;
-    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL),
-                     TDM_E_TIMEOUT);
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_TIMEOUT);
     assert_true(tdm__clock_ms() >= start_ms + 30);
     (void)snprintf(expected, sizeof(expected), "no answer to hold from right (pid %d) within",
                    (int)getpid());
@@ -446,36 +442,35 @@ static void each_call_has_its_own_deadline(void **state)
     (void)state;
     pair_join(&pair);
     for (int i = 0; i < 5; i++) {
-        struct tdm__request request = pair_request("hold", "x");
+        struct tdm__rpc_request request = pair_request("hold", "x");
 
         request.deadline_ms = now_ms + after_ms[i];
-        assert_int_equal(
-            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+        assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[i], NULL),
+                         TDM_OK);
     }
     for (int i = 0; i < 4; i++) {
         pair_run_until(&pair, &answers[in_order[i]].count, 1);
-        for (int k = 0; k < 5;
-             k++) { /* several may end together, on a busy machine; none early */
+        for (int k = 0; k < 5; k++) { /* several may end together, on a busy machine; none early */
             assert_true(answers[k].count == 0 || tdm__clock_ms() >= now_ms + after_ms[k]);
         }
     }
     assert_int_equal(answers[4].count, 0);
 }
 
-static void the_answer_to_a_forgotten_call_goes_nowhere(void **state)
+static void the_reply_to_a_forgotten_call_goes_nowhere(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
-    struct pair_answer *answer = &answers[0];
+    struct tdm__rpc_request request = pair_request("hold", "x");
+    struct pair_reply *answer = &answers[0];
     uint64_t call_id = 0;
 
     (void)state;
     pair_join(&pair);
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, &call_id),
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, &call_id),
                      TDM_OK);
     assert_true(call_id != 0);
     pair_run_until(&pair, &pair.held_count, 1);
-    tdm__conn_forget(pair.conns[0], call_id);
-    tdm__conn_forget(pair.conns[0], 12345);
+    tdm__conn_forget_call(pair.conns[0], call_id);
+    tdm__conn_forget_call(pair.conns[0], 12345);
     tdm__incoming_reply(pair.held[--pair.held_count], pair_text("late"), NULL, 0);
     request.method = "echo";
     assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_OK);
@@ -489,7 +484,7 @@ struct lent {
     tdm_status status;
 };
 
-static void free_lent(void *arg, struct tdm__reply *reply)
+static void free_lent(void *arg, struct tdm__rpc_reply *reply)
 {
     struct lent *lent = arg;
 
@@ -500,7 +495,7 @@ static void free_lent(void *arg, struct tdm__reply *reply)
 
 static void call_lent(const char *method, tdm_status status, uint32_t *ended)
 {
-    struct tdm__request request = pair_request(method, "x");
+    struct tdm__rpc_request request = pair_request(method, "x");
     struct lent *lent = malloc(sizeof(*lent));
 
     assert_non_null(lent);
@@ -512,9 +507,9 @@ static void call_lent(const char *method, tdm_status status, uint32_t *ended)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, free_lent, lent, NULL), TDM_OK);
 }
 
-static void the_memory_that_a_call_was_lent_may_go_with_its_end(void **state)
+static void borrowed_call_memory_may_be_freed_after_the_reply(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_request request = pair_request("hold", "x");
     struct tdm__rpc_call memory;
     uint64_t call_id;
     uint32_t ended = 0;
@@ -524,9 +519,9 @@ static void the_memory_that_a_call_was_lent_may_go_with_its_end(void **state)
     call_lent("echo", TDM_OK, &ended);
     pair_run_until(&pair, &ended, 1);
     request.call = &memory;
-    assert_int_equal(
-        tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[0], &call_id), TDM_OK);
-    tdm__conn_forget(pair.conns[0], call_id);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[0], &call_id),
+                     TDM_OK);
+    tdm__conn_forget_call(pair.conns[0], call_id);
     memset(&memory, 0xff, sizeof(memory)); /* it is the lender's again */
     call_lent("hold", TDM_E_CLOSED, &ended);
     pair_run_until(&pair, &pair.held_count, 2);
@@ -558,9 +553,9 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
     /* tear_down answers what is held: it goes nowhere */
 }
 
-static void an_answer_before_the_end_still_arrives(void **state)
+static void a_reply_before_the_end_still_arrives(void **state)
 {
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
 
     (void)state;
     pair_join(&pair);
@@ -572,16 +567,16 @@ static void an_answer_before_the_end_still_arrives(void **state)
     assert_int_equal(answer->status, TDM_OK);
 }
 
-static void destroy_left(void *arg, struct tdm__reply *reply)
+static void destroy_left(void *arg, struct tdm__rpc_reply *reply)
 {
-    pair_answered(arg, reply);
+    pair_on_reply(arg, reply);
     tdm__rpc_destroy(pair.rpcs[0]);
     pair.rpcs[0] = NULL;
 }
 
 static void an_endpoint_may_be_destroyed_in_its_own_callback(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
 
     (void)state;
     pair_join(&pair);
@@ -598,7 +593,7 @@ static void an_endpoint_may_be_destroyed_in_its_own_callback(void **state)
     }
 }
 
-static void close_conn(void *arg, struct tdm__incoming *incoming)
+static void close_conn(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     tdm__conn_close(tdm__incoming_conn(incoming));
@@ -607,11 +602,11 @@ static void close_conn(void *arg, struct tdm__incoming *incoming)
 
 static void a_method_may_close_the_connection_it_came_on(void **state)
 {
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
 
     (void)state;
     pair_join(&pair);
-    tdm__rpc_serve(pair.rpcs[1], close_conn, NULL);
+    tdm__rpc_set_call_handler(pair.rpcs[1], close_conn, NULL);
     call(pair.conns[0], "bye", answer);
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(answer->status, TDM_E_CLOSED);
@@ -619,17 +614,17 @@ static void a_method_may_close_the_connection_it_came_on(void **state)
 
 static void a_closed_connection_refuses_calls(void **state)
 {
-    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__rpc_request request = pair_request("echo", "x");
 
     (void)state;
     pair_join(&pair);
     tdm__conn_close(pair.conns[0]);
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, NULL, NULL),
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, NULL, NULL),
                      TDM_E_CLOSED);
     pair_run_until(&pair, &pair.closed, 2);
 }
 
-static void never_answer(void *arg, struct tdm__incoming *incoming)
+static void never_reply(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     (void)incoming;
@@ -638,7 +633,7 @@ static void never_answer(void *arg, struct tdm__incoming *incoming)
 
 static void be_a_silent_peer(int fd)
 {
-    struct tdm__identity identity = pair_identity("child");
+    struct tdm__peer_identity identity = pair_identity("child");
     struct tdm__loop *loop;
     struct tdm__rpc *rpc;
     struct tdm__conn *conn;
@@ -646,16 +641,16 @@ static void be_a_silent_peer(int fd)
     if (tdm__loop_create(&loop) == TDM_OK &&
         tdm__rpc_create(loop, &identity, pair_token, &rpc) == TDM_OK &&
         tdm__rpc_adopt(rpc, fd, true, &conn) == TDM_OK) {
-        tdm__rpc_serve(rpc, never_answer, NULL);
-        (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(PAIR_WAIT_MS));
+        tdm__rpc_set_call_handler(rpc, never_reply, NULL);
+        (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(PAIR_WAIT_MS));
     }
     _exit(1);
 }
 
 static void the_death_of_the_peer_ends_the_calls(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
-    struct pair_answer *answer = &answers[0];
+    struct tdm__rpc_request request = pair_request("hold", "x");
+    struct pair_reply *answer = &answers[0];
     char name[32];
     pid_t child;
     int fds[2];
@@ -673,8 +668,7 @@ static void the_death_of_the_peer_ends_the_calls(void **state)
     while (!tdm__conn_is_open(pair.conns[0])) {
         pair_run_for(&pair, 1);
     }
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, NULL),
-                     TDM_OK);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, NULL), TDM_OK);
     assert_int_equal(kill(child, SIGKILL), 0);
     pair_run_until(&pair, &pair.closed, 1);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -687,7 +681,7 @@ static void the_death_of_the_peer_ends_the_calls(void **state)
 
 /* Passes bytes from one socket to another, one at a time. */
 struct relay {
-    struct tdm__watch *watch;
+    struct tdm__fd_watch *watch;
     int to;
 };
 
@@ -713,11 +707,11 @@ static void bytes_may_come_one_by_one(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, right), 0);
     relays[0].to = right[0];
     relays[1].to = left[1];
-    assert_int_equal(tdm__watch_create(pair.loop, left[1], TDM__READABLE, relay_byte,
-                                       &relays[0], &relays[0].watch),
+    assert_int_equal(tdm__fd_watch_create(pair.loop, left[1], TDM__READABLE, relay_byte, &relays[0],
+                                          &relays[0].watch),
                      TDM_OK);
-    assert_int_equal(tdm__watch_create(pair.loop, right[0], TDM__READABLE, relay_byte,
-                                       &relays[1], &relays[1].watch),
+    assert_int_equal(tdm__fd_watch_create(pair.loop, right[0], TDM__READABLE, relay_byte,
+                                          &relays[1], &relays[1].watch),
                      TDM_OK);
     pair_adopt(&pair, left[0], right[1]);
     for (int i = 0; i < 3; i++) {
@@ -728,7 +722,7 @@ static void bytes_may_come_one_by_one(void **state)
     assert_string_equal(answers[1].detail, "on purpose");
     assert_true(answers[2].hash == pair_hash(pair_text("text")));
     for (int i = 0; i < 2; i++) {
-        tdm__watch_destroy(relays[i].watch);
+        tdm__fd_watch_destroy(relays[i].watch);
     }
     (void)close(left[1]);
     (void)close(right[0]);
@@ -736,16 +730,15 @@ static void bytes_may_come_one_by_one(void **state)
 
 static void a_payload_that_is_no_value_fails_only_its_call(void **state)
 {
-    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_request request = pair_request("hold", "x");
     const tdm_value *value;
     int64_t number;
-    struct pair_answer *answer = &answers[0];
+    struct pair_reply *answer = &answers[0];
 
     (void)state;
     pair_join(&pair);
     request.packed = (struct tdm_bytes){"\xc1", 1};
-    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, NULL),
-                     TDM_OK);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, NULL), TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
     assert_int_equal(tdm__incoming_value(pair.held[0], &value), TDM_E_PROTOCOL);
     assert_int_equal(tdm__incoming_unpack(pair.held[0], "i", &number), TDM_E_PROTOCOL);
@@ -760,11 +753,11 @@ static void a_payload_that_is_no_value_fails_only_its_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RPC_TEST(a_call_is_answered),
+        RPC_TEST(a_call_is_replied_to),
         RPC_TEST(a_failure_carries_its_text),
         RPC_TEST(a_call_made_before_the_handshake_leaves_after_it),
         RPC_TEST(both_ends_may_call_at_the_same_time),
-        RPC_TEST(many_calls_are_answered_in_order),
+        RPC_TEST(many_calls_are_replied_to_in_order),
         RPC_TEST(a_method_may_call_its_caller_and_wait),
         RPC_TEST(big_payloads_arrive_whole),
         RPC_TEST(descriptors_go_and_come_back_with_their_own_call),
@@ -777,10 +770,10 @@ int main(void)
         RPC_TEST(a_slow_reader_fills_the_queue_and_the_caller_is_told),
         RPC_TEST(a_deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
-        RPC_TEST(the_answer_to_a_forgotten_call_goes_nowhere),
-        RPC_TEST(the_memory_that_a_call_was_lent_may_go_with_its_end),
+        RPC_TEST(the_reply_to_a_forgotten_call_goes_nowhere),
+        RPC_TEST(borrowed_call_memory_may_be_freed_after_the_reply),
         RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
-        RPC_TEST(an_answer_before_the_end_still_arrives),
+        RPC_TEST(a_reply_before_the_end_still_arrives),
         RPC_TEST(an_endpoint_may_be_destroyed_in_its_own_callback),
         RPC_TEST(a_method_may_close_the_connection_it_came_on),
         RPC_TEST(a_closed_connection_refuses_calls),

@@ -22,13 +22,13 @@ static void note(void *self, char what)
     (void)snprintf(trace + strlen(trace), sizeof(trace) - strlen(trace), "%s", pair_of_letters);
 }
 
-static void serve(void *self, struct tdm__incoming *incoming)
+static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     note(self, 's');
     tdm__incoming_reply_pack(incoming, "");
 }
 
-static void peer_gone(void *self, const struct tdm__identity *peer)
+static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     assert_string_equal(peer->name, "gone");
     note(self, 'g');
@@ -40,10 +40,10 @@ static void destroy(void *self)
 }
 
 static const struct tdm__service_ops first = {
-    .prefix = "block", .serve = serve, .peer_gone = peer_gone, .destroy = destroy};
+    .prefix = "block", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
 static const struct tdm__service_ops second = {.prefix = "blocks", .serve = serve};
 static const struct tdm__service_ops third = {
-    .prefix = "gpu", .serve = serve, .peer_gone = peer_gone, .destroy = destroy};
+    .prefix = "gpu", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
 
 static int set_up(void **state)
 {
@@ -56,14 +56,14 @@ static int set_up(void **state)
     return 0;
 }
 
-static void serve_all(void *arg, struct tdm__incoming *incoming)
+static void serve_all(void *arg, struct tdm__incoming_call *incoming)
 {
     tdm__services_serve(arg, incoming);
 }
 
 static tdm_status call(struct rpc_pair *pair, const char *method)
 {
-    struct tdm__request request = pair_request(method, "x");
+    struct tdm__rpc_request request = pair_request(method, "x");
 
     return tdm__conn_call_wait(pair->conns[0], &request, NULL, NULL, NULL);
 }
@@ -75,7 +75,7 @@ static void a_call_goes_to_the_service_of_its_prefix(void **state)
     (void)state;
     pair_create(&pair);
     pair_join(&pair);
-    tdm__rpc_serve(pair.rpcs[1], serve_all, &services);
+    tdm__rpc_set_call_handler(pair.rpcs[1], serve_all, &services);
     assert_int_equal(call(&pair, "blocks.list"), TDM_OK);
     assert_int_equal(call(&pair, "block.create"), TDM_OK);
     assert_int_equal(call(&pair, "gpu.take"), TDM_OK);
@@ -89,10 +89,10 @@ static void a_call_goes_to_the_service_of_its_prefix(void **state)
 
 static void a_gone_peer_is_told_to_those_who_ask(void **state)
 {
-    struct tdm__identity peer = pair_identity("gone");
+    struct tdm__peer_identity peer = pair_identity("gone");
 
     (void)state;
-    tdm__services_peer_gone(&services, &peer);
+    tdm__services_peer_exited(&services, &peer);
     assert_string_equal(trace, "g1g3");
 }
 

@@ -47,7 +47,7 @@ static void a_port_has_sixteen_bits(void **state)
 static void where_nothing_is_there_is_room(void **state)
 {
     (void)state;
-    assert_int_equal(tdm__socket_make_room(path), TDM_OK);
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_OK);
 }
 
 static void a_file_that_is_no_socket_stays(void **state)
@@ -57,7 +57,7 @@ static void a_file_that_is_no_socket_stays(void **state)
     (void)state;
     assert_true(fd >= 0);
     (void)close(fd);
-    assert_int_equal(tdm__socket_make_room(path), TDM_E_EXISTS);
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS);
     assert_non_null(strstr(tdm_error_detail(), path));
     assert_int_equal(unlink(path), 0);
 }
@@ -68,8 +68,8 @@ static void a_socket_at_which_somebody_listens_stays(void **state)
 
     (void)state;
     assert_int_equal(listen(fd, 0), 0);
-    assert_int_equal(tdm__socket_make_room(path), TDM_E_EXISTS);
-    assert_int_equal(tdm__socket_make_room(path), TDM_E_EXISTS); /* its queue is full now */
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS);
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS); /* its queue is full now */
     assert_non_null(strstr(tdm_error_detail(), "somebody listens"));
     (void)close(fd);
     assert_int_equal(access(path, F_OK), 0);
@@ -80,7 +80,7 @@ static void a_dead_ones_socket_goes(void **state)
 {
     (void)state;
     (void)close(bind_there());
-    assert_int_equal(tdm__socket_make_room(path), TDM_OK);
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_OK);
     assert_int_equal(access(path, F_OK), -1);
 }
 

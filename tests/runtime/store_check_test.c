@@ -71,15 +71,14 @@ static void too_many_patterns_are_refused(void **state)
         patterns[i] = "a";
     }
     assert_int_equal(tdm__store_check_patterns(patterns, TDM__STORE_PATTERNS_MAX), TDM_OK);
-    assert_int_equal(tdm__store_check_patterns(patterns, TDM__STORE_PATTERNS_MAX + 1),
-                     TDM_E_LIMIT);
+    assert_int_equal(tdm__store_check_patterns(patterns, TDM__STORE_PATTERNS_MAX + 1), TDM_E_LIMIT);
     assert_string_equal(tdm_error_detail(), "1001 patterns in one read, at most 1000");
 }
 
 static void a_write_has_a_key_and_no_lease_that_is_over(void **state)
 {
-    struct tdm__write writes[2] = {{.kind = TDM__WRITE_PUT, .key = "a"},
-                                   {.kind = TDM__WRITE_PUT, .key = "b", .lease_ms = 1}};
+    struct tdm__store_write writes[2] = {{.kind = TDM__STORE_PUT, .key = "a"},
+                                         {.kind = TDM__STORE_PUT, .key = "b", .lease_ms = 1}};
 
     (void)state;
     assert_int_equal(tdm__store_check_writes(writes, 2), TDM_OK);
@@ -93,7 +92,7 @@ static void a_write_has_a_key_and_no_lease_that_is_over(void **state)
 
 static void too_many_writes_are_refused(void **state)
 {
-    static struct tdm__write writes[TDM__STORE_WRITES_MAX + 1];
+    static struct tdm__store_write writes[TDM__STORE_WRITES_MAX + 1];
 
     (void)state;
     for (int i = 0; i <= TDM__STORE_WRITES_MAX; i++) {

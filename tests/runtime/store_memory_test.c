@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static struct store_world world;
+static struct store_fixture world;
 
 static int open_store(void **state)
 {
@@ -29,9 +29,9 @@ static int close_store(void **state)
     return 0;
 }
 
-static void a_store_that_closes_answers_what_waits(void **state)
+static void a_store_that_closes_replies_to_what_waits(void **state)
 {
-    struct store_answer answer = {.ended = false};
+    struct store_reply answer = {.ended = false};
     const char *pattern = "*";
 
     assert_int_equal(open_store(state), 0);
@@ -44,7 +44,7 @@ static void a_store_that_closes_answers_what_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_store_that_closes_answers_what_waits),
+        cmocka_unit_test(a_store_that_closes_replies_to_what_waits),
     };
 
     return store_suite_run(open_store, close_store) +

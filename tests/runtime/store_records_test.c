@@ -11,22 +11,22 @@
 
 #include <cmocka.h>
 
-static void append(struct tdm__records *records, const char *key, uint64_t version,
+static void append(struct tdm__store_records *records, const char *key, uint64_t version,
                    const char *text)
 {
-    tdm__records_append(records, key, strlen(key), version,
-                        (struct tdm_bytes){text, strlen(text)});
+    tdm__store_records_append(records, key, strlen(key), version,
+                              (struct tdm_bytes){text, strlen(text)});
 }
 
 static void a_copy_needs_nothing_of_the_original(void **state)
 {
     char key[] = "key";
     char bytes[] = "bytes";
-    const struct tdm__record items[2] = {{key, 4, {bytes, 5}}, {"other", 5, {NULL, 0}}};
-    struct tdm__records *records;
+    const struct tdm__store_record items[2] = {{key, 4, {bytes, 5}}, {"other", 5, {NULL, 0}}};
+    struct tdm__store_records *records;
 
     (void)state;
-    assert_int_equal(tdm__records_copy(items, 2, &records), TDM_OK);
+    assert_int_equal(tdm__store_records_copy(items, 2, &records), TDM_OK);
     memset(key, 'x', sizeof(key));
     memset(bytes, 'x', sizeof(bytes));
     assert_int_equal(records->count, 2);
@@ -42,17 +42,17 @@ static void a_copy_needs_nothing_of_the_original(void **state)
 static void sorted_records_are_there_once(void **state)
 {
     static const char *const expected[] = {"a", "a/1", "b", "c"};
-    struct tdm__records *records;
+    struct tdm__store_records *records;
 
     (void)state;
-    assert_int_equal(tdm__records_create(6, 64, &records), TDM_OK);
+    assert_int_equal(tdm__store_records_create(6, 64, &records), TDM_OK);
     append(records, "c", 1, "C");
     append(records, "a", 2, "A");
     append(records, "b", 3, "B");
     append(records, "a/1", 4, "A1");
     append(records, "a", 2, "A");
     append(records, "c", 1, "C");
-    tdm__records_sort(records);
+    tdm__store_records_sort(records);
     assert_int_equal(records->count, 4);
     for (uint32_t i = 0; i < records->count; i++) {
         assert_string_equal(records->items[i].key, expected[i]);
@@ -62,26 +62,26 @@ static void sorted_records_are_there_once(void **state)
 
 static void a_record_is_found_by_its_whole_key(void **state)
 {
-    static const struct tdm__record items[3] = {
+    static const struct tdm__store_record items[3] = {
         {"a", 1, {NULL, 0}}, {"ab", 2, {NULL, 0}}, {"b", 3, {NULL, 0}}};
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
-        assert_ptr_equal(tdm__records_find(items, 3, items[i].key), &items[i]);
+        assert_ptr_equal(tdm__store_records_find(items, 3, items[i].key), &items[i]);
     }
-    assert_null(tdm__records_find(items, 3, "aa"));
-    assert_null(tdm__records_find(items, 3, ""));
-    assert_null(tdm__records_find(items, 3, "c"));
-    assert_null(tdm__records_find(items, 0, "a"));
+    assert_null(tdm__store_records_find(items, 3, "aa"));
+    assert_null(tdm__store_records_find(items, 3, ""));
+    assert_null(tdm__store_records_find(items, 3, "c"));
+    assert_null(tdm__store_records_find(items, 0, "a"));
 }
 
 static void none_are_a_block_too(void **state)
 {
-    struct tdm__records *records;
+    struct tdm__store_records *records;
 
     (void)state;
-    assert_int_equal(tdm__records_copy(NULL, 0, &records), TDM_OK);
-    tdm__records_sort(records);
+    assert_int_equal(tdm__store_records_copy(NULL, 0, &records), TDM_OK);
+    tdm__store_records_sort(records);
     assert_int_equal(records->count, 0);
     free(records);
 }

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/redis/command.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <arpa/inet.h>
 #include <hiredis/hiredis.h>
@@ -18,18 +18,18 @@
 
 #include <cmocka.h>
 
-static struct redis_world world;
+static struct redis_fixture world;
 
 static int open_world(void **state)
 {
     *state = &world.base;
-    return redis_world_open(&world);
+    return redis_fixture_open(&world);
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    redis_world_close(&world);
+    redis_fixture_close(&world);
     return 0;
 }
 
@@ -63,7 +63,7 @@ static void operator_says(const char *command)
 
 static void a_killed_connection_is_made_again(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
 
     for (int i = 0; i < 5; i++) {
         operator_says("CLIENT KILL TYPE normal SKIPME yes");
@@ -88,7 +88,7 @@ static void kill_connections(void *arg)
 
 static void no_outcome_is_lost_while_connections_are_killed(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
     struct killer killer = {.kills_left = 20};
 
     assert_int_equal(tdm__timer_create(base->loop, kill_connections, &killer, &killer.timer),
@@ -98,11 +98,11 @@ static void no_outcome_is_lost_while_connections_are_killed(void **state)
     tdm__timer_destroy(killer.timer);
 }
 
-static void a_repeated_commit_happens_once_and_is_answered_alike(void **state)
+static void a_repeated_commit_happens_once_and_is_replied_to_alike(void **state)
 {
-    struct store_world *base = *state;
-    const struct tdm__write write = {
-        .kind = TDM__WRITE_PUT, .key = "twice", .version = TDM__VERSION_NONE};
+    struct store_fixture *base = *state;
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "twice", .version = TDM__VERSION_NONE};
     redisContext *context = operator_connect();
     struct tdm__redis_command command;
     uint64_t version = 0;
@@ -128,7 +128,7 @@ static void a_repeated_commit_happens_once_and_is_answered_alike(void **state)
 
 static void a_server_killed_comes_back_with_its_data(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
     pid_t pid = tdm__redis_embedded_pid(world.server);
     uint64_t version;
 
@@ -142,10 +142,10 @@ static void a_server_killed_comes_back_with_its_data(void **state)
 
 static void a_server_that_stands_still_is_a_failure_at_the_deadline(void **state)
 {
-    struct store_world *base = *state;
-    struct store_answer answer = {.ended = false};
-    const struct tdm__write write = {
-        .kind = TDM__WRITE_PUT, .key = "frozen", .version = TDM__VERSION_ANY};
+    struct store_fixture *base = *state;
+    struct store_reply answer = {.ended = false};
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "frozen", .version = TDM__VERSION_ANY};
     pid_t pid = tdm__redis_embedded_pid(world.server);
 
     assert_int_equal(kill(pid, SIGSTOP), 0);
@@ -166,7 +166,7 @@ static void a_library_that_was_flushed_is_loaded_again(void **state)
 
 static void a_record_that_is_not_ours_is_a_failure_with_the_servers_words(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
 
     operator_says("SET tdm:{test}:r:foreign text");
     assert_int_equal(store_read(base, "foreign").status, TDM_E_STORE);
@@ -195,11 +195,11 @@ static long long operator_counts(const char *command)
 /* With the next renewal of any lease. */
 static void keys_of_expired_records_leave_the_index(void **state)
 {
-    const struct tdm__write renewal = {.kind = TDM__WRITE_TOUCH,
-                                       .key = "index/renewed",
-                                       .version = TDM__VERSION_ANY,
-                                       .lease_ms = 60000};
-    struct store_world *base = *state;
+    const struct tdm__store_write renewal = {.kind = TDM__STORE_RENEW_LEASE,
+                                             .key = "index/renewed",
+                                             .version = TDM__VERSION_ANY,
+                                             .lease_ms = 60000};
+    struct store_fixture *base = *state;
 
     assert_int_equal(store_put(base, "index/gone", "", TDM__VERSION_ANY, 10), TDM_OK);
     assert_int_equal(store_put(base, "index/kept", "", TDM__VERSION_ANY, 10), TDM_OK);
@@ -219,7 +219,7 @@ static void keys_of_expired_records_leave_the_index(void **state)
 /* As without the replicas that it wants; a full disk, or memory, refuses the same. */
 static void reads_go_on_while_the_server_takes_no_writes(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
 
     assert_int_equal(store_put(base, "refused/1", "x", TDM__VERSION_ANY, 0), TDM_OK);
     assert_int_equal(store_put(base, "refused/2", "x", TDM__VERSION_ANY, 10), TDM_OK);
@@ -239,14 +239,13 @@ static void reads_go_on_while_the_server_takes_no_writes(void **state)
 /* Who is refused may ask again until it is not: not as fast as the server can say no. */
 static void who_was_refused_is_told_so_after_a_breath(void **state)
 {
-    struct store_world *base = *state;
-    int64_t deadline_ms = tdm__deadline_in(500);
+    struct store_fixture *base = *state;
+    int64_t deadline_ms = tdm__deadline_after(500);
     uint32_t attempts = 0;
 
     operator_says("CONFIG SET min-replicas-to-write 1");
-    while (tdm__deadline_left(deadline_ms) > 0) {
-        assert_int_equal(store_put(base, "refused/again", "", TDM__VERSION_ANY, 0),
-                         TDM_E_STORE);
+    while (tdm__deadline_remaining_ms(deadline_ms) > 0) {
+        assert_int_equal(store_put(base, "refused/again", "", TDM__VERSION_ANY, 0), TDM_E_STORE);
         attempts++;
     }
     operator_says("CONFIG SET min-replicas-to-write 0");
@@ -273,7 +272,7 @@ static bool was_resynced(void *arg)
 
 static void a_watch_is_told_its_prefix_after_a_lost_subscription(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
 
     assert_int_equal(base->store->ops->watch(base->store, "resync/", on_changed, NULL), TDM_OK);
     assert_int_equal(store_put(base, "resync/a", "", TDM__VERSION_ANY, 0), TDM_OK);
@@ -286,8 +285,7 @@ static void a_watch_is_told_its_prefix_after_a_lost_subscription(void **state)
 
 static uint16_t free_port(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -299,7 +297,7 @@ static uint16_t free_port(void)
 
 static void a_password_opens_and_a_wrong_one_does_not(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
     struct tdm__store *store;
     uint16_t port = free_port();
     char text[128];
@@ -311,8 +309,7 @@ static void a_password_opens_and_a_wrong_one_does_not(void **state)
     assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 5000, &store), TDM_OK);
     store->ops->close(store);
     (void)snprintf(text, sizeof(text), "redis://node:wrong@127.0.0.1:%u", port);
-    assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 200, &store),
-                     TDM_E_STORE);
+    assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 200, &store), TDM_E_STORE);
     assert_non_null(strstr(tdm_error_detail(), "WRONGPASS"));
     assert_null(strstr(tdm_error_detail(), "wrong@"));
     operator_says("CONFIG SET port 0");
@@ -320,7 +317,7 @@ static void a_password_opens_and_a_wrong_one_does_not(void **state)
 
 static void no_server_is_a_failure_in_time(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
     struct tdm__store *store;
     int64_t started_ms = tdm__clock_ms();
 
@@ -329,17 +326,16 @@ static void no_server_is_a_failure_in_time(void **state)
         TDM_E_STORE);
     assert_non_null(strstr(tdm_error_detail(), "/tmp/no/socket"));
     assert_true(tdm__clock_ms() - started_ms < 2000);
-    assert_int_equal(
-        tdm__store_redis_open(base->loop, "unix:///tmp/no/socket", "a{b", 100, &store),
-        TDM_E_INVAL);
+    assert_int_equal(tdm__store_redis_open(base->loop, "unix:///tmp/no/socket", "a{b", 100, &store),
+                     TDM_E_INVAL);
     assert_int_equal(tdm__store_redis_open(base->loop, "rediss://host", "test", 100, &store),
                      TDM_E_UNSUPPORTED);
 }
 
-static void a_store_that_closes_answers_what_was_sent(void **state)
+static void a_store_that_closes_replies_to_what_was_sent(void **state)
 {
-    struct store_world *base = *state;
-    struct store_answer answer = {.ended = false};
+    struct store_fixture *base = *state;
+    struct store_reply answer = {.ended = false};
     const char *pattern = "*";
     struct tdm__store *store;
 
@@ -352,15 +348,15 @@ static void a_store_that_closes_answers_what_was_sent(void **state)
     assert_int_equal(answer.status, TDM_E_STORE);
 }
 
-static void a_store_that_closes_answers_what_is_asked_then(void **state)
+static void a_store_that_closes_replies_to_what_is_asked_then(void **state)
 {
-    struct store_world *base = *state;
+    struct store_fixture *base = *state;
     struct tdm__store *store;
 
     assert_int_equal(tdm__store_redis_open(base->loop, tdm__redis_embedded_url(world.server),
                                            "closing", 5000, &store),
                      TDM_OK);
-    store_expect_questions_at_the_end_to_be_told(store);
+    store_expect_replies_on_close(store);
 }
 
 int main(void)
@@ -368,7 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_connection_is_made_again),
         cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
-        cmocka_unit_test(a_repeated_commit_happens_once_and_is_answered_alike),
+        cmocka_unit_test(a_repeated_commit_happens_once_and_is_replied_to_alike),
         cmocka_unit_test(a_server_killed_comes_back_with_its_data),
         cmocka_unit_test(a_server_that_stands_still_is_a_failure_at_the_deadline),
         cmocka_unit_test(a_library_that_was_flushed_is_loaded_again),
@@ -379,8 +375,8 @@ int main(void)
         cmocka_unit_test(a_watch_is_told_its_prefix_after_a_lost_subscription),
         cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
-        cmocka_unit_test(a_store_that_closes_answers_what_was_sent),
-        cmocka_unit_test(a_store_that_closes_answers_what_is_asked_then),
+        cmocka_unit_test(a_store_that_closes_replies_to_what_was_sent),
+        cmocka_unit_test(a_store_that_closes_replies_to_what_is_asked_then),
     };
 
     return store_suite_run(open_world, close_world) +

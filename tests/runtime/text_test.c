@@ -13,7 +13,7 @@
 static void pieces_are_put_together(void **state)
 {
     char bytes[32] = "old";
-    struct tdm__text text = tdm__text_in(bytes, sizeof(bytes));
+    struct tdm__text text = tdm__text_init(bytes, sizeof(bytes));
 
     (void)state;
     assert_string_equal(bytes, "");
@@ -33,7 +33,7 @@ static void what_does_not_fit_is_cut_and_nothing_beyond_is_touched(void **state)
         struct tdm__text text;
 
         memset(bytes, '#', sizeof(bytes));
-        text = tdm__text_in(bytes, room);
+        text = tdm__text_init(bytes, room);
         tdm__text_add(&text, "%s", "abc");
         tdm__text_add(&text, "%s", "defghijk");
         tdm__text_add(&text, "%s", "more");

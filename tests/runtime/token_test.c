@@ -26,12 +26,12 @@ static void a_token_is_read_as_it_was_made(void **state)
     struct stat about;
 
     (void)state;
-    assert_int_equal(tdm__token_make(path, made), TDM_OK);
+    assert_int_equal(tdm__token_create(path, made), TDM_OK);
     assert_int_equal(stat(path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0600);
     assert_int_equal(tdm__token_read(path, read_back), TDM_OK);
     assert_memory_equal(made, read_back, TDM__TOKEN_BYTES);
-    assert_int_equal(tdm__token_make(path, made), TDM_E_EXISTS);
+    assert_int_equal(tdm__token_create(path, made), TDM_E_EXISTS);
 }
 
 static void a_token_that_others_may_read_is_refused(void **state)
@@ -73,7 +73,7 @@ static void a_token_that_cannot_be_written_leaves_no_file(void **state)
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, before.rlim_max}), 0);
-    status = tdm__token_make(other, token);
+    status = tdm__token_create(other, token);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, TDM_E_IO);
     assert_non_null(strstr(tdm_error_detail(), "File too large"));

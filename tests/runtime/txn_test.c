@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static struct store_world world;
+static struct store_fixture world;
 
 static int open_store(void **state)
 {
@@ -54,18 +54,18 @@ static bool has_ended(void *arg)
     return ((const struct ending *)arg)->ended;
 }
 
-static void run_for(struct ending *ending, tdm__txn_body *body, int64_t ms)
+static void run_for(struct ending *ending, tdm__txn_body_fn *body, int64_t ms)
 {
     const char *patterns[] = {"a/*", "b"};
 
-    assert_int_equal(tdm__txn_run(world.store, NULL, patterns, 2, tdm__clock_ms() + ms, body,
-                                  on_done, ending),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__txn_run(world.store, NULL, patterns, 2, tdm__clock_ms() + ms, body, on_done, ending),
+        TDM_OK);
     assert_false(ending->ended);
     store_run_until(&world, has_ended, ending);
 }
 
-static void run(struct ending *ending, tdm__txn_body *body)
+static void run(struct ending *ending, tdm__txn_body_fn *body)
 {
     run_for(ending, body, 10000);
 }
@@ -81,15 +81,15 @@ static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
     char text[] = "0"; /* gone when the commit is made: the transaction must copy it */
 
     (void)arg;
-    assert_int_equal(tdm__txn_count(txn), 2);
-    assert_string_equal(tdm__txn_at(txn, 0)->key, "a/1");
-    assert_memory_equal(tdm__txn_find(txn, "a/2")->bytes.data, "two", 3);
-    assert_null(tdm__txn_find(txn, "b"));
-    assert_null(tdm__txn_find(txn, "c"));
-    text[0] = (char)('0' + tdm__txn_count(txn));
+    assert_int_equal(tdm__txn_records_count(txn), 2);
+    assert_string_equal(tdm__txn_record_at(txn, 0)->key, "a/1");
+    assert_memory_equal(tdm__txn_find_record(txn, "a/2")->bytes.data, "two", 3);
+    assert_null(tdm__txn_find_record(txn, "b"));
+    assert_null(tdm__txn_find_record(txn, "c"));
+    text[0] = (char)('0' + tdm__txn_records_count(txn));
     TDM_TRY(tdm__txn_put(txn, "b", bytes_of(text), 0));
     TDM_TRY(tdm__txn_delete(txn, "a/2"));
-    return tdm__txn_rely(txn, "a/none");
+    return tdm__txn_require_unchanged(txn, "a/none");
 }
 
 static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
@@ -111,9 +111,9 @@ static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
  */
 static void disturb(struct ending *ending)
 {
-    static struct store_answer answer;
-    const struct tdm__write write = {
-        .kind = TDM__WRITE_PUT, .key = "a/1", .version = TDM__VERSION_ANY};
+    static struct store_reply answer;
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "a/1", .version = TDM__VERSION_ANY};
 
     ending->runs++;
     if (ending->runs <= ending->runs_disturbed) {
@@ -125,7 +125,7 @@ static void disturb(struct ending *ending)
 static tdm_status rely_and_write(void *arg, struct tdm__txn *txn)
 {
     disturb(arg);
-    TDM_TRY(tdm__txn_rely(txn, "a/1"));
+    TDM_TRY(tdm__txn_require_unchanged(txn, "a/1"));
     return tdm__txn_put(txn, "b", bytes_of("done"), 0);
 }
 
@@ -214,9 +214,9 @@ static void a_store_that_closes_ends_it(void **state)
     struct ending ending = {.ended = false};
     const char *pattern = "*";
 
-    assert_int_equal(tdm__txn_run(world.store, NULL, &pattern, 1, TDM__NEVER, write_nothing,
-                                  on_done, &ending),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__txn_run(world.store, NULL, &pattern, 1, TDM__NEVER, write_nothing, on_done, &ending),
+        TDM_OK);
     (void)close_store(state);
     assert_true(ending.ended);
     assert_int_equal(ending.status, TDM_E_STORE);

@@ -98,8 +98,8 @@ static void every_kind_survives_a_format(void **state)
     assert_non_null(strstr(tdm_error_detail(), "unknown letter at position 2"));
     assert_int_equal(tdm_writer_bytes(*state).size_bytes, 0);
 
-    assert_int_equal(tdm_pack(*state, "uff?ssbn(i())s", UINT64_MAX, DBL_MIN, 2.0, 1, "wörter",
-                              NULL, "\0\1", (size_t)2, (int64_t)-7, "v"),
+    assert_int_equal(tdm_pack(*state, "uff?ssbn(i())s", UINT64_MAX, DBL_MIN, 2.0, 1, "wörter", NULL,
+                              "\0\1", (size_t)2, (int64_t)-7, "v"),
                      TDM_OK);
     document = parse_written(*state);
     assert_int_equal(tdm_unpack(tdm_document_root(document), "uff?ssbn(i())v", &big, &number,
@@ -155,8 +155,7 @@ static void strings_end_with_nul_whatever_their_length(void **state)
         tdm_writer_clear(*state);
         assert_int_equal(tdm_pack(*state, "ss", text, text), TDM_OK);
         document = parse_written(*state);
-        assert_int_equal(tdm_unpack(tdm_document_root(document), "ss", &first, &second),
-                         TDM_OK);
+        assert_int_equal(tdm_unpack(tdm_document_root(document), "ss", &first, &second), TDM_OK);
         assert_string_equal(first, text);
         assert_string_equal(second, text);
         tdm_document_destroy(document);
@@ -172,8 +171,8 @@ static void a_parsed_value_writes_the_same_bytes(void **state)
     struct tdm_bytes first;
     struct tdm_bytes second;
 
-    assert_int_equal(tdm_pack(*state, "iuf?sbn({sp})", (int64_t)-1, UINT64_MAX, 0.5, 0, "s",
-                              "b", (size_t)1, "k", &packed_seven),
+    assert_int_equal(tdm_pack(*state, "iuf?sbn({sp})", (int64_t)-1, UINT64_MAX, 0.5, 0, "s", "b",
+                              (size_t)1, "k", &packed_seven),
                      TDM_OK);
     document = parse_written(*state);
     assert_int_equal(tdm_writer_create(&again), TDM_OK);
@@ -210,8 +209,7 @@ static void expect_mismatch(tdm_writer *writer, const char *format, const char *
     int64_t first = 1234;
     int64_t second = 1234;
 
-    assert_int_equal(tdm_unpack(tdm_document_root(document), format, &first, &second),
-                     TDM_E_TYPE);
+    assert_int_equal(tdm_unpack(tdm_document_root(document), format, &first, &second), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(), why);
     assert_true(first == 1234 && second == 1234);
     tdm_document_destroy(document);
@@ -232,9 +230,8 @@ static void a_mismatch_names_both_shapes(void **state)
     tdm_writer_clear(writer);
     assert_int_equal(tdm_pack(writer, "iu", (int64_t)-3, UINT64_MAX), TDM_OK);
     expect_mismatch(writer, "ui", "argument 1: wanted an integer that fits uint64_t, got -3");
-    expect_mismatch(
-        writer, "ii",
-        "argument 2: wanted an integer that fits int64_t, got 18446744073709551615");
+    expect_mismatch(writer, "ii",
+                    "argument 2: wanted an integer that fits int64_t, got 18446744073709551615");
     tdm_writer_clear(writer);
     tdm_write_nil(writer);
     expect_mismatch(writer, "i", "wanted an array, got nil");

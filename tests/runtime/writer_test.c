@@ -55,11 +55,10 @@ static void every_kind_is_packed_as_ever(void **state)
                "c90000000302 726566 c90000000603 68616e646c65");
     tdm_writer_clear(writer);
     tdm_write_ndarray(writer, &ndarray);
-    hex_expect(tdm_writer_bytes(writer),
-               "c90000004001 010a0226 0000000000000003 0000000000000001"
-               "00000000000000000000000000000000000000"
-               "00000000000000000000000000000000000000"
-               "0100feff3412");
+    hex_expect(tdm_writer_bytes(writer), "c90000004001 010a0226 0000000000000003 0000000000000001"
+                                         "00000000000000000000000000000000000000"
+                                         "00000000000000000000000000000000000000"
+                                         "0100feff3412");
     tdm_write_ndarray(writer, &scalar);
     assert_int_equal(tdm_writer_bytes(writer).size_bytes, 128 + 1);
     assert_int_equal(((const uint8_t *)tdm_writer_bytes(writer).data)[128], 0x2a);

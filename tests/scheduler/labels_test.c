@@ -33,7 +33,7 @@ static void a_wish_holds_or_not(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct tdm__labels wishes = {0};
 
-        assert_int_equal(tdm__labels_add_wish(&wishes, cases[i].wish), TDM_OK);
+        assert_int_equal(tdm__labels_add_constraint(&wishes, cases[i].wish), TDM_OK);
         assert_int_equal(tdm__labels_match(&own, &wishes), cases[i].holds);
     }
 }
@@ -48,7 +48,7 @@ static void mistakes_are_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_int_equal(tdm__labels_add_wish(&labels, wrong[i]), TDM_E_INVAL);
+        assert_int_equal(tdm__labels_add_constraint(&labels, wrong[i]), TDM_E_INVAL);
         assert_int_equal(tdm__labels_add(&labels, wrong[i]), TDM_E_INVAL);
     }
     assert_int_equal(tdm__labels_add(&labels, "zone!=a"), TDM_E_INVAL);
@@ -59,9 +59,9 @@ static void mistakes_are_named(void **state)
     assert_int_equal(tdm__labels_add(&labels, "zone=a"), TDM_OK);
     assert_int_equal(tdm__labels_add(&labels, "zone=b"), TDM_E_INVAL);
     while (labels.count < TDM_LABELS_MAX) {
-        assert_int_equal(tdm__labels_add_wish(&labels, "more=1"), TDM_OK);
+        assert_int_equal(tdm__labels_add_constraint(&labels, "more=1"), TDM_OK);
     }
-    assert_int_equal(tdm__labels_add_wish(&labels, "more=1"), TDM_E_LIMIT);
+    assert_int_equal(tdm__labels_add_constraint(&labels, "more=1"), TDM_E_LIMIT);
 }
 
 static const struct tdm__field list_fields[] = {
@@ -80,8 +80,7 @@ static tdm_status travel(const struct tdm__message_list *sent, struct tdm__label
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
     assert_int_equal(tdm__message_encode(&list_table, sent, writer), TDM_OK);
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
-    assert_int_equal(tdm__message_decode(&list_table, tdm_document_root(document), &list),
-                     TDM_OK);
+    assert_int_equal(tdm__message_decode(&list_table, tdm_document_root(document), &list), TDM_OK);
     status = tdm__labels_of_list(&list, back_out);
     tdm_document_destroy(document);
     tdm_writer_destroy(writer);

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/placement.h"
 
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ struct scene {
     uint32_t nodes_count;
     struct tdm__resources bundles[BUNDLES_MAX];
     uint32_t bundles_count;
-    struct tdm__bundle_place places[BUNDLES_MAX];
+    struct tdm__bundle_placement places[BUNDLES_MAX];
 };
 
 static void add_node(struct scene *scene, int64_t cpus, int64_t gpus)
@@ -40,15 +40,14 @@ static void add_node(struct scene *scene, int64_t cpus, int64_t gpus)
 static void add_bundles(struct scene *scene, uint32_t count, int64_t cpu, int64_t gpu)
 {
     for (uint32_t i = 0; i < count; i++) {
-        scene->bundles[scene->bundles_count++] =
-            (struct tdm__resources){.cpu = cpu, .gpu = gpu};
+        scene->bundles[scene->bundles_count++] = (struct tdm__resources){.cpu = cpu, .gpu = gpu};
     }
 }
 
 static tdm_status plan(struct scene *scene, enum tdm_placement_strategy strategy)
 {
-    return tdm__placement_plan(scene->nodes, scene->nodes_count, scene->bundles,
-                               scene->bundles_count, strategy, scene->places);
+    return tdm__placement_choose_all(scene->nodes, scene->nodes_count, scene->bundles,
+                                     scene->bundles_count, strategy, scene->places);
 }
 
 static void lies_on(const struct scene *scene, uint32_t bundle, uint32_t node, uint32_t gpu)
@@ -150,8 +149,8 @@ static void wrong_numbers_are_refused(void **state)
     assert_int_equal(plan(&scene, TDM_PACK), TDM_E_INVAL);
     add_bundles(&scene, 1, 1, 0);
     assert_int_equal(plan(&scene, (enum tdm_placement_strategy)4), TDM_E_INVAL);
-    assert_int_equal(tdm__placement_plan(scene.nodes, TDM__PLACEMENT_NODES_MAX + 1,
-                                         scene.bundles, 1, TDM_PACK, scene.places),
+    assert_int_equal(tdm__placement_choose_all(scene.nodes, TDM__PLACEMENT_NODES_MAX + 1,
+                                               scene.bundles, 1, TDM_PACK, scene.places),
                      TDM_E_LIMIT);
 }
 
@@ -169,106 +168,107 @@ static void an_arrangement_that_greed_misses_is_found(void **state)
     lies_on(&scene, 1, 0, 1);
 }
 
-static void an_actor_stays_at_home_or_goes_where_it_fits(void **state)
+static void an_actor_stays_at_owner_node_or_goes_where_it_fits(void **state)
 {
     struct scene scene = {0};
-    struct tdm__placement_wish wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
-    struct tdm__bundle_place place;
+    struct tdm__placement_request wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
+    struct tdm__bundle_placement place;
 
     (void)state;
     add_node(&scene, 2, 1);
     add_node(&scene, 4, 1);
     add_node(&scene, 4, 1);
-    wish.home = scene.nodes[0].id;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    wish.owner_node = scene.nodes[0].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 0);
     assert_int_equal(place.grant.gpu_amount, 5000);
     scene.nodes[0].pool.gpus[0].free = 4000;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.wanted.cpu = 50000;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
     wish.wanted.cpu = 40000;
     scene.nodes[1].pool.cpu.free = 0;
     scene.nodes[2].pool.cpu.free = 0;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
 }
 
 static void scheduling_chooses_the_node(void **state)
 {
     struct scene scene = {0};
-    struct tdm__placement_wish wish = {.wanted = {.cpu = 10000}};
-    struct tdm__bundle_place place;
+    struct tdm__placement_request wish = {.wanted = {.cpu = 10000}};
+    struct tdm__bundle_placement place;
 
     (void)state;
     add_node(&scene, 4, 0);
     add_node(&scene, 2, 0);
     add_node(&scene, 3, 0);
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 1); /* the fullest */
-    wish.home = scene.nodes[2].id;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    wish.owner_node = scene.nodes[2].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 2);
     wish.scheduling = TDM_SCHEDULE_SPREAD;
     scene.nodes[0].actors_count = 2;
     scene.nodes[1].actors_count = 1;
     scene.nodes[2].actors_count = 1;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.scheduling = TDM_SCHEDULE_NODE_SOFT;
     wish.node = scene.nodes[0].id;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 0);
     scene.nodes[0].pool.cpu.free = 0;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 2);
     wish.scheduling = TDM_SCHEDULE_NODE;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
     wish.node.bytes[0] ^= 0xff;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "is not in the cluster"));
 }
 
 static void labels_rule_nodes_out(void **state)
 {
     struct scene scene = {0};
-    struct tdm__placement_wish wish = {.wanted = {.cpu = 10000}};
-    struct tdm__bundle_place place;
+    struct tdm__placement_request wish = {.wanted = {.cpu = 10000}};
+    struct tdm__bundle_placement place;
 
     (void)state;
     add_node(&scene, 1, 0);
     add_node(&scene, 2, 0);
     assert_int_equal(tdm__labels_add(&scene.nodes[1].labels, "zone=b"), TDM_OK);
-    assert_int_equal(tdm__labels_add_wish(&wish.labels, "zone=b"), TDM_OK);
-    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone=b"), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.wanted.cpu = 30000;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
-    assert_int_equal(tdm__labels_add_wish(&wish.labels, "zone!=b"), TDM_OK);
-    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone!=b"), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "no node has labels as wished"));
 }
 
 /* ---- properties of random layouts ------------------------------------------------------- */
 
-static void random_scene(struct chance *chance, struct scene *scene)
+static void random_scene(struct test_random *chance, struct scene *scene)
 {
     static const int64_t gpus[] = {0, 0, 2000, 4000, 5000, 10000, 10000, 20000};
-    uint32_t kinds = 1 + chance_below(chance, 3);
-    uint32_t nodes_count = 1 + chance_below(chance, NODES_MAX);
+    uint32_t kinds = 1 + test_random_below(chance, 3);
+    uint32_t nodes_count = 1 + test_random_below(chance, NODES_MAX);
 
     memset(scene, 0, sizeof(*scene));
     for (uint32_t i = 0; i < nodes_count; i++) {
         struct tdm__pool *pool = &scene->nodes[i].pool;
 
-        add_node(scene, chance_below(chance, 9), chance_below(chance, 5));
+        add_node(scene, test_random_below(chance, 9), test_random_below(chance, 5));
         for (uint32_t gpu = 0; gpu < pool->gpus_count; gpu++) {
-            pool->gpus[gpu].free -= INT64_C(2000) * (chance_below(chance, 3) == 0);
+            pool->gpus[gpu].free -= INT64_C(2000) * (test_random_below(chance, 3) == 0);
         }
     }
     for (uint32_t kind = 0; kind < kinds; kind++) {
-        add_bundles(scene, 1 + chance_below(chance, BUNDLES_MAX / 3),
-                    chance_below(chance, 3) * INT64_C(5000), gpus[chance_below(chance, 8)]);
+        add_bundles(scene, 1 + test_random_below(chance, BUNDLES_MAX / 3),
+                    test_random_below(chance, 3) * INT64_C(5000),
+                    gpus[test_random_below(chance, 8)]);
     }
 }
 
@@ -285,7 +285,7 @@ static void check_not_oversubscribed(const struct scene *scene)
 
         assert_int_equal(grant->cpu, scene->bundles[i].cpu);
         assert_int_equal((int64_t)grant->gpus_count * grant->gpu_amount, scene->bundles[i].gpu);
-        assert_int_equal(tdm__pool_take_grant(&pools[scene->places[i].node], grant), TDM_OK);
+        assert_int_equal(tdm__pool_allocate_grant(&pools[scene->places[i].node], grant), TDM_OK);
     }
 }
 
@@ -301,7 +301,7 @@ static void check_strict(const struct scene *scene, enum tdm_placement_strategy 
     }
 }
 
-static uint64_t place_number(const struct tdm__bundle_place *place)
+static uint64_t place_number(const struct tdm__bundle_placement *place)
 {
     return (uint64_t)place->node << 32 | place->grant.gpu_indices[0];
 }
@@ -320,14 +320,14 @@ static void check_order(const struct scene *scene)
 static void random_plans_keep_every_promise(void **state)
 {
     enum { LAYOUTS = 4000 };
-    struct chance chance = chance_start("random_plans_keep_every_promise", 11);
+    struct test_random chance = test_random_init("random_plans_keep_every_promise", 11);
     uint32_t outcomes[3] = {0};
     static struct scene scene;
 
     (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         enum tdm_placement_strategy strategy =
-            (enum tdm_placement_strategy)chance_below(&chance, 4);
+            (enum tdm_placement_strategy)test_random_below(&chance, 4);
         struct scene before;
         tdm_status status;
 
@@ -350,8 +350,8 @@ static void random_plans_keep_every_promise(void **state)
 }
 
 /* The plainest judge: tries every GPU of every node for every bundle. */
-static bool can_place(struct scene *scene, uint32_t bundle,
-                      enum tdm_placement_strategy strategy, uint32_t used_nodes)
+static bool can_place(struct scene *scene, uint32_t bundle, enum tdm_placement_strategy strategy,
+                      uint32_t used_nodes)
 {
     if (bundle == scene->bundles_count) {
         return true;
@@ -368,9 +368,9 @@ static bool can_place(struct scene *scene, uint32_t bundle,
             struct tdm__grant grant;
             bool placed = false;
 
-            if (tdm__pool_take_on(pool, &scene->bundles[bundle], gpu, &grant)) {
+            if (tdm__pool_allocate_on_gpu(pool, &scene->bundles[bundle], gpu, &grant)) {
                 placed = can_place(scene, bundle + 1, strategy, used_nodes | here);
-                assert_int_equal(tdm__pool_give_back(pool, &grant), TDM_OK);
+                assert_int_equal(tdm__pool_release_grant(pool, &grant), TDM_OK);
             }
             if (placed) {
                 return true;
@@ -383,13 +383,13 @@ static bool can_place(struct scene *scene, uint32_t bundle,
 static void plans_fail_only_where_nothing_would_do(void **state)
 {
     enum { LAYOUTS = 1500 };
-    struct chance chance = chance_start("plans_fail_only_where_nothing_would_do", 13);
+    struct test_random chance = test_random_init("plans_fail_only_where_nothing_would_do", 13);
     static struct scene scene;
 
     (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         enum tdm_placement_strategy strategy =
-            (enum tdm_placement_strategy)chance_below(&chance, 4);
+            (enum tdm_placement_strategy)test_random_below(&chance, 4);
         tdm_status status;
         bool now;
         bool ever;
@@ -400,7 +400,7 @@ static void plans_fail_only_where_nothing_would_do(void **state)
         status = plan(&scene, strategy);
         now = can_place(&scene, 0, strategy, 0);
         for (uint32_t node = 0; node < scene.nodes_count; node++) {
-            tdm__pool_make_empty(&scene.nodes[node].pool);
+            tdm__pool_release_all(&scene.nodes[node].pool);
         }
         ever = can_place(&scene, 0, strategy, 0);
         assert_int_equal(status, now ? TDM_OK : ever ? TDM_E_AGAIN : TDM_E_NO_RESOURCES);
@@ -419,7 +419,7 @@ int main(void)
         cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
-        cmocka_unit_test(an_actor_stays_at_home_or_goes_where_it_fits),
+        cmocka_unit_test(an_actor_stays_at_owner_node_or_goes_where_it_fits),
         cmocka_unit_test(random_plans_keep_every_promise),
         cmocka_unit_test(plans_fail_only_where_nothing_would_do),
     };

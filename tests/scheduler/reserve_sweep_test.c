@@ -1,7 +1,7 @@
 /* reserve_sweep_test.c - what dead nodes left in the store is removed, and nothing else. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/support/reserve_world.h"
+#include "tests/support/reserve_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,20 +11,20 @@
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 10000 };
+enum { TEST_TIMEOUT_MS = 10000 };
 
-static struct reserve_world world;
+static struct reserve_fixture world;
 
 static int open_world(void **state)
 {
     (void)state;
-    return reserve_world_open(&world);
+    return reserve_fixture_open(&world);
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    reserve_world_close(&world);
+    reserve_fixture_close(&world);
     return 0;
 }
 
@@ -43,8 +43,8 @@ static bool is_done(void *arg)
 
 static void wait_for(struct waiting *waiting)
 {
-    assert_int_equal(tdm__loop_run(world.loop, is_done, waiting, tdm__deadline_in(PATIENCE_MS)),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__loop_run(world.loop, is_done, waiting, tdm__deadline_after(TEST_TIMEOUT_MS)), TDM_OK);
 }
 
 static void on_swept(void *arg, tdm_status status, const char *detail)
@@ -61,13 +61,13 @@ static tdm_status sweep(void)
     struct waiting waiting = {.done = false};
 
     assert_int_equal(
-        tdm__reserve_sweep(world.store, tdm__deadline_in(PATIENCE_MS), on_swept, &waiting),
+        tdm__reserve_sweep(world.store, tdm__deadline_after(TEST_TIMEOUT_MS), on_swept, &waiting),
         TDM_OK);
     wait_for(&waiting);
     return waiting.status;
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
+static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
     struct waiting *waiting = arg;
@@ -80,33 +80,33 @@ static uint32_t count(const char *pattern)
 {
     struct waiting waiting = {.done = false};
 
-    world.store->ops->read(world.store, &pattern, 1, tdm__deadline_in(PATIENCE_MS), on_read,
+    world.store->ops->read(world.store, &pattern, 1, tdm__deadline_after(TEST_TIMEOUT_MS), on_read,
                            &waiting);
     wait_for(&waiting);
     assert_int_equal(waiting.status, TDM_OK);
     return waiting.records_count;
 }
 
-/* An actor on that node, asked for by `home`. */
-static void place(const struct tdm__id *node, const struct tdm__id *home, const char *name,
-                  bool returns)
+/* An actor on that node, asked for by `owner_node`. */
+static void place(const struct tdm__id *node, const struct tdm__id *owner_node, const char *name,
+                  bool recreate_on_node_loss)
 {
-    struct tdm__reserve_actor request = {
+    struct tdm__actor_request request = {
         .class_name = "engine",
-        .returns = returns,
-        .wish = {.home = *home, .scheduling = TDM_SCHEDULE_NODE, .node = *node}};
+        .recreate_on_node_loss = recreate_on_node_loss,
+        .wish = {.owner_node = *owner_node, .scheduling = TDM_SCHEDULE_NODE, .node = *node}};
 
-    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
-    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
 }
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
 static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
 {
-    struct tdm__id one = reserve_world_join(&world, "one", 0);
-    struct tdm__id two = reserve_world_join(&world, "two", 0);
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
 
     (void)state;
     place(&one, &one, "name/lab/here", false);
@@ -115,7 +115,7 @@ static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
     assert_int_equal(sweep(), TDM_OK);
     assert_int_equal(count("actor/*"), 3);
     assert_int_equal(count("name/*"), 2);
-    reserve_world_lose(&world, &two);
+    reserve_fixture_lose(&world, &two);
     assert_int_equal(sweep(), TDM_OK);
     assert_int_equal(count("actor/*"), 1);
     assert_int_equal(count("name/lab/here"), 1);
@@ -123,18 +123,18 @@ static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
     assert_int_equal(count("node/*"), 1);
 }
 
-static void what_its_home_makes_anew_stays_as_long_as_its_home(void **state)
+static void what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node(void **state)
 {
-    struct tdm__id one = reserve_world_join(&world, "one", 0);
-    struct tdm__id two = reserve_world_join(&world, "two", 0);
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
 
     (void)state;
     place(&two, &one, "name/lab/phoenix", true);
-    reserve_world_lose(&world, &two);
+    reserve_fixture_lose(&world, &two);
     assert_int_equal(sweep(), TDM_OK);
     assert_int_equal(count("actor/*"), 1);
     assert_int_equal(count("name/*"), 1);
-    reserve_world_lose(&world, &one);
+    reserve_fixture_lose(&world, &one);
     assert_int_equal(sweep(), TDM_OK);
     assert_int_equal(count("actor/*"), 0);
     assert_int_equal(count("name/*"), 0);
@@ -164,8 +164,9 @@ static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
 {
     struct looking looking = {.waiting = {.done = false}};
 
-    assert_int_equal(tdm__find_orphans(world.store, self, tdm__deadline_in(PATIENCE_MS),
-                                       on_orphans, &looking),
+    assert_int_equal(tdm__placement_groups_find_orphans(world.store, self,
+                                                        tdm__deadline_after(TEST_TIMEOUT_MS),
+                                                        on_orphans, &looking),
                      TDM_OK);
     wait_for(&looking.waiting);
     world.status = looking.waiting.status;
@@ -173,27 +174,27 @@ static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
     return looking.waiting.records_count;
 }
 
-/* Two CPUs anywhere, asked for by `home`. */
-static struct tdm__id make_group(const struct tdm__id *home, bool detached)
+/* Two CPUs anywhere, asked for by `owner_node`. */
+static struct tdm__id make_group(const struct tdm__id *owner_node, bool detached)
 {
     struct tdm__resources bundles[2] = {{.cpu = 0}};
-    struct tdm__reserve_group request = {.bundles = bundles,
-                                         .bundles_count = 2,
-                                         .strategy = TDM_SPREAD,
-                                         .detached = detached,
-                                         .home = *home};
+    struct tdm__placement_group_request request = {.bundles = bundles,
+                                                   .bundles_count = 2,
+                                                   .strategy = TDM_SPREAD,
+                                                   .detached = detached,
+                                                   .owner_node = *owner_node};
 
-    assert_int_equal(tdm__id_make(&request.id), TDM_OK);
+    assert_int_equal(tdm__id_generate(&request.id), TDM_OK);
     assert_int_equal(tdm__resources_add(&bundles[0], "CPU", 1), TDM_OK);
     assert_int_equal(tdm__resources_add(&bundles[1], "CPU", 1), TDM_OK);
-    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK);
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
     return request.id;
 }
 
 static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
 {
-    struct tdm__id one = reserve_world_join(&world, "one", 0);
-    struct tdm__id two = reserve_world_join(&world, "two", 0);
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
     struct tdm__id there = make_group(&two, false);
     struct tdm__id lasting = make_group(&two, true);
     struct tdm__id found;
@@ -202,15 +203,15 @@ static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
     (void)make_group(&one, false);
     assert_int_equal(orphans(&one, &found), 0);
     assert_int_equal(world.status, TDM_OK);
-    reserve_world_lose(&world, &two);
+    reserve_fixture_lose(&world, &two);
     assert_int_equal(orphans(&one, &found), 1);
     assert_true(tdm__id_equal(&found, &there));
-    assert_int_equal(reserve_world_close_group(&world, &there, &one), TDM_OK);
+    assert_int_equal(reserve_fixture_close_group(&world, &there, &one), TDM_OK);
     assert_int_equal(orphans(&one, &found), 0); /* the first removes it */
-    assert_int_equal(reserve_world_close_group(&world, &lasting, &two), TDM_OK);
+    assert_int_equal(reserve_fixture_close_group(&world, &lasting, &two), TDM_OK);
     assert_int_equal(orphans(&one, &found), 1); /* its remover is not there */
     assert_true(tdm__id_equal(&found, &lasting));
-    reserve_world_lose(&world, &one);
+    reserve_fixture_lose(&world, &one);
     assert_int_equal(orphans(&one, &found), 0); /* for all it knows */
     assert_int_equal(world.status, TDM_E_AGAIN);
     assert_int_equal(count("group/*"), 3);
@@ -219,7 +220,7 @@ static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
 static void more_than_one_commit_holds_goes_in_parts(void **state)
 {
     enum { ACTORS = 460 };
-    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     uint32_t sweeps_count = 1;
     char name[64];
 
@@ -228,7 +229,7 @@ static void more_than_one_commit_holds_goes_in_parts(void **state)
         (void)snprintf(name, sizeof(name), "name/lab/actor%d", i);
         place(&one, &one, name, false);
     }
-    reserve_world_lose(&world, &one);
+    reserve_fixture_lose(&world, &one);
     while (sweep() == TDM_E_AGAIN) {
         sweeps_count++;
     }
@@ -242,8 +243,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_go_and_the_others_stay,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(what_its_home_makes_anew_stays_as_long_as_its_home,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node, open_world,
+            close_world),
         cmocka_unit_test_setup_teardown(only_a_group_that_nobody_removes_any_more_is_an_orphan,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(more_than_one_commit_holds_goes_in_parts, open_world,

@@ -1,7 +1,7 @@
 /* reserve_test.c - places and names in the store: taken once, given back once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve.h"
-#include "tests/support/reserve_world.h"
+#include "tests/support/reserve_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,32 +12,32 @@
 
 #include <cmocka.h>
 
-static struct reserve_world world;
+static struct reserve_fixture world;
 
 static int open_world(void **state)
 {
     (void)state;
-    return reserve_world_open(&world);
+    return reserve_fixture_open(&world);
 }
 
 static int close_world(void **state)
 {
     (void)state;
-    reserve_world_close(&world);
+    reserve_fixture_close(&world);
     return 0;
 }
 
-static struct tdm__reserve_actor wish(double gpus, const char *name)
+static struct tdm__actor_request wish(double gpus, const char *name)
 {
-    struct tdm__reserve_actor request = {.class_name = "engine"};
+    struct tdm__actor_request request = {.class_name = "engine"};
 
-    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
     assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", gpus), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
     return request;
 }
 
-static struct tdm__actor_record record_of(const struct tdm__reserve_actor *request)
+static struct tdm__actor_record record_of(const struct tdm__actor_request *request)
 {
     struct tdm__actor_record record = {.actor = request->actor,
                                        .node = world.reserved.node.id,
@@ -51,195 +51,195 @@ static struct tdm__actor_record record_of(const struct tdm__reserve_actor *reque
 
 static void a_place_is_taken_and_given_back_once(void **state)
 {
-    struct tdm__id node = reserve_world_join(&world, "one", 2);
-    struct tdm__reserve_actor first = wish(2, "");
-    struct tdm__reserve_actor second = wish(1, "");
+    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
+    struct tdm__actor_request first = wish(2, "");
+    struct tdm__actor_request second = wish(1, "");
     struct tdm__actor_record held;
 
     (void)state;
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_true(tdm__id_equal(&world.reserved.node.id, &node));
     assert_int_equal(world.reserved.grant.gpus_count, 2);
     held = record_of(&first);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "GPU"));
     for (int i = 0; i < 3; i++) { /* fine if it is gone already */
-        assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+        assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
-    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
     second = wish(2, "");
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
     second = wish(3, "");
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_NO_RESOURCES);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
 /* Nobody knows where it is, or whether: the outcome of its placing was lost. */
 static void what_the_store_has_of_an_actor_is_given_back(void **state)
 {
-    struct tdm__reserve_actor first = wish(2, "name/lab/trainer");
-    struct tdm__reserve_actor second = wish(2, "name/lab/trainer");
+    struct tdm__actor_request first = wish(2, "name/lab/trainer");
+    struct tdm__actor_request second = wish(2, "name/lab/trainer");
     struct tdm__actor_record held;
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 2);
+    (void)reserve_fixture_join(&world, "one", 2);
     held = record_of(&first);
     memset(&held.node, 0, sizeof(held.node));
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK); /* fine if nothing */
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK); /* not the later one's */
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* fine if nothing */
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* not the later one's */
     first = wish(1, "");
-    assert_int_equal(reserve_world_take(&world, &first), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
 
 static void test_error_names_an_actor_whose_name_has_slashes(void **state)
 {
-    struct tdm__reserve_actor first = wish(0, "name/lab/engine/0/0");
-    struct tdm__reserve_actor second = wish(0, "name/lab/engine/0/0");
+    struct tdm__actor_request first = wish(0, "name/lab/engine/0/0");
+    struct tdm__actor_request second = wish(0, "name/lab/engine/0/0");
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 2);
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    (void)reserve_fixture_join(&world, "one", 2);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_non_null(strstr(world.detail, "the name \"engine/0/0\" is taken by actor "));
 }
 
 static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
 {
-    struct tdm__id node = reserve_world_join(&world, "one", 2);
-    struct tdm__reserve_actor first = wish(0, "name/lab/trainer");
-    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
+    struct tdm__actor_request first = wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
 
     (void)state;
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     held = record_of(&first);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_non_null(strstr(world.detail, "the name \"trainer\" is taken by actor "));
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
 
     /* The node is lost; another takes over, and a late release does not take the name away. */
     held = record_of(&second);
-    reserve_world_lose(&world, &node);
-    (void)reserve_world_join(&world, "two", 2);
+    reserve_fixture_lose(&world, &node);
+    (void)reserve_fixture_join(&world, "two", 2);
     first = wish(0, "name/lab/trainer");
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     second = wish(0, "name/lab/trainer");
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
 }
 
 static void a_node_that_joins_again_counts_what_is_held(void **state)
 {
-    struct tdm__id node = reserve_world_join(&world, "one", 2);
-    struct tdm__reserve_actor first = wish(1, "");
-    struct tdm__reserve_actor second = wish(2, "");
+    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
+    struct tdm__actor_request first = wish(1, "");
+    struct tdm__actor_request second = wish(2, "");
 
     (void)state;
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
-    reserve_world_lose(&world, &node);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_NO_RESOURCES);
-    reserve_world_join_again(&world, &node, "one", 2, &world.reserved.grant, 1);
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    reserve_fixture_lose(&world, &node);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
+    reserve_fixture_join_again(&world, &node, "one", 2, &world.reserved.grant, 1);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
 }
 
-static void the_home_is_preferred(void **state)
+static void the_owner_node_is_preferred(void **state)
 {
-    struct tdm__reserve_actor request = wish(1, "");
+    struct tdm__actor_request request = wish(1, "");
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 2);
-    request.wish.home = reserve_world_join(&world, "two", 1);
-    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+    (void)reserve_fixture_join(&world, "one", 2);
+    request.wish.owner_node = reserve_fixture_join(&world, "two", 1);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     assert_string_equal(world.reserved.node.name, "two");
 }
 
 static void a_group_that_is_gone_has_no_places(void **state)
 {
-    struct tdm__reserve_actor request = wish(1, "");
+    struct tdm__actor_request request = wish(1, "");
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 2);
-    assert_int_equal(tdm__id_make(&request.group), TDM_OK);
-    assert_int_equal(reserve_world_take(&world, &request), TDM_E_NOT_FOUND);
+    (void)reserve_fixture_join(&world, "one", 2);
+    assert_int_equal(tdm__id_generate(&request.group), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
 static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
 {
-    struct tdm__id node = reserve_world_join(&world, "one", 2);
-    struct tdm__reserve_actor first = wish(2, "name/lab/trainer");
-    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
+    struct tdm__actor_request first = wish(2, "name/lab/trainer");
+    struct tdm__actor_request second = wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     held = record_of(&first);
-    reserve_world_forget(&world, tdm__store_key("actor", &first.actor, key));
-    reserve_world_forget(&world, "name/lab/trainer");
-    reserve_world_lose(&world, &node);
-    reserve_world_join_again(&world, &node, "one", 2, &held.grant, 1);
+    reserve_fixture_forget(&world, tdm__store_key("actor", &first.actor, key));
+    reserve_fixture_forget(&world, "name/lab/trainer");
+    reserve_fixture_lose(&world, &node);
+    reserve_fixture_join_again(&world, &node, "one", 2, &held.grant, 1);
     for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
-        assert_int_equal(reserve_world_again(&world, &held), TDM_OK);
+        assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
     }
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
-    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     first = wish(2, "name/lab/trainer"); /* all of it came back, and no more */
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     second = wish(1, "");
-    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
 }
 
 static void a_name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
-    struct tdm__reserve_actor first = wish(0, "name/lab/trainer");
-    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__actor_request first = wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 2);
-    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    (void)reserve_fixture_join(&world, "one", 2);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     held = record_of(&first);
-    reserve_world_forget(&world, tdm__store_key("actor", &first.actor, key));
-    reserve_world_forget(&world, "name/lab/trainer");
-    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
-    assert_int_equal(reserve_world_again(&world, &held), TDM_E_EXISTS);
+    reserve_fixture_forget(&world, tdm__store_key("actor", &first.actor, key));
+    reserve_fixture_forget(&world, "name/lab/trainer");
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_fixture_again(&world, &held), TDM_E_EXISTS);
     assert_non_null(strstr(world.detail, "trainer"));
 }
 
 static void what_asks_before_it_has_joined_again_waits(void **state)
 {
-    struct tdm__reserve_actor request = wish(0, "");
+    struct tdm__actor_request request = wish(0, "");
 
     (void)state;
-    request.wish.home = reserve_world_join(&world, "one", 2);
-    reserve_world_lose(&world, &request.wish.home);
-    assert_int_equal(reserve_world_take(&world, &request), TDM_E_AGAIN);
+    request.wish.owner_node = reserve_fixture_join(&world, "one", 2);
+    reserve_fixture_lose(&world, &request.wish.owner_node);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_the_store_has_of_an_actor_is_given_back,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(what_the_store_has_of_an_actor_is_given_back, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(the_home_is_preferred, open_world, close_world),
+        cmocka_unit_test_setup_teardown(the_owner_node_is_preferred, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_that_is_gone_has_no_places, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(what_the_store_lost_of_an_actor_is_written_again_once,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            a_name_that_went_to_another_meanwhile_stays_with_that_one, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_name_that_went_to_another_meanwhile_stays_with_that_one,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(what_asks_before_it_has_joined_again_waits, open_world,
                                         close_world),
     };

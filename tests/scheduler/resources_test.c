@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static uint32_t take_gpu(struct tdm__pool *pool, double fraction)
     struct tdm__resources wanted = ask(0, fraction);
     struct tdm__grant grant;
 
-    assert_true(tdm__pool_take(pool, &wanted, &grant));
+    assert_true(tdm__pool_allocate(pool, &wanted, &grant));
     assert_int_equal(grant.gpus_count, 1);
     return grant.gpu_indices[0];
 }
@@ -161,12 +161,12 @@ static void whole_gpus_are_the_lowest_entirely_free(void **state)
 
     (void)state;
     pool.gpus[1].free = 9999;
-    assert_true(tdm__pool_take(&pool, &two, &grant));
+    assert_true(tdm__pool_allocate(&pool, &two, &grant));
     assert_int_equal(grant.gpus_count, 2);
     assert_int_equal(grant.gpu_indices[0], 0);
     assert_int_equal(grant.gpu_indices[1], 2);
     assert_int_equal(grant.gpu_amount, TDM__RESOURCE_ONE);
-    assert_false(tdm__pool_take(&pool, &two, &grant));
+    assert_false(tdm__pool_allocate(&pool, &two, &grant));
 }
 
 static void a_grant_is_given_back_once(void **state)
@@ -176,12 +176,12 @@ static void a_grant_is_given_back_once(void **state)
     struct tdm__grant grant;
 
     (void)state;
-    assert_true(tdm__pool_take(&pool, &wanted, &grant));
-    assert_int_equal(tdm__pool_give_back(&pool, &grant), TDM_OK);
-    assert_int_equal(tdm__pool_give_back(&pool, &grant), TDM_E_STATE);
-    assert_int_equal(tdm__pool_take_grant(&pool, &grant), TDM_OK);
-    assert_int_equal(tdm__pool_take_grant(&pool, &grant), TDM_OK);
-    assert_int_equal(tdm__pool_take_grant(&pool, &grant), TDM_E_CONFLICT);
+    assert_true(tdm__pool_allocate(&pool, &wanted, &grant));
+    assert_int_equal(tdm__pool_release_grant(&pool, &grant), TDM_OK);
+    assert_int_equal(tdm__pool_release_grant(&pool, &grant), TDM_E_STATE);
+    assert_int_equal(tdm__pool_allocate_grant(&pool, &grant), TDM_OK);
+    assert_int_equal(tdm__pool_allocate_grant(&pool, &grant), TDM_OK);
+    assert_int_equal(tdm__pool_allocate_grant(&pool, &grant), TDM_E_CONFLICT);
     assert_int_equal(pool.cpu.free, 0);
 }
 
@@ -196,30 +196,30 @@ static void actors_of_a_bundle_share_its_gpu(void **state)
     (void)state;
     node.gpus[0].free = 0;
     node.gpus[1].free = 0;
-    assert_true(tdm__pool_take(&node, &wanted, &grant));
+    assert_true(tdm__pool_allocate(&node, &wanted, &grant));
     tdm__pool_of_grant(&bundle, &grant);
-    assert_true(tdm__pool_take(&bundle, &part, &grant));
+    assert_true(tdm__pool_allocate(&bundle, &part, &grant));
     assert_int_equal(grant.gpu_indices[0], 2);
-    assert_true(tdm__pool_take(&bundle, &part, &grant));
+    assert_true(tdm__pool_allocate(&bundle, &part, &grant));
     assert_int_equal(grant.gpu_indices[0], 2);
-    assert_false(tdm__pool_take(&bundle, &part, &grant));
+    assert_false(tdm__pool_allocate(&bundle, &part, &grant));
     assert_int_equal(take_gpu(&bundle, 0.2), 2);
 }
 
-static struct tdm__resources random_request(struct chance *chance)
+static struct tdm__resources random_request(struct test_random *chance)
 {
     static const char *const names[] = {"arm", "disk", "licence"};
-    struct tdm__resources resources = ask(chance_below(chance, 40) / 10.0, 0);
+    struct tdm__resources resources = ask(test_random_below(chance, 40) / 10.0, 0);
 
-    if (chance_below(chance, 2) == 0) {
-        resources.gpu = chance_below(chance, TDM__RESOURCE_ONE);
+    if (test_random_below(chance, 2) == 0) {
+        resources.gpu = test_random_below(chance, TDM__RESOURCE_ONE);
     } else {
-        resources.gpu = (int64_t)chance_below(chance, 4) * TDM__RESOURCE_ONE;
+        resources.gpu = (int64_t)test_random_below(chance, 4) * TDM__RESOURCE_ONE;
     }
     for (int i = 0; i < 3; i++) {
-        if (chance_below(chance, 3) == 0) {
+        if (test_random_below(chance, 3) == 0) {
             assert_int_equal(
-                tdm__resources_add(&resources, names[i], chance_below(chance, 30) / 10.0),
+                tdm__resources_add(&resources, names[i], test_random_below(chance, 30) / 10.0),
                 TDM_OK);
         }
     }
@@ -241,7 +241,7 @@ static void check_bounds(const struct tdm__pool *pool)
 static void taking_and_giving_back_restores_exactly(void **state)
 {
     enum { HELD_MAX = 24, ROUNDS = 20000 };
-    struct chance chance = chance_start("taking_and_giving_back_restores_exactly", 7);
+    struct test_random chance = test_random_init("taking_and_giving_back_restores_exactly", 7);
     struct tdm__pool pool = pool_of(20, 8);
     struct tdm__pool before;
     struct tdm__grant held[HELD_MAX];
@@ -258,22 +258,22 @@ static void taking_and_giving_back_restores_exactly(void **state)
         struct tdm__resources wanted = random_request(&chance);
         struct tdm__pool unchanged = pool;
 
-        if (held_count == HELD_MAX || (held_count > 0 && chance_below(&chance, 2) == 0)) {
-            uint32_t which = chance_below(&chance, held_count);
+        if (held_count == HELD_MAX || (held_count > 0 && test_random_below(&chance, 2) == 0)) {
+            uint32_t which = test_random_below(&chance, held_count);
 
-            assert_int_equal(tdm__pool_give_back(&pool, &held[which]), TDM_OK);
+            assert_int_equal(tdm__pool_release_grant(&pool, &held[which]), TDM_OK);
             held[which] = held[--held_count];
         } else if (tdm__pool_fits(&pool, &wanted)) {
-            assert_true(tdm__pool_take(&pool, &wanted, &held[held_count++]));
+            assert_true(tdm__pool_allocate(&pool, &wanted, &held[held_count++]));
             taken_count++;
         } else {
-            assert_false(tdm__pool_take(&pool, &wanted, &held[held_count]));
+            assert_false(tdm__pool_allocate(&pool, &wanted, &held[held_count]));
             assert_memory_equal(&pool, &unchanged, sizeof(pool));
         }
         check_bounds(&pool);
     }
     while (held_count > 0) {
-        assert_int_equal(tdm__pool_give_back(&pool, &held[--held_count]), TDM_OK);
+        assert_int_equal(tdm__pool_release_grant(&pool, &held[--held_count]), TDM_OK);
     }
     assert_memory_equal(&pool, &before, sizeof(pool));
     assert_true(taken_count > ROUNDS / 10);
@@ -295,7 +295,7 @@ static void pools_and_requests_are_told_in_words(void **state)
     struct tdm__pool pool = pool_of(8, 2);
     struct tdm__resources wanted = ask(2, 0.4);
     char bytes[100];
-    struct tdm__text text = tdm__text_in(bytes, sizeof(bytes));
+    struct tdm__text text = tdm__text_init(bytes, sizeof(bytes));
     struct tdm__grant grant;
 
     (void)state;
@@ -303,11 +303,11 @@ static void pools_and_requests_are_told_in_words(void **state)
     tdm__resources_describe(&wanted, &text);
     assert_string_equal(bytes, "CPU 2, GPU 0.4, disk 1");
     wanted = ask(2, 0.4);
-    assert_true(tdm__pool_take(&pool, &wanted, &grant));
-    text = tdm__text_in(bytes, sizeof(bytes));
+    assert_true(tdm__pool_allocate(&pool, &wanted, &grant));
+    text = tdm__text_init(bytes, sizeof(bytes));
     tdm__pool_describe(&pool, &text);
     assert_string_equal(bytes, "CPU 6 of 8, GPU 0.6+1 of 2");
-    text = tdm__text_in(bytes, 8);
+    text = tdm__text_init(bytes, 8);
     tdm__pool_describe(&pool, &text);
     assert_string_equal(bytes, "CPU 6 o");
 }
@@ -320,11 +320,11 @@ static void a_bundles_words_tell_what_it_has_and_no_more(void **state)
     struct tdm__grant taken;
     struct tdm__pool pool;
     char bytes[128];
-    struct tdm__text text = tdm__text_in(bytes, sizeof(bytes));
+    struct tdm__text text = tdm__text_init(bytes, sizeof(bytes));
 
     (void)state;
     tdm__pool_of_grant(&pool, &grant);
-    assert_true(tdm__pool_take(&pool, &wanted, &taken));
+    assert_true(tdm__pool_allocate(&pool, &wanted, &taken));
     tdm__pool_describe(&pool, &text);
     assert_string_equal(bytes, "CPU 0 of 0, GPU 0.25 of 0.5");
 }

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static struct tdm__node_resources sample_node(struct tdm__grant *grant_out)
     assert_int_equal(tdm__resources_add(&totals, "arm", 1), TDM_OK);
     assert_int_equal(tdm__resources_add(&wanted, "arm", 0.5), TDM_OK);
     assert_int_equal(tdm__pool_init(&node.pool, &totals), TDM_OK);
-    assert_true(tdm__pool_take(&node.pool, &wanted, grant_out));
+    assert_true(tdm__pool_allocate(&node.pool, &wanted, grant_out));
     return node;
 }
 
@@ -83,8 +83,7 @@ static void nodes_grants_and_requests_survive_the_wire(void **state)
     assert_true(tdm__resources_equal(&wanted, &wanted_back));
 }
 
-static void refuses_grant(struct packed *packed, int64_t amount, uint64_t first,
-                          uint64_t second)
+static void refuses_grant(struct packed *packed, int64_t amount, uint64_t first, uint64_t second)
 {
     struct tdm__grant grant;
 
@@ -130,7 +129,8 @@ static void damaged_nodes_never_hold_more_than_their_totals(void **state)
 {
     enum { DAMAGES = 20000 };
     struct packed *packed = *state;
-    struct chance chance = chance_start("damaged_nodes_never_hold_more_than_their_totals", 17);
+    struct test_random chance =
+        test_random_init("damaged_nodes_never_hold_more_than_their_totals", 17);
     struct tdm__grant grant;
     struct tdm__node_resources node = sample_node(&grant);
     struct tdm_bytes bytes;
@@ -145,8 +145,8 @@ static void damaged_nodes_never_hold_more_than_their_totals(void **state)
         tdm_status status;
 
         memcpy(damaged, bytes.data, bytes.size_bytes);
-        damaged[chance_below(&chance, (uint32_t)bytes.size_bytes)] =
-            (uint8_t)chance_below(&chance, 256);
+        damaged[test_random_below(&chance, (uint32_t)bytes.size_bytes)] =
+            (uint8_t)test_random_below(&chance, 256);
         status = tdm_document_parse((struct tdm_bytes){damaged, bytes.size_bytes}, &document);
         if (status == TDM_OK) {
             status = tdm__node_resources_read(tdm_document_root(document), &node);

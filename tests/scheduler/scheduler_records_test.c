@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-static struct tdm__record record_of(const char *key, const char *bytes, size_t size_bytes)
+static struct tdm__store_record record_of(const char *key, const char *bytes, size_t size_bytes)
 {
-    return (struct tdm__record){.key = key, .version = 1, .bytes = {bytes, size_bytes}};
+    return (struct tdm__store_record){.key = key, .version = 1, .bytes = {bytes, size_bytes}};
 }
 
 static void a_key_has_its_kind_and_id(void **state)
@@ -22,8 +22,7 @@ static void a_key_has_its_kind_and_id(void **state)
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
-    assert_string_equal(tdm__store_key("node", &id, key),
-                        "node/3f000000000000000000000000000000");
+    assert_string_equal(tdm__store_key("node", &id, key), "node/3f000000000000000000000000000000");
 }
 
 static void what_is_no_record_is_refused_with_its_key(void **state)
@@ -35,18 +34,18 @@ static void what_is_no_record_is_refused_with_its_key(void **state)
     struct tdm__node_record node;
     struct tdm__node_resources resources;
     struct tdm__actor_record actor;
-    struct tdm__group_record group;
+    struct tdm__placement_group_record group;
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        struct tdm__record record = record_of("kind/7f000000000000000000000000000000",
-                                              wrong[i].bytes, wrong[i].size_bytes);
+        struct tdm__store_record record =
+            record_of("kind/7f000000000000000000000000000000", wrong[i].bytes, wrong[i].size_bytes);
 
         assert_int_equal(tdm__node_record_read(&record, &node), TDM_E_PROTOCOL);
         assert_non_null(strstr(tdm_error_detail(), "record kind/7f0"));
         assert_int_equal(tdm__free_record_read(&record, &resources), TDM_E_PROTOCOL);
         assert_int_equal(tdm__actor_record_read(&record, &actor), TDM_E_PROTOCOL);
-        assert_int_equal(tdm__group_record_read(&record, &group), TDM_E_PROTOCOL);
+        assert_int_equal(tdm__placement_group_record_read(&record, &group), TDM_E_PROTOCOL);
     }
 }
 

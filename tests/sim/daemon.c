@@ -19,7 +19,7 @@ enum question_kind { OF_LIFE, OF_END, BY_NAME };
 struct daemon_question {
     TAILQ_ENTRY(daemon_question) link;
     enum question_kind kind;
-    struct tdm__incoming *incoming; /* owned */
+    struct tdm__incoming_call *incoming; /* owned */
 };
 
 struct daemon_actor *daemon_find(const struct tdm__id *id)
@@ -57,7 +57,7 @@ static void write_description(tdm_writer *writer, const struct daemon_actor *act
 }
 
 static void answer_described(const struct daemon_actor *actor, enum question_kind kind,
-                             struct tdm__incoming *incoming)
+                             struct tdm__incoming_call *incoming)
 {
     char id[TDM__ID_TEXT_BYTES];
     tdm_writer *writer;
@@ -74,7 +74,7 @@ static void answer_described(const struct daemon_actor *actor, enum question_kin
 }
 
 static void ask_in(struct daemon_questions *questions, enum question_kind kind,
-                   struct tdm__incoming *incoming)
+                   struct tdm__incoming_call *incoming)
 {
     struct daemon_question *question = calloc(1, sizeof(*question));
 
@@ -85,7 +85,7 @@ static void ask_in(struct daemon_questions *questions, enum question_kind kind,
 }
 
 static void ask(struct daemon_actor *actor, enum question_kind kind,
-                struct tdm__incoming *incoming)
+                struct tdm__incoming_call *incoming)
 {
     ask_in(&actor->questions, kind, incoming);
 }
@@ -126,8 +126,8 @@ static void die(struct daemon_actor *actor, tdm_status status, const char *why)
 {
     actor->state = DAEMON_DEAD;
     actor->death_status = status;
-    (void)snprintf(actor->death, sizeof(actor->death), "actor %s died: %s",
-                   actor->spec->class_name, why);
+    (void)snprintf(actor->death, sizeof(actor->death), "actor %s died: %s", actor->spec->class_name,
+                   why);
     answer_all(actor);
 }
 
@@ -143,7 +143,7 @@ static void end_at_once(struct daemon_actor *actor)
 /* Its last handle is gone. */
 static void release(struct daemon_actor *actor)
 {
-    struct tdm__request request = {
+    struct tdm__rpc_request request = {
         .method = "worker.exit", .packed = {"\x91\xc3", 2}, .deadline_ms = TDM__NEVER};
 
     actor->released = true;
@@ -151,16 +151,15 @@ static void release(struct daemon_actor *actor)
         return; /* as soon as it lives */
     }
     actor->state = DAEMON_ENDING;
-    if (actor->conn == NULL ||
-        tdm__conn_call(actor->conn, &request, NULL, NULL, NULL) != TDM_OK) {
+    if (actor->conn == NULL || tdm__conn_call(actor->conn, &request, NULL, NULL, NULL) != TDM_OK) {
         sim_process_kill(actor->process);
     }
 }
 
 /* From its process: (address). */
-static void serve_constructed(struct tdm__incoming *incoming)
+static void serve_constructed(struct tdm__incoming_call *incoming)
 {
-    const struct tdm__identity *peer = tdm__incoming_peer(incoming);
+    const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
     struct daemon_actor *actor = daemon_find(&peer->id);
     bool is_it = actor->pid == peer->pid && actor->state == DAEMON_STARTING;
     const char *address;
@@ -215,7 +214,7 @@ void daemon_ended(struct daemon_actor *actor, bool own_will)
 
 /* ---- calls that arrive ------------------------------------------------------------------ */
 
-static void serve_question(struct tdm__incoming *incoming);
+static void serve_question(struct tdm__incoming_call *incoming);
 
 /* A handle may be faster than the message that makes its actor. */
 static void serve_early(void)
@@ -231,7 +230,7 @@ static void serve_early(void)
     }
 }
 
-static void serve_create(struct tdm__incoming *incoming)
+static void serve_create(struct tdm__incoming_call *incoming)
 {
     struct daemon_actor *actor = calloc(1, sizeof(*actor));
     const tdm_value *value;
@@ -246,7 +245,7 @@ static void serve_create(struct tdm__incoming *incoming)
     serve_early();
 }
 
-static void serve_find(struct tdm__incoming *incoming)
+static void serve_find(struct tdm__incoming_call *incoming)
 {
     struct daemon_actor *actor;
     const char *name_space;
@@ -269,7 +268,7 @@ static void serve_find(struct tdm__incoming *incoming)
 }
 
 static void serve_kill(struct daemon_actor *actor, bool may_restart,
-                       struct tdm__incoming *incoming)
+                       struct tdm__incoming_call *incoming)
 {
     if (actor->state == DAEMON_DEAD || may_restart) {
         tdm__incoming_reply_pack(incoming, "");
@@ -289,11 +288,11 @@ static void serve_kill(struct daemon_actor *actor, bool may_restart,
 /* Whether it answers a ping decides whether it lives. */
 struct ping {
     struct daemon_actor *actor;
-    struct tdm__incoming *incoming; /* owned */
+    struct tdm__incoming_call *incoming; /* owned */
     uint32_t incarnation;
 };
 
-static void on_pinged(void *arg, struct tdm__reply *reply)
+static void on_pinged(void *arg, struct tdm__rpc_reply *reply)
 {
     struct ping *ping = arg;
     struct daemon_actor *actor = ping->actor;
@@ -309,11 +308,11 @@ static void on_pinged(void *arg, struct tdm__reply *reply)
     free(ping);
 }
 
-static void serve_fate(struct daemon_actor *actor, struct tdm__incoming *incoming)
+static void serve_fate(struct daemon_actor *actor, struct tdm__incoming_call *incoming)
 {
-    struct tdm__request request = {.method = "worker.ping",
-                                   .packed = {"\x90", 1},
-                                   .deadline_ms = tdm__incoming_deadline(incoming)};
+    struct tdm__rpc_request request = {.method = "worker.ping",
+                                       .packed = {"\x90", 1},
+                                       .deadline_ms = tdm__incoming_deadline(incoming)};
     struct ping *ping = calloc(1, sizeof(*ping));
 
     TDM_ASSERT(ping != NULL);
@@ -325,7 +324,7 @@ static void serve_fate(struct daemon_actor *actor, struct tdm__incoming *incomin
     }
 }
 
-static void serve_question(struct tdm__incoming *incoming)
+static void serve_question(struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
     struct daemon_actor *actor;
@@ -358,7 +357,7 @@ static void serve_question(struct tdm__incoming *incoming)
     }
 }
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
 
@@ -389,7 +388,7 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
 
 static void on_accepted(void *arg, struct tdm__conn *conn)
 {
-    const struct tdm__identity *peer = tdm__conn_peer(conn);
+    const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
     struct daemon_actor *actor = peer->kind == TDM__PEER_WORKER ? daemon_find(&peer->id) : NULL;
 
     (void)arg;
@@ -409,15 +408,14 @@ static bool is_stopping(void *arg)
 
 static void daemon_main(void *arg)
 {
-    struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .name = "daemon"};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DAEMON, .name = "daemon"};
 
     (void)arg;
     self.id = daemon_here.node;
     self.node = daemon_here.node;
     TDM_ASSERT(tdm__loop_create(&daemon_here.loop) == TDM_OK);
-    TDM_ASSERT(tdm__rpc_create(daemon_here.loop, &self, daemon_token, &daemon_here.rpc) ==
-               TDM_OK);
-    tdm__rpc_serve(daemon_here.rpc, serve, NULL);
+    TDM_ASSERT(tdm__rpc_create(daemon_here.loop, &self, daemon_token, &daemon_here.rpc) == TDM_OK);
+    tdm__rpc_set_call_handler(daemon_here.rpc, serve, NULL);
     tdm__rpc_on_accepted(daemon_here.rpc, on_accepted, NULL);
     TDM_ASSERT(tdm__rpc_listen(daemon_here.rpc, daemon_here.address, NULL, 0) == TDM_OK);
     daemon_here.listens = true;

@@ -3,19 +3,13 @@
 #ifndef TDM_TESTS_SIM_DAEMON_H
 #define TDM_TESTS_SIM_DAEMON_H
 
-#include "actors/spec.h"
+#include "actors/common/actor_spec.h"
 #include "runtime/rpc/rpc.h"
 #include "tests/sim/sim.h"
 
 #include <sys/queue.h>
 
-enum daemon_state {
-    DAEMON_STARTING,
-    DAEMON_ALIVE,
-    DAEMON_RESTARTING,
-    DAEMON_ENDING,
-    DAEMON_DEAD
-};
+enum daemon_state { DAEMON_STARTING, DAEMON_ALIVE, DAEMON_RESTARTING, DAEMON_ENDING, DAEMON_DEAD };
 
 struct daemon_question;
 TAILQ_HEAD(daemon_questions, daemon_question);

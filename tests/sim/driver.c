@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/driver.h"
 
-#include "actors/link.h"
+#include "actors/client/actor_channel.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -25,7 +25,7 @@ static void on_done(void *arg, tdm_ref *ref)
     model_done((uint32_t)(uintptr_t)arg);
 }
 
-static struct slot *free_slot(struct driver *driver)
+static struct reference_slot *free_slot(struct driver *driver)
 {
     for (uint32_t i = 0; i < DRIVER_SLOTS; i++) {
         if (driver->slots[i].ref == NULL) {
@@ -36,17 +36,16 @@ static struct slot *free_slot(struct driver *driver)
 }
 
 /* One that is in use, or NULL. */
-static struct slot *some_slot(struct driver *driver)
+static struct reference_slot *some_slot(struct driver *driver)
 {
-    struct slot *slot = &driver->slots[sim_below(DRIVER_SLOTS)];
+    struct reference_slot *slot = &driver->slots[sim_below(DRIVER_SLOTS)];
 
     return slot->ref == NULL ? NULL : slot;
 }
 
 static int64_t number_in(const tdm_value *value)
 {
-    const tdm_value *first =
-        tdm_value_kind_of(value) == TDM_ARRAY ? tdm_value_at(value, 0) : value;
+    const tdm_value *first = tdm_value_kind_of(value) == TDM_ARRAY ? tdm_value_at(value, 0) : value;
 
     return tdm_value_int(first, -1);
 }
@@ -54,7 +53,7 @@ static int64_t number_in(const tdm_value *value)
 /* (number, reference, the reference's value): it gets a slot of its own. */
 static void take_given(struct driver *driver, const tdm_value *value)
 {
-    struct slot *slot = free_slot(driver);
+    struct reference_slot *slot = free_slot(driver);
     tdm_status status;
 
     if (slot == NULL || tdm_value_kind_of(tdm_value_at(value, 1)) != TDM_REFERENCE) {
@@ -69,7 +68,8 @@ static void take_given(struct driver *driver, const tdm_value *value)
     slot->gives = false;
 }
 
-static void check_lossy(const struct slot *slot, tdm_status status, const tdm_value *value)
+static void check_lossy(const struct reference_slot *slot, tdm_status status,
+                        const tdm_value *value)
 {
     if (status == TDM_OK) {
         if (slot->expected >= 0 && number_in(tdm_value_at(value, 0)) != slot->expected) {
@@ -77,15 +77,13 @@ static void check_lossy(const struct slot *slot, tdm_status status, const tdm_va
                        (long long)number_in(tdm_value_at(value, 0)), (long long)slot->expected);
         }
     } else if (slot->call == -1 ||
-               ((status == TDM_E_OWNER_DIED || status == TDM_E_VALUE_LOST) &&
-                !model_may_lose())) {
-        model_fail("a reference has no value: %s: %s", tdm_strerror(status),
-                   tdm_error_detail());
+               ((status == TDM_E_OWNER_DIED || status == TDM_E_VALUE_LOST) && !model_may_lose())) {
+        model_fail("a reference has no value: %s: %s", tdm_strerror(status), tdm_error_detail());
     }
 }
 
 /* Of one that is done, or will be: it is waited for. */
-static void take_result(struct driver *driver, struct slot *slot, int64_t timeout_ms)
+static void take_result(struct driver *driver, struct reference_slot *slot, int64_t timeout_ms)
 {
     const tdm_value *value = NULL;
     tdm_status status = tdm_get_value(slot->ref, timeout_ms, &value);
@@ -105,7 +103,7 @@ static void take_result(struct driver *driver, struct slot *slot, int64_t timeou
     }
 }
 
-static void release(struct slot *slot)
+static void release(struct reference_slot *slot)
 {
     tdm_ref_release(slot->ref);
     slot->ref = NULL;
@@ -113,14 +111,14 @@ static void release(struct slot *slot)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-static struct handle *some_handle(struct driver *driver)
+static struct handle_slot *some_handle(struct driver *driver)
 {
-    struct handle *handle = &driver->handles[sim_below(DRIVER_ACTORS)];
+    struct handle_slot *handle = &driver->handles[sim_below(DRIVER_ACTORS)];
 
     return handle->actor == NULL ? NULL : handle;
 }
 
-static void create(struct driver *driver, struct handle *handle)
+static void create(struct driver *driver, struct handle_slot *handle)
 {
     static const int32_t counts[] = {0, 1, 3, -1};
     enum model_class actor_class = (enum model_class)sim_below(3);
@@ -136,8 +134,8 @@ static void create(struct driver *driver, struct handle *handle)
     handle->counted = true;
     (void)snprintf(name, sizeof(name), "a%u", handle->index);
     options.name = name;
-    if (tdm_actor_create(driver->runtime, class_names[actor_class], &options, &handle->actor,
-                         "") != TDM_OK) {
+    if (tdm_actor_create(driver->runtime, class_names[actor_class], &options, &handle->actor, "") !=
+        TDM_OK) {
         model_fail("an actor cannot be made: %s", tdm_error_detail());
     }
     tdm_actor_describe(handle->actor, &info);
@@ -147,7 +145,7 @@ static void create(struct driver *driver, struct handle *handle)
               class_names[actor_class], options.max_restarts, options.max_task_retries);
 }
 
-static void find(struct driver *driver, struct handle *handle)
+static void find(struct driver *driver, struct handle_slot *handle)
 {
     uint32_t index = sim_below(MODEL_ACTORS_MAX);
     struct tdm_actor_info info;
@@ -159,8 +157,7 @@ static void find(struct driver *driver, struct handle *handle)
     sim_trace("finds %s: %s", name, tdm_strerror(status));
     if (status != TDM_OK) {
         handle->actor = NULL;
-        if (status != TDM_E_NOT_FOUND && status != TDM_E_ACTOR_DIED &&
-            status != TDM_E_TIMEOUT) {
+        if (status != TDM_E_NOT_FOUND && status != TDM_E_ACTOR_DIED && status != TDM_E_TIMEOUT) {
             model_fail("finding %s: %s: %s", name, tdm_strerror(status), tdm_error_detail());
         }
         return;
@@ -175,7 +172,7 @@ static void find(struct driver *driver, struct handle *handle)
 
 static void meet(struct driver *driver)
 {
-    struct handle *handle = &driver->handles[sim_below(DRIVER_ACTORS)];
+    struct handle_slot *handle = &driver->handles[sim_below(DRIVER_ACTORS)];
 
     if (handle->actor != NULL) {
         return;
@@ -187,7 +184,7 @@ static void meet(struct driver *driver)
     }
 }
 
-static void drop(struct handle *handle)
+static void drop(struct handle_slot *handle)
 {
     sim_trace("drops its handle to actor %u", handle->index);
     if (handle->counted) {
@@ -197,7 +194,7 @@ static void drop(struct handle *handle)
     handle->actor = NULL;
 }
 
-static void kill_actor(struct handle *handle)
+static void kill_actor(struct handle_slot *handle)
 {
     struct model_actor *actor = &model.actors[handle->index];
     tdm_status status;
@@ -215,15 +212,15 @@ static void kill_actor(struct handle *handle)
 
 struct making {
     struct driver *driver;
-    struct handle *handle;
-    struct slot *slot;
+    struct handle_slot *handle;
+    struct reference_slot *slot;
     uint32_t number;
     struct model_call *call;
     struct tdm_call_options options;
 };
 
 /* A found handle has the actor's own default only in the process that made the actor. */
-static void choose_retries(const struct handle *handle, struct tdm_call_options *options,
+static void choose_retries(const struct handle_slot *handle, struct tdm_call_options *options,
                            struct model_call *call)
 {
     call->max_retries = model.actors[handle->index].max_task_retries;
@@ -237,8 +234,8 @@ static bool begin(struct making *making, struct driver *driver, const char *meth
 {
     static const int64_t deadlines[] = {1, 5, 20, 60};
 
-    *making = (struct making){
-        .driver = driver, .handle = some_handle(driver), .slot = free_slot(driver)};
+    *making =
+        (struct making){.driver = driver, .handle = some_handle(driver), .slot = free_slot(driver)};
     if (making->handle == NULL || making->slot == NULL || model_is_full()) {
         return false;
     }
@@ -255,7 +252,7 @@ static bool begin(struct making *making, struct driver *driver, const char *meth
 
 static void end(struct making *making, tdm_status status)
 {
-    struct slot *slot = making->slot;
+    struct reference_slot *slot = making->slot;
 
     sim_trace("calls %s of actor %u: call %u, %s", making->call->method, making->handle->index,
               making->number, tdm_strerror(status));
@@ -272,10 +269,9 @@ static void end(struct making *making, tdm_status status)
     }
 }
 
-#define CALL(making, format, ...)                                                              \
-    tdm_actor_call_with((making)->handle->actor, (making)->call->method, &(making)->options,   \
-                        &(making)->slot->ref, format, (int64_t)(making)->number,               \
-                        ##__VA_ARGS__)
+#define CALL(making, format, ...)                                                                  \
+    tdm_actor_call_with((making)->handle->actor, (making)->call->method, &(making)->options,       \
+                        &(making)->slot->ref, format, (int64_t)(making)->number, ##__VA_ARGS__)
 
 static void call_simple(struct driver *driver, const char *method)
 {
@@ -295,7 +291,7 @@ static void call_note(struct driver *driver)
     struct making making;
 
     if (begin(&making, driver, "note")) {
-        making.call->expected = model_answer(making.number, value);
+        making.call->expected = model_reply(making.number, value);
         making.slot->gives = false;
         end(&making, CALL(&making, "ii", value));
     }
@@ -314,11 +310,11 @@ static void call_slow(struct driver *driver)
 /* With the value of another result. */
 static void call_note_of(struct driver *driver)
 {
-    const struct slot *source = some_slot(driver);
+    const struct reference_slot *source = some_slot(driver);
     struct making making;
 
     if (source != NULL && !source->gives && begin(&making, driver, "note")) {
-        making.call->expected = model_answer(making.number, source->expected);
+        making.call->expected = model_reply(making.number, source->expected);
         making.call->source = source->call >= 0 ? source->call : -1;
         making.call->may_be_large = source->call < 0;
         making.slot->gives = false;
@@ -328,7 +324,7 @@ static void call_note_of(struct driver *driver)
 
 static void call_keep(struct driver *driver)
 {
-    const struct slot *source = some_slot(driver);
+    const struct reference_slot *source = some_slot(driver);
     struct making making;
 
     if (source != NULL && !source->gives && begin(&making, driver, "keep")) {
@@ -340,7 +336,7 @@ static void call_keep(struct driver *driver)
 /* Only of later actors, so that none waits for itself. */
 static void call_relay(struct driver *driver)
 {
-    const struct handle *other = some_handle(driver);
+    const struct handle_slot *other = some_handle(driver);
     struct making making;
 
     if (other == NULL || !begin(&making, driver, "relay")) {
@@ -350,7 +346,7 @@ static void call_relay(struct driver *driver)
     making.slot->gives = false;
     if (other->index <= making.handle->index) {
         making.call->method = "note";
-        making.call->expected = model_answer(making.number, 1);
+        making.call->expected = model_reply(making.number, 1);
         end(&making, CALL(&making, "ii", (int64_t)1));
         return;
     }
@@ -361,7 +357,7 @@ static void call_relay(struct driver *driver)
 static void put(struct driver *driver)
 {
     static const char bytes[LARGE_BYTES];
-    struct slot *slot = free_slot(driver);
+    struct reference_slot *slot = free_slot(driver);
     bool large = sim_below(12) == 0;
     tdm_status status;
 
@@ -400,15 +396,15 @@ static void wait_for_some(struct driver *driver)
         found += done[i];
     }
     if (count > 0 && (status == TDM_OK) != (found >= wanted)) {
-        model_fail("waiting for %u of %u: %s, and %u are done", wanted, count,
-                   tdm_strerror(status), found);
+        model_fail("waiting for %u of %u: %s, and %u are done", wanted, count, tdm_strerror(status),
+                   found);
     }
 }
 
 static void cancel(struct driver *driver)
 {
-    struct slot *slot = some_slot(driver);
-    bool force = sim_below(20) == 0 && driver->rough > 0;
+    struct reference_slot *slot = some_slot(driver);
+    bool force = sim_below(20) == 0 && driver->faults_per_mille > 0;
     tdm_status status;
 
     if (slot == NULL || slot->call < 0) {
@@ -428,9 +424,9 @@ static void cancel(struct driver *driver)
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
-static void stream_begin(struct driver *driver, struct streaming *streaming)
+static void stream_begin(struct driver *driver, struct stream_slot *streaming)
 {
-    const struct handle *handle = some_handle(driver);
+    const struct handle_slot *handle = some_handle(driver);
     struct tdm_call_options options = {0};
     struct model_call *call;
     tdm_status status;
@@ -446,28 +442,28 @@ static void stream_begin(struct driver *driver, struct streaming *streaming)
     choose_retries(handle, &options, call);
     status = tdm_actor_stream(handle->actor, "count", &options, &streaming->stream, "ii",
                               (int64_t)streaming->call, streaming->items);
-    sim_trace("streams %lld items of actor %u: call %u", (long long)streaming->items,
-              handle->index, streaming->call);
+    sim_trace("streams %lld items of actor %u: call %u", (long long)streaming->items, handle->index,
+              streaming->call);
     if (status != TDM_OK) {
         streaming->stream = NULL;
         model_result(streaming->call, status, 0);
     }
 }
 
-static void check_item(struct streaming *streaming, tdm_ref *ref)
+static void check_item(struct stream_slot *streaming, tdm_ref *ref)
 {
     int64_t number = 0;
 
     streaming->taken++;
     if (tdm_get(ref, 0, "i", &number) != TDM_OK ||
         number != (int64_t)streaming->call + streaming->taken) {
-        model_fail("item %lld of call %u is %lld: %s", (long long)streaming->taken,
-                   streaming->call, (long long)number, tdm_error_detail());
+        model_fail("item %lld of call %u is %lld: %s", (long long)streaming->taken, streaming->call,
+                   (long long)number, tdm_error_detail());
     }
     tdm_ref_release(ref);
 }
 
-static void stream_ended(struct streaming *streaming, tdm_status status)
+static void stream_ended(struct stream_slot *streaming, tdm_status status)
 {
     struct model_call *call = &model.calls[streaming->call];
 
@@ -481,7 +477,7 @@ static void stream_ended(struct streaming *streaming, tdm_status status)
 }
 
 /* Not for ever: its actor may be busy with another stream that this driver does not take. */
-static void stream_take(struct streaming *streaming, uint32_t most)
+static void stream_take(struct stream_slot *streaming, uint32_t most)
 {
     tdm_status status = TDM_OK;
     tdm_ref *ref;
@@ -499,7 +495,7 @@ static void stream_take(struct streaming *streaming, uint32_t most)
 
 static void stream(struct driver *driver)
 {
-    struct streaming *streaming = &driver->streams[sim_below(DRIVER_STREAMS)];
+    struct stream_slot *streaming = &driver->streams[sim_below(DRIVER_STREAMS)];
 
     if (streaming->stream == NULL) {
         stream_begin(driver, streaming);
@@ -516,7 +512,7 @@ static void stream(struct driver *driver)
 
 static void use_slot(struct driver *driver, uint32_t what)
 {
-    struct slot *slot = some_slot(driver);
+    struct reference_slot *slot = some_slot(driver);
 
     if (slot == NULL) {
         return;
@@ -530,14 +526,14 @@ static void use_slot(struct driver *driver, uint32_t what)
 
 static void use_handle(struct driver *driver, uint32_t what)
 {
-    struct handle *handle = some_handle(driver);
+    struct handle_slot *handle = some_handle(driver);
 
     if (handle == NULL) {
         return;
     }
     if (what == 0) {
         drop(handle);
-    } else if (driver->rough > 0 && what == 1) {
+    } else if (driver->faults_per_mille > 0 && what == 1) {
         kill_actor(handle);
     }
 }
@@ -576,8 +572,8 @@ static void one_step(struct driver *driver)
     } else {
         sim_sleep(sim_below(30));
     }
-    if (sim_below(1000) < driver->rough) {
-        program_befall(driver, sim_below(100));
+    if (sim_below(1000) < driver->faults_per_mille) {
+        program_inject_fault(driver, sim_below(100));
     }
 }
 
@@ -594,7 +590,7 @@ static bool has_streams(const struct driver *driver)
 static void finish(struct driver *driver)
 {
     while (has_streams(driver)) {
-        struct streaming *streaming = &driver->streams[sim_below(DRIVER_STREAMS)];
+        struct stream_slot *streaming = &driver->streams[sim_below(DRIVER_STREAMS)];
 
         if (streaming->stream != NULL) {
             stream_take(streaming, STREAM_ITEMS_MAX);
@@ -618,21 +614,21 @@ static void finish(struct driver *driver)
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     const struct driver *driver = arg;
 
-    if (!tdm__objects_serve(driver->runtime, incoming)) {
+    if (!tdm__ref_table_serve(driver->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }
 
 static void join(struct driver *driver)
 {
-    struct tdm__identity self = {.kind = TDM__PEER_DRIVER, .node = daemon_here.node, .pid = 1};
+    struct tdm__peer_identity self = {.kind = TDM__PEER_DRIVER, .node = daemon_here.node, .pid = 1};
     struct tdm__conn *daemon;
 
-    TDM_ASSERT(tdm__id_make(&self.id) == TDM_OK);
+    TDM_ASSERT(tdm__id_generate(&self.id) == TDM_OK);
     (void)snprintf(self.name, sizeof(self.name), "driver %u", driver->number);
     TDM_ASSERT(tdm__runtime_create(&self, daemon_token, &driver->runtime) == TDM_OK);
     (void)tdm__id_text(&daemon_here.node, driver->runtime->node_id);
@@ -640,7 +636,7 @@ static void join(struct driver *driver)
                    daemon_here.directory);
     (void)snprintf(driver->runtime->name_space, sizeof(driver->runtime->name_space), "sim");
     sim_set_runtime(driver->runtime);
-    tdm__rpc_serve(driver->runtime->rpc, serve, driver);
+    tdm__rpc_set_call_handler(driver->runtime->rpc, serve, driver);
     TDM_ASSERT(tdm__rpc_connect(driver->runtime->rpc, daemon_here.address, &daemon) == TDM_OK);
     tdm__runtime_set_daemon(driver->runtime, daemon);
 }
@@ -649,8 +645,8 @@ static bool may_leave(void *arg)
 {
     struct driver *driver = arg;
 
-    tdm__objects_count(driver->runtime, &driver->left);
-    tdm__memory_use(driver->runtime, &driver->left_memory);
+    tdm__ref_table_counts(driver->runtime, &driver->left);
+    tdm__object_memory_stats(driver->runtime, &driver->left_memory);
     return driver->may_leave;
 }
 
@@ -663,7 +659,7 @@ static void driver_main(void *arg)
         one_step(driver);
     }
     finish(driver);
-    driver->is_through = true;
+    driver->is_finished = true;
     (void)tdm__loop_run(driver->runtime->loop, may_leave, driver, TDM__NEVER);
     tdm__runtime_destroy(driver->runtime);
     driver->runtime = NULL;
@@ -679,11 +675,12 @@ static void on_kill(void *arg)
 void drivers_plan(struct driver *drivers, uint32_t count)
 {
     static const uint32_t roughness[] = {0, 15, 60};
-    uint32_t rough = roughness[sim_below(3)];
+    uint32_t faults_per_mille = roughness[sim_below(3)];
     uint32_t steps = 30 + sim_below(170);
 
     for (uint32_t i = 0; i < count; i++) {
-        drivers[i] = (struct driver){.number = i, .steps = steps / count, .rough = rough};
+        drivers[i] = (struct driver){
+            .number = i, .steps = steps / count, .faults_per_mille = faults_per_mille};
     }
 }
 

@@ -4,19 +4,19 @@
 #define TDM_TESTS_SIM_INTERNAL_H
 
 #include "runtime/loop/loop.h"
-#include "runtime/loop/turns.h"
+#include "runtime/loop/loop_lock.h"
 #include "tests/sim/sim.h"
 
 #include <sys/queue.h>
 
-struct tdm__watch {
-    TAILQ_ENTRY(tdm__watch) link;
+struct tdm__fd_watch {
+    TAILQ_ENTRY(tdm__fd_watch) link;
     struct tdm__loop *loop;
     int fd;
     unsigned wanted;
     unsigned ready; /* at the last look */
     bool again;
-    tdm__watch_fn *fn;
+    tdm__fd_watch_fn *fn;
     void *arg;
 };
 
@@ -35,13 +35,13 @@ struct sim_post {
 };
 
 struct tdm__loop {
-    struct tdm__turns turns; /* first: tdm__loop_turns() gives it away */
+    struct tdm__loop_lock loop_lock; /* first: tdm__loop_lock_of() gives it away */
     TAILQ_ENTRY(tdm__loop) link;
     struct sim_process *process;
-    TAILQ_HEAD(, tdm__watch) watches;
+    TAILQ_HEAD(, tdm__fd_watch) watches;
     TAILQ_HEAD(, tdm__timer) timers;
     STAILQ_HEAD(, sim_post) posts;
-    TAILQ_HEAD(, tdm__hook) hooks;
+    TAILQ_HEAD(, tdm__poll_hook) hooks;
     bool dirty; /* something has happened since the hooks ran */
 };
 TAILQ_HEAD(sim_loops, tdm__loop);
@@ -71,7 +71,7 @@ struct sim_process {
     void *arg;
     bool kill_wanted;
     bool dying;
-    uint32_t sluggish; /* of 8 times that it could do something, it lets pass so many */
+    uint32_t skips_of_eight; /* of 8 times that it could do something, it lets pass so many */
     TAILQ_HEAD(, sim_fiber) fibers;
 };
 

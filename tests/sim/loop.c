@@ -1,11 +1,11 @@
-/* loop.c - the loop of a simulated process: loop.h, turns.h and clock.h for the simulation. */
+/* loop.c - the loop of a simulated process: loop.h, loop_lock.h and clock.h for the simulation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/loop.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/loop/turns.h"
+#include "runtime/loop/loop_lock.h"
 #include "tests/sim/internal.h"
 
 #include <poll.h>
@@ -28,12 +28,12 @@ int64_t tdm__clock_coarse_ms(void)
     return sim.now_ms;
 }
 
-int64_t tdm__deadline_in(int64_t timeout_ms)
+int64_t tdm__deadline_after(int64_t timeout_ms)
 {
     return timeout_ms < 0 ? TDM__NEVER : sim.now_ms + timeout_ms;
 }
 
-int64_t tdm__deadline_left(int64_t deadline_ms)
+int64_t tdm__deadline_remaining_ms(int64_t deadline_ms)
 {
     if (deadline_ms == TDM__NEVER) {
         return -1;
@@ -71,14 +71,14 @@ void tdm__loop_leave(struct tdm__loop *loop)
     }
 }
 
-void tdm__loop_leave_at(struct tdm__loop **loop)
+void tdm__loop_leave_cleanup(struct tdm__loop **loop)
 {
     if (*loop != NULL) {
         tdm__loop_leave(*loop);
     }
 }
 
-uint32_t tdm__loop_let_go(struct tdm__loop *loop)
+uint32_t tdm__loop_leave_all(struct tdm__loop *loop)
 {
     uint32_t depth = *depth_here();
 
@@ -88,51 +88,52 @@ uint32_t tdm__loop_let_go(struct tdm__loop *loop)
     return depth;
 }
 
-void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
+void tdm__loop_reenter(struct tdm__loop *loop, uint32_t depth)
 {
     (void)loop;
     *depth_here() = depth;
 }
 
-struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop)
+struct tdm__loop_lock *tdm__loop_lock_of(struct tdm__loop *loop)
 {
-    return &loop->turns;
+    return &loop->loop_lock;
 }
 
-void tdm__sleeper_init(struct tdm__sleeper *sleeper)
+void tdm__loop_condition_init(struct tdm__loop_condition *loop_condition)
 {
-    *sleeper = (struct tdm__sleeper){.roused = false};
+    *loop_condition = (struct tdm__loop_condition){.signaled = false};
 }
 
-void tdm__sleeper_fini(struct tdm__sleeper *sleeper)
+void tdm__loop_condition_fini(struct tdm__loop_condition *loop_condition)
 {
-    TDM_ASSERT(!sleeper->asleep);
+    TDM_ASSERT(!loop_condition->is_waiting);
 }
 
 static bool is_roused(void *arg)
 {
-    const struct tdm__sleeper *sleeper = arg;
+    const struct tdm__loop_condition *loop_condition = arg;
 
-    return sleeper->roused;
+    return loop_condition->signaled;
 }
 
-tdm_status tdm__turns_sleep(struct tdm__turns *turns, struct tdm__sleeper *sleeper,
-                            int64_t deadline_ms)
+tdm_status tdm__loop_condition_wait(struct tdm__loop_lock *loop_lock,
+                                    struct tdm__loop_condition *loop_condition, int64_t deadline_ms)
 {
     tdm_status status;
 
-    (void)turns;
-    sleeper->asleep = true;
-    status = sim_wait(is_roused, sleeper, deadline_ms);
-    sleeper->asleep = false;
-    sleeper->roused = false;
+    (void)loop_lock;
+    loop_condition->is_waiting = true;
+    status = sim_wait(is_roused, loop_condition, deadline_ms);
+    loop_condition->is_waiting = false;
+    loop_condition->signaled = false;
     return status == TDM_E_TIMEOUT ? status : TDM_OK;
 }
 
-void tdm__turns_rouse(struct tdm__turns *turns, struct tdm__sleeper *sleeper)
+void tdm__loop_condition_signal(struct tdm__loop_lock *loop_lock,
+                                struct tdm__loop_condition *loop_condition)
 {
-    (void)turns;
-    sleeper->roused = sleeper->asleep;
+    (void)loop_lock;
+    loop_condition->signaled = loop_condition->is_waiting;
 }
 
 /* ---- running ---------------------------------------------------------------------------- */
@@ -149,7 +150,7 @@ bool tdm__loop_is_polling(const struct tdm__loop *loop)
     return false;
 }
 
-void tdm__loop_expect_soon(struct tdm__loop *loop)
+void tdm__loop_expect_event_soon(struct tdm__loop *loop)
 {
     (void)loop;
 }
@@ -159,25 +160,25 @@ void tdm__loop_after_fork(struct tdm__loop *loop)
     (void)loop;
 }
 
-void *tdm__loop_base(struct tdm__loop *loop)
+void *tdm__loop_event_base(struct tdm__loop *loop)
 {
     (void)loop;
     return NULL;
 }
 
-void tdm__loop_before_poll(struct tdm__loop *loop, struct tdm__hook *hook)
+void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
     TAILQ_INSERT_TAIL(&loop->hooks, hook, link);
 }
 
-void tdm__loop_forget_hook(struct tdm__loop *loop, struct tdm__hook *hook)
+void tdm__loop_remove_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
     TAILQ_REMOVE(&loop->hooks, hook, link);
 }
 
 void sim_loop_flush(struct tdm__loop *loop)
 {
-    struct tdm__hook *hook;
+    struct tdm__poll_hook *hook;
 
     loop->dirty = false;
     TAILQ_FOREACH(hook, &loop->hooks, link)
@@ -208,17 +209,17 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
     return status;
 }
 
-tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
+tdm_status tdm__loop_run_background(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
 {
     return tdm__loop_run(loop, done, arg, TDM__NEVER);
 }
 
 /* ---- what happens at sockets, in time, and by itself ------------------------------------- */
 
-tdm_status tdm__watch_create(struct tdm__loop *loop, int fd, unsigned events, tdm__watch_fn *fn,
-                             void *arg, struct tdm__watch **watch_out)
+tdm_status tdm__fd_watch_create(struct tdm__loop *loop, int fd, unsigned events,
+                                tdm__fd_watch_fn *fn, void *arg, struct tdm__fd_watch **watch_out)
 {
-    struct tdm__watch *watch = calloc(1, sizeof(*watch));
+    struct tdm__fd_watch *watch = calloc(1, sizeof(*watch));
 
     TDM_ASSERT(watch != NULL);
     watch->loop = loop;
@@ -231,19 +232,19 @@ tdm_status tdm__watch_create(struct tdm__loop *loop, int fd, unsigned events, td
     return TDM_OK;
 }
 
-tdm_status tdm__watch_want(struct tdm__watch *watch, unsigned events)
+tdm_status tdm__fd_watch_set_events(struct tdm__fd_watch *watch, unsigned events)
 {
     watch->wanted = events;
     watch->ready &= events;
     return TDM_OK;
 }
 
-void tdm__watch_again(struct tdm__watch *watch)
+void tdm__fd_watch_call_again(struct tdm__fd_watch *watch)
 {
     watch->again = true;
 }
 
-void tdm__watch_destroy(struct tdm__watch *watch)
+void tdm__fd_watch_destroy(struct tdm__fd_watch *watch)
 {
     if (watch != NULL) {
         TAILQ_REMOVE(&watch->loop->watches, watch, link);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { WORLDS = 500 };
+enum { SIMULATIONS = 500 };
 
 struct totals {
     uint64_t steps;
@@ -44,7 +44,7 @@ static int free_descriptor(void)
 int main(int argc, char **argv)
 {
     const char *given = secure_getenv("TANDEM_SEED");
-    uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : WORLDS;
+    uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : SIMULATIONS;
     uint64_t first = given == NULL ? 1 : strtoull(given, NULL, 0);
     char directory[] = "/tmp/tandem-sim-XXXXXX";
     struct totals totals = {0};
@@ -68,9 +68,9 @@ int main(int argc, char **argv)
     }
     fiber_trim();
     (void)rmdir(directory);
-    (void)printf("%" PRIu64 " worlds, seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64
-                 " steps, %" PRIu64 " calls (%" PRIu64 " failed as they may), %" PRIu64
-                 " connections cut, %" PRIu64 " processes ended\n",
+    (void)printf("%" PRIu64 " worlds, seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64 " steps, %" PRIu64
+                 " calls (%" PRIu64 " failed as they may), %" PRIu64 " connections cut, %" PRIu64
+                 " processes ended\n",
                  count, first, first + count - 1, totals.steps, totals.calls, totals.failures,
                  totals.cuts, totals.ends);
     return 0;

@@ -39,7 +39,7 @@ struct kept {
     int64_t answer;
 };
 
-static void answer_later(void *arg)
+static void reply_later(void *arg)
 {
     struct kept *kept = arg;
 
@@ -57,7 +57,7 @@ static tdm_status keep_call(tdm_call *call, int64_t answer)
     TDM_ASSERT(kept != NULL);
     kept->call = call;
     kept->answer = answer;
-    sim_fiber_start(answer_later, kept);
+    sim_fiber_start(reply_later, kept);
     return TDM_OK;
 }
 
@@ -66,8 +66,7 @@ static tdm_status keep_call(tdm_call *call, int64_t answer)
 /* Large values are (number, bytes). */
 static int64_t number_in(const tdm_value *value)
 {
-    const tdm_value *first =
-        tdm_value_kind_of(value) == TDM_ARRAY ? tdm_value_at(value, 0) : value;
+    const tdm_value *first = tdm_value_kind_of(value) == TDM_ARRAY ? tdm_value_at(value, 0) : value;
 
     return tdm_value_int(first, -1);
 }
@@ -79,7 +78,7 @@ static tdm_status note(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "iv", &number, &value));
     begins(self, number);
-    return tdm_call_reply(call, "i", model_answer((uint32_t)number, number_in(value)));
+    return tdm_call_reply(call, "i", model_reply((uint32_t)number, number_in(value)));
 }
 
 static tdm_status note_later(tdm_call *call, void *self)
@@ -89,7 +88,7 @@ static tdm_status note_later(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "iv", &number, &value));
     begins(self, number);
-    return keep_call(call, model_answer((uint32_t)number, number_in(value)));
+    return keep_call(call, model_reply((uint32_t)number, number_in(value)));
 }
 
 static tdm_status fail(tdm_call *call, void *self)
@@ -111,7 +110,7 @@ static tdm_status slow(tdm_call *call, void *self)
     for (int64_t i = 0; i < milliseconds && tdm_call_is_canceled(call) == 0; i += 5) {
         sim_sleep(5);
     }
-    return tdm_call_reply(call, "i", model_answer((uint32_t)number, 0));
+    return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));
 }
 
 static tdm_status keep(tdm_call *call, void *self)
@@ -127,7 +126,7 @@ static tdm_status keep(tdm_call *call, void *self)
     state->shelf = ref;
     state->shelf_value = value;
     tdm_ref_release(before);
-    return tdm_call_reply(call, "i", model_answer((uint32_t)number, 0));
+    return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));
 }
 
 static tdm_status read_shelf(tdm_call *call, void *self)
@@ -142,7 +141,7 @@ static tdm_status read_shelf(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "i", &number));
     begins(state, number);
     if (state->shelf == NULL) {
-        return tdm_call_reply(call, "i", model_answer((uint32_t)number, 0));
+        return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));
     }
     TDM_TRY(tdm_ref_copy(state->shelf, &ref));
     wanted = state->shelf_value;
@@ -153,7 +152,7 @@ static tdm_status read_shelf(tdm_call *call, void *self)
     }
     tdm_ref_release(ref);
     TDM_TRY(status);
-    return tdm_call_reply(call, "i", model_answer((uint32_t)number, 0));
+    return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));
 }
 
 static tdm_status give(tdm_call *call, void *self)
@@ -167,12 +166,12 @@ static tdm_status give(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "i", &number));
     begins(state, number);
     if (state->shelf == NULL || sim_below(2) == 0) {
-        value = model_answer((uint32_t)number, 1);
+        value = model_reply((uint32_t)number, 1);
         TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", value));
     } else {
         TDM_TRY(tdm_ref_copy(state->shelf, &ref));
     }
-    status = tdm_call_reply(call, "iRi", model_answer((uint32_t)number, 0), ref, value);
+    status = tdm_call_reply(call, "iRi", model_reply((uint32_t)number, 0), ref, value);
     tdm_ref_release(ref);
     return status;
 }
@@ -186,7 +185,7 @@ static tdm_status call_note(tdm_actor *actor, uint32_t index, bool counted)
     tdm_ref *ref;
     tdm_status status = tdm_actor_call(actor, "note", &ref, "ii", (int64_t)number, (int64_t)3);
 
-    made->expected = model_answer(number, 3);
+    made->expected = model_reply(number, 3);
     made->has_uncounted_handle = !counted;
     if (status == TDM_OK) {
         status = tdm_get(ref, TDM_FOREVER, "i", &answer);
@@ -210,12 +209,11 @@ static tdm_status relay(tdm_call *call, void *self)
     begins(self, number);
     /* Its caller lets go of the handle when the call's deadline has passed. */
     counted = counted != 0 && !model.calls[number].has_deadline;
-    status = sim_is_dying() || model_is_full()
-                 ? TDM_OK
-                 : call_note(actor, (uint32_t)index, counted != 0);
+    status = sim_is_dying() || model_is_full() ? TDM_OK
+                                               : call_note(actor, (uint32_t)index, counted != 0);
     tdm_actor_destroy(actor);
     TDM_TRY(status);
-    return tdm_call_reply(call, "i", model_answer((uint32_t)number, 0));
+    return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));
 }
 
 static tdm_status count(tdm_call *call, void *self)

@@ -7,7 +7,7 @@
 
 /* Classes "plain", "asynchronous" and "threaded", with the methods (number, …), where the
  * number is the call's in the model: note   (number, value)              answers
- * model_answer(number, value) fail   (number)                     fails on purpose slow
+ * model_reply(number, value) fail   (number)                     fails on purpose slow
  * (number, milliseconds)       takes its time, or ends when it is canceled keep   (number,
  * reference, value)   puts the reference on the shelf read   (number)                     gets
  * what is on the shelf, and checks it give   (number)                     answers (reference,

@@ -45,7 +45,7 @@ bool model_is_full(void)
     return model.calls_count + 32 > MODEL_CALLS_MAX;
 }
 
-int64_t model_answer(uint32_t number, int64_t value)
+int64_t model_reply(uint32_t number, int64_t value)
 {
     return (int64_t)(((uint64_t)value * 7 + number) & 0x7fffffff);
 }
@@ -62,7 +62,7 @@ uint32_t model_call_add(uint32_t actor, const char *method)
                                               .caller = sim_self(),
                                               .order = ++order,
                                               .method = method,
-                                              .expected = model_answer(number, 0),
+                                              .expected = model_reply(number, 0),
                                               .source = -1};
     return number;
 }
@@ -104,8 +104,7 @@ void model_ran(uint32_t number, const char *actor_id, uint32_t incarnation)
         model_fail("actor %s got call %u, which is another's", actor_id, number);
     }
     if (call->runs_count > 0 && call->last_incarnation >= incarnation) {
-        model_fail("call %u (%s) ran twice in incarnation %u", number, call->method,
-                   incarnation);
+        model_fail("call %u (%s) ran twice in incarnation %u", number, call->method, incarnation);
     }
     if (call->max_retries >= 0 && call->runs_count > (uint32_t)call->max_retries) {
         model_fail("call %u (%s) ran %u times, its retries are %d", number, call->method,
@@ -165,8 +164,7 @@ static bool may_end_so(const struct model_call *call, tdm_status status)
     case TDM_E_METHOD:
         return call->fails;
     case TDM_E_CLOSED:
-        return model.cuts_count > 0 &&
-               (call->may_be_large || strcmp(call->method, "count") == 0);
+        return model.cuts_count > 0 && (call->may_be_large || strcmp(call->method, "count") == 0);
     default:
         return false;
     }

@@ -65,7 +65,7 @@ uint32_t model_actor_add(enum model_class actor_class, bool may_restart);
 /* A new call; the caller fills in the rest.  Returns its number. */
 uint32_t model_call_add(uint32_t actor, const char *method);
 bool model_is_full(void);
-int64_t model_answer(uint32_t number, int64_t value);
+int64_t model_reply(uint32_t number, int64_t value);
 
 /* Told by methods: this call runs now. */
 void model_ran(uint32_t number, const char *actor_id, uint32_t incarnation);

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/program.h"
 
-#include "actors/link.h"
-#include "actors/objects/internal.h"
-#include "actors/objects/large.h"
-#include "actors/traffic.h"
+#include "actors/client/actor_channel.h"
+#include "actors/client/send_queue.h"
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -48,13 +48,13 @@ static void crash_some_actor(void)
 
 static void cut_some_call_line(tdm_runtime *runtime)
 {
-    struct tdm__link *link;
+    struct tdm__actor_channel *channel;
 
-    for (link = runtime->links; link != NULL; link = link->next) {
-        if (link->conn != NULL && link->conn->fd >= 0 && sim_below(2) == 0) {
-            sim_trace("the line to %s is cut", link->label);
+    for (channel = runtime->actor_channels; channel != NULL; channel = channel->next) {
+        if (channel->conn != NULL && channel->conn->fd >= 0 && sim_below(2) == 0) {
+            sim_trace("the line to %s is cut", channel->label);
             model.cuts_count++;
-            (void)shutdown(link->conn->fd, SHUT_RDWR);
+            (void)shutdown(channel->conn->fd, SHUT_RDWR);
             return;
         }
     }
@@ -62,7 +62,7 @@ static void cut_some_call_line(tdm_runtime *runtime)
 
 static void cut_some_owner_line(tdm_runtime *runtime)
 {
-    struct owner *owner;
+    struct ref_owner *owner;
 
     TAILQ_FOREACH(owner, &runtime->objects->owners, link)
     {
@@ -75,7 +75,7 @@ static void cut_some_owner_line(tdm_runtime *runtime)
     }
 }
 
-void program_befall(struct driver *driver, uint32_t what)
+void program_inject_fault(struct driver *driver, uint32_t what)
 {
     if (what < 40) {
         cut_some_call_line(driver->runtime);
@@ -95,7 +95,7 @@ static bool all_are_through(void *arg)
 {
     (void)arg;
     for (uint32_t i = 0; i < drivers_count; i++) {
-        if (!drivers[i].is_through) {
+        if (!drivers[i].is_finished) {
             return false;
         }
     }
@@ -118,12 +118,12 @@ static bool all_actors_ended(void *arg)
 
 static bool holds_nothing(const struct driver *driver)
 {
-    const struct tdm__objects_count *count = &driver->left;
-    const struct tdm__memory_use *use = &driver->left_memory;
+    const struct tdm__ref_table_counts *count = &driver->left;
+    const struct tdm__object_memory_stats *use = &driver->left_memory;
 
-    return count->owned + count->loans + count->borrowed + count->kept == 0 &&
-           use->used_bytes == 0 && use->lent_count + use->read_count == 0 &&
-           driver->runtime->links == NULL;
+    return count->owned + count->borrower_pins + count->borrowed + count->reply_pins == 0 &&
+           use->used_bytes == 0 && use->exported_count + use->read_count == 0 &&
+           driver->runtime->actor_channels == NULL;
 }
 
 static bool nothing_is_held(void *arg)
@@ -151,22 +151,23 @@ static bool all_have_ended(void *arg)
 /* What keeps a world from its end. */
 static void print_left(const struct driver *driver)
 {
-    const struct tdm__objects_count *left = &driver->left;
-    const struct tdm__link *link = driver->runtime == NULL ? NULL : driver->runtime->links;
+    const struct tdm__ref_table_counts *left = &driver->left;
+    const struct tdm__actor_channel *channel =
+        driver->runtime == NULL ? NULL : driver->runtime->actor_channels;
 
     (void)printf(
-        "driver %u: owned %u, loans %u, borrowed %u, kept %u, segments %llu bytes, lent "
+        "driver %u: owned %u, borrower_pins %u, borrowed %u, kept %u, segments %llu bytes, lent "
         "%u, read %u\n",
-        driver->number, left->owned, left->loans, left->borrowed, left->kept,
-        (unsigned long long)driver->left_memory.used_bytes, driver->left_memory.lent_count,
+        driver->number, left->owned, left->borrower_pins, left->borrowed, left->reply_pins,
+        (unsigned long long)driver->left_memory.used_bytes, driver->left_memory.exported_count,
         driver->left_memory.read_count);
-    for (; link != NULL; link = link->next) {
-        (void)printf(
-            "  link to %s: state %d, holders %u, handles %u, pending %u, idle %d, hold "
-            "of %u\n",
-            link->label, (int)link->state, link->holders_count, link->counted_count,
-            link->pending_count, tdm__traffic_is_idle(link),
-            link->hold == NULL ? 0 : link->hold->holders_count);
+    for (; channel != NULL; channel = channel->next) {
+        (void)printf("  channel to %s: state %d, holders %u, handles %u, pending %u, idle %d, hold "
+                     "of %u\n",
+                     channel->label, (int)channel->state, channel->holders_count,
+                     channel->counted_handles, channel->pending_count,
+                     tdm__send_queue_is_idle(channel),
+                     channel->hold == NULL ? 0 : channel->hold->holders_count);
     }
 }
 

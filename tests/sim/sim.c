@@ -10,7 +10,7 @@
 #include "runtime/error.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/internal.h"
-#include "tests/support/chance.h"
+#include "tests/support/test_random.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,12 +24,12 @@
 enum { THINGS_MAX = 512, POLLED_MAX = 256, STEPS_MAX = 400000, SETTLING_ROUNDS_MAX = 100000 };
 
 struct sim sim;
-static struct chance chance;
-static struct chance id_chance; /* ids do not change what happens */
+static struct test_random chance;
+static struct test_random id_chance; /* ids do not change what happens */
 
 uint32_t sim_below(uint32_t bound)
 {
-    return chance_below(&chance, bound);
+    return test_random_below(&chance, bound);
 }
 
 /* ---- the history ------------------------------------------------------------------------ */
@@ -67,14 +67,14 @@ uint64_t sim_steps_count(void)
 /* ---- ids that repeat, threads that are fibers (the linker leads these calls here) ----------
  */
 
-tdm_status repeatable_id_make(struct tdm__id *id_out) __asm__("__wrap_tdm__id_make");
+tdm_status repeatable_id_make(struct tdm__id *id_out) __asm__("__wrap_tdm__id_generate");
 int fiber_thread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
                         void *(*main)(void *arg), void *arg) __asm__("__wrap_pthread_create");
 int fiber_thread_join(pthread_t thread, void **result_out) __asm__("__wrap_pthread_join");
 
 tdm_status repeatable_id_make(struct tdm__id *id_out)
 {
-    uint64_t parts[2] = {chance_next(&id_chance), chance_next(&id_chance)};
+    uint64_t parts[2] = {test_random_next(&id_chance), test_random_next(&id_chance)};
 
     memcpy(id_out->bytes, parts, sizeof(id_out->bytes));
     return TDM_OK;
@@ -176,7 +176,7 @@ struct sim_process *sim_process_create(const char *name, void (*main)(void *arg)
     (void)snprintf(process->name, sizeof(process->name), "%s", name);
     process->on_kill = on_kill;
     process->arg = arg;
-    process->sluggish = sim_below(3) == 0 ? 1 + sim_below(7) : 0;
+    process->skips_of_eight = sim_below(3) == 0 ? 1 + sim_below(7) : 0;
     TAILQ_INIT(&process->fibers);
     TAILQ_INSERT_TAIL(&sim.processes, process, link);
     fiber = sim_fiber_create(process);
@@ -280,10 +280,10 @@ static void add_thing(enum thing_kind kind, struct sim_process *process, void *w
 void sim_poll(void)
 {
     struct pollfd fds[POLLED_MAX];
-    struct tdm__watch *polled[POLLED_MAX];
+    struct tdm__fd_watch *polled[POLLED_MAX];
     nfds_t count = 0;
     struct tdm__loop *loop;
-    struct tdm__watch *watch;
+    struct tdm__fd_watch *watch;
 
     TAILQ_FOREACH(loop, &sim.loops, link)
     {
@@ -316,7 +316,7 @@ void sim_poll(void)
 
 static void add_loop(struct tdm__loop *loop)
 {
-    struct tdm__watch *watch;
+    struct tdm__fd_watch *watch;
     struct tdm__timer *timer;
 
     TAILQ_FOREACH(watch, &loop->watches, link)
@@ -377,7 +377,7 @@ static void list_things(void)
 
 /* ---- doing one -------------------------------------------------------------------------- */
 
-static void serve_watch(struct tdm__watch *watch)
+static void serve_watch(struct tdm__fd_watch *watch)
 {
     unsigned ready = watch->ready;
 
@@ -431,7 +431,7 @@ static void call_back(const struct thing *thing)
 
 static void cut_off(struct tdm__loop *loop)
 {
-    const struct tdm__watch *watch;
+    const struct tdm__fd_watch *watch;
 
     TAILQ_FOREACH(watch, &loop->watches, link)
     {
@@ -484,9 +484,9 @@ static void do_thing(const struct thing *thing)
 void sim_loop_round(struct tdm__loop *loop)
 {
     struct sim_fiber *self = sim.fiber;
-    struct tdm__watch *ready[POLLED_MAX];
+    struct tdm__fd_watch *ready[POLLED_MAX];
     uint32_t count = 0;
-    struct tdm__watch *watch;
+    struct tdm__fd_watch *watch;
 
     if (self->process->dying) {
         return;
@@ -520,7 +520,7 @@ static const struct thing *choose(void)
 {
     const struct thing *thing = &things[sim_below(things_count)];
 
-    for (int i = 0; i < 4 && sim_below(8) < thing->process->sluggish; i++) {
+    for (int i = 0; i < 4 && sim_below(8) < thing->process->skips_of_eight; i++) {
         thing = &things[sim_below(things_count)];
     }
     return thing;

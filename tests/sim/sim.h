@@ -10,7 +10,7 @@
 #include <tandem/runtime.h>
 
 /* A program that is linked with the simulation has another loop (runtime/loop/loop.h and
- * turns.h), another clock (runtime/clock.h), fibers for threads and ids that repeat; all else
+ * loop_lock.h), another clock (runtime/clock.h), fibers for threads and ids that repeat; all else
  * is the product: sockets are the kernel's, which in one thread do what they are told at once.
  *
  * At each step one thing happens, chosen among all that could: a socket or timer of any process

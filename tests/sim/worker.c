@@ -1,13 +1,13 @@
-/* worker.c - a simulated process that is an actor: its life, as in actors/worker.c. */
+/* worker.c - a simulated process that is an actor: its life, as in actors/server/worker.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/worker.h"
 
-#include "actors/call.h"
-#include "actors/class.h"
-#include "actors/executor.h"
-#include "actors/objects/large.h"
-#include "actors/objects/objects.h"
+#include "actors/common/actor_class.h"
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table.h"
 #include "actors/runtime.h"
+#include "actors/server/call.h"
+#include "actors/server/executor.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -33,7 +33,7 @@ struct worker {
     char address[TDM__ADDRESS_BYTES];
 };
 
-static void serve_exit(struct worker *worker, struct tdm__incoming *incoming)
+static void serve_exit(struct worker *worker, struct tdm__incoming_call *incoming)
 {
     const tdm_value *arguments;
     bool drain = false;
@@ -43,21 +43,21 @@ static void serve_exit(struct worker *worker, struct tdm__incoming *incoming)
     }
     worker->asked_to_end = true;
     if (worker->executor != NULL) {
-        tdm__executor_end(worker->executor, drain);
+        tdm__executor_request_end(worker->executor, drain);
     }
     tdm__incoming_reply_pack(incoming, "");
 }
 
-static void arrive(struct worker *worker, struct tdm__incoming *incoming)
+static void arrive(struct worker *worker, struct tdm__incoming_call *incoming)
 {
     if (worker->executor == NULL) {
         tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED, "the actor has ended");
     } else {
-        tdm__executor_arrive(worker->executor, incoming);
+        tdm__executor_enqueue(worker->executor, incoming);
     }
 }
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct worker *worker = arg;
     const char *method = tdm__incoming_method(incoming);
@@ -69,7 +69,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
         serve_exit(worker, incoming);
     } else if (of_daemon) {
         tdm__incoming_reply_pack(incoming, ""); /* a ping */
-    } else if (!tdm__objects_serve(worker->runtime, incoming)) {
+    } else if (!tdm__ref_table_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is another actor");
     }
 }
@@ -88,7 +88,7 @@ static void fill_runtime(tdm_runtime *runtime, const struct tdm__actor_spec *spe
 static tdm_status join_daemon(struct worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->actor->spec;
-    struct tdm__identity self = {
+    struct tdm__peer_identity self = {
         .kind = TDM__PEER_WORKER, .id = spec->id, .node = daemon_here.node, .pid = worker->pid};
     struct tdm__conn *daemon;
 
@@ -97,7 +97,7 @@ static tdm_status join_daemon(struct worker *worker)
     TDM_TRY(tdm__runtime_create(&self, daemon_token, &worker->runtime));
     fill_runtime(worker->runtime, spec);
     sim_set_runtime(worker->runtime);
-    tdm__rpc_serve(worker->runtime->rpc, serve, worker);
+    tdm__rpc_set_call_handler(worker->runtime->rpc, serve, worker);
     TDM_TRY(tdm__rpc_connect(worker->runtime->rpc, daemon_here.address, &daemon));
     tdm__runtime_set_daemon(worker->runtime, daemon);
     return TDM_OK;
@@ -117,7 +117,7 @@ static tdm_status make_executor(struct worker *worker)
     options.actor_class = worker->actor_class;
     options.self = worker->self;
     TDM_TRY(tdm__executor_create(&options, &worker->executor));
-    tdm__executor_on_answer(worker->executor, tdm__call_links_leave, NULL);
+    tdm__executor_set_reply_hook(worker->executor, tdm__call_pin_reply_refs, NULL);
     return TDM_OK;
 }
 
@@ -129,13 +129,13 @@ static tdm_status open_doors(struct worker *worker)
 
     (void)snprintf(address, sizeof(address), "unix:%s/a-%lld", daemon_here.directory,
                    (long long)worker->pid);
-    TDM_TRY(tdm__rpc_listen(worker->runtime->rpc, address, worker->address,
-                            sizeof(worker->address)));
+    TDM_TRY(
+        tdm__rpc_listen(worker->runtime->rpc, address, worker->address, sizeof(worker->address)));
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "s", worker->address);
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(worker->runtime, "actor.constructed",
-                                  tdm_writer_bytes(writer), READY_MS, NULL);
+        status = tdm__runtime_call_daemon(worker->runtime, "actor.constructed",
+                                          tdm_writer_bytes(writer), READY_MS, NULL);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -147,7 +147,7 @@ static tdm_status live(struct worker *worker)
 
     TDM_TRY(make_executor(worker));
     if (worker->unwanted) {
-        tdm__executor_end(worker->executor, false);
+        tdm__executor_request_end(worker->executor, false);
     }
     return open_doors(worker);
 }
@@ -161,14 +161,14 @@ static void check_left(struct worker *worker)
     }
 }
 
-/* As in actors/worker.c; who kills the process from here on finds none. */
+/* As in actors/server/worker.c; who kills the process from here on finds none. */
 static void end_executor(struct worker *worker)
 {
     struct tdm__executor *executor = worker->executor;
     TDM__LOCK(worker->runtime);
 
     worker->executor = NULL;
-    tdm__holds_give_up(worker->runtime);
+    tdm__pins_abandon_settling(worker->runtime);
     tdm__executor_destroy(executor);
 }
 
@@ -183,7 +183,7 @@ static void worker_main(void *arg)
     }
     if (worker->executor != NULL) {
         if (status != TDM_OK) {
-            tdm__executor_end(worker->executor, false);
+            tdm__executor_request_end(worker->executor, false);
         }
         tdm__executor_run(worker->executor);
         sim_join_others();
@@ -208,7 +208,7 @@ static void on_kill(void *arg)
 
     worker->unwanted = true;
     if (worker->executor != NULL) {
-        tdm__executor_end(worker->executor, false);
+        tdm__executor_request_end(worker->executor, false);
     }
 }
 
@@ -221,7 +221,6 @@ struct sim_process *worker_start(struct daemon_actor *actor)
     worker->actor = actor;
     worker->pid = actor->pid;
     worker->incarnation = actor->incarnation;
-    (void)snprintf(name, sizeof(name), "%.2s/%lld", actor->spec->class_name,
-                   (long long)actor->pid);
+    (void)snprintf(name, sizeof(name), "%.2s/%lld", actor->spec->class_name, (long long)actor->pid);
     return sim_process_create(name, worker_main, on_kill, worker);
 }

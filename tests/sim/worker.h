@@ -5,7 +5,7 @@
 
 #include "tests/sim/daemon.h"
 
-/* The real worker (actors/worker.c) as far as it is not about processes: executor, objects,
+/* The real worker (actors/server/worker.c) as far as it is not about processes: executor, objects,
  * links and all connections are the product's. */
 struct sim_process *worker_start(struct daemon_actor *actor);
 

@@ -1,4 +1,4 @@
-/* cuda_gpu.c - a GPU for tests, a real one or the stand-in, with a broker and two tenants. */
+/* cuda_gpu.c - a GPU for tests, a real one or the fake library, with a broker and two tenants. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/cuda_gpu.h"
 
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STANDIN_LIBRARY TDM_TEST_BUILD_DIR "/tests/cuda_standin.so"
+#define FAKE_LIBRARY TDM_TEST_BUILD_DIR "/tests/cuda_fake.so"
 
-struct cuda_gpu_controls cuda_gpu_standin;
+struct cuda_gpu_controls cuda_gpu_fake;
 static char directory[64];
 
 static void must(tdm_status status)
@@ -34,16 +34,16 @@ bool cuda_gpu_is_real(void)
 
 static void find_controls(void)
 {
-    void *library = dlopen(STANDIN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(FAKE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
     TDM_ASSERT(library != NULL);
-    *(void **)&cuda_gpu_standin.break_call = dlsym(library, "standin_cuda_fail");
-    *(void **)&cuda_gpu_standin.calls = dlsym(library, "standin_cuda_calls");
-    *(void **)&cuda_gpu_standin.defer = dlsym(library, "standin_cuda_defer");
-    *(void **)&cuda_gpu_standin.things = dlsym(library, "standin_cuda_things");
+    *(void **)&cuda_gpu_fake.break_call = dlsym(library, "fake_cuda_fail");
+    *(void **)&cuda_gpu_fake.calls = dlsym(library, "fake_cuda_calls");
+    *(void **)&cuda_gpu_fake.defer = dlsym(library, "fake_cuda_defer");
+    *(void **)&cuda_gpu_fake.things = dlsym(library, "fake_cuda_resources_count");
 }
 
-/* The stand-in has the kernels in it, and looks only at the mark of what it is given. */
+/* The fake library has the kernels in it, and looks only at the mark of what it is given. */
 static void choose_kernels(void)
 {
     char path[sizeof(directory) + 16];
@@ -57,7 +57,7 @@ static void choose_kernels(void)
     (void)setenv("TANDEM_CUDA_KERNELS", path, 1);
 }
 
-void cuda_gpu_choose(size_t standin_bytes)
+void cuda_gpu_choose(size_t fake_bytes)
 {
     char bytes[32];
 
@@ -65,13 +65,13 @@ void cuda_gpu_choose(size_t standin_bytes)
         return;
     }
     /* Not under Tandem's name: other tests look there for what Tandem left behind. */
-    (void)snprintf(directory, sizeof(directory), "%s/standin-cuda-XXXXXX",
+    (void)snprintf(directory, sizeof(directory), "%s/fake-cuda-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     TDM_ASSERT(mkdtemp(directory) != NULL);
-    (void)snprintf(bytes, sizeof(bytes), "%zu", standin_bytes);
-    (void)setenv("STANDIN_CUDA_DIRECTORY", directory, 1);
-    (void)setenv("STANDIN_CUDA_BYTES", bytes, 1);
-    (void)setenv("TANDEM_CUDA_LIBRARY", STANDIN_LIBRARY, 1);
+    (void)snprintf(bytes, sizeof(bytes), "%zu", fake_bytes);
+    (void)setenv("FAKE_CUDA_DIRECTORY", directory, 1);
+    (void)setenv("FAKE_CUDA_BYTES", bytes, 1);
+    (void)setenv("TANDEM_CUDA_LIBRARY", FAKE_LIBRARY, 1);
     choose_kernels();
     find_controls();
 }
@@ -116,9 +116,9 @@ struct cuda_gpu *cuda_gpu_open(size_t capacity_bytes, bool faulty)
     (void)snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", found.uuid);
     must(tdm__broker_create(1, capacity_bytes, &gpu->broker));
     for (int i = 0; i < 2; i++) {
-        must(tdm__id_make(&gpu->tenants[i].id));
+        must(tdm__id_generate(&gpu->tenants[i].id));
         (void)snprintf(gpu->tenants[i].name, sizeof(gpu->tenants[i].name), "%s", names[i]);
-        must(tdm__broker_client_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
+        must(tdm__broker_client_open_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
         must(tdm__device_cuda_open(gpu->clients[i], 0, gpu->uuid, &gpu->devices[i]));
         if (faulty) {
             must(tdm__device_faulty_open(gpu->devices[i], &gpu->devices[i]));
@@ -141,7 +141,7 @@ size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu)
 {
     struct tdm__broker_gpu described;
 
-    tdm__broker_describe(gpu->broker, 0, &described);
+    tdm__broker_gpu_usage(gpu->broker, 0, &described);
     return described.used_bytes;
 }
 

@@ -1,4 +1,4 @@
-/* cuda_gpu.h - a GPU for tests, a real one or the stand-in, with a broker and two tenants. */
+/* cuda_gpu.h - a GPU for tests, a real one or the fake library, with a broker and two tenants. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_CUDA_GPU_H
 #define TDM_TESTS_SUPPORT_CUDA_GPU_H
@@ -17,10 +17,10 @@ struct cuda_gpu {
     struct tdm__device *devices[2]; /* faulty ones if asked for, never armed */
 };
 
-/* Once per program, first: the stand-in of so many bytes, or with TANDEM_TEST_REAL_GPU set in
+/* Once per program, first: the fake library of so many bytes, or with TANDEM_TEST_REAL_GPU set in
  * the environment the driver that there is. */
-void cuda_gpu_choose(size_t standin_bytes);
-/* Removes what the stand-in left. */
+void cuda_gpu_choose(size_t fake_bytes);
+/* Removes what the fake library left. */
 void cuda_gpu_forget(void);
 bool cuda_gpu_is_real(void);
 
@@ -29,13 +29,13 @@ void cuda_gpu_close(struct cuda_gpu *gpu);
 size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu); /* by the broker's ledger */
 size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu); /* by the device */
 
-/* The stand-in's controls (tests/standin/cuda.h). */
+/* The fake library's controls (tests/fake/cuda.h). */
 struct cuda_gpu_controls {
     void (*break_call)(const char *name, uint64_t nth, int error);
     uint64_t (*calls)(void);
     void (*defer)(bool defer);
     unsigned (*things)(void);
 };
-extern struct cuda_gpu_controls cuda_gpu_standin;
+extern struct cuda_gpu_controls cuda_gpu_fake;
 
 #endif

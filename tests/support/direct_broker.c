@@ -34,7 +34,7 @@ static tdm_status direct_release(struct tdm__broker_client *client, const struct
     tdm_status first = TDM_OK;
 
     for (uint32_t i = 0; i < keys_count; i++) {
-        tdm_status status = tdm__broker_release(direct->broker, &keys[i], &direct->tenant.id);
+        tdm_status status = tdm__broker_release_block(direct->broker, &keys[i], &direct->tenant.id);
 
         first = first == TDM_OK ? status : first;
     }
@@ -42,26 +42,26 @@ static tdm_status direct_release(struct tdm__broker_client *client, const struct
 }
 
 static tdm_status direct_make(struct tdm__broker_client *client,
-                              const struct tdm__block_wish *wish,
+                              const struct tdm__block_request *request,
                               struct tdm__block_handle *blocks_out)
 {
     struct direct *direct = (struct direct *)client;
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
-    tdm_status status = tdm__broker_make(direct->broker, &direct->tenant, wish, blocks);
+    tdm_status status = tdm__broker_create_blocks(direct->broker, &direct->tenant, request, blocks);
     uint32_t duplicated = 0;
 
     if (status != TDM_OK) {
         return status;
     }
-    while (duplicated < wish->count && status == TDM_OK) {
+    while (duplicated < request->count && status == TDM_OK) {
         status = duplicate(&blocks[duplicated]);
         duplicated += status == TDM_OK ? 1 : 0;
     }
     if (status == TDM_OK) {
-        memcpy(blocks_out, blocks, wish->count * sizeof(blocks[0]));
+        memcpy(blocks_out, blocks, request->count * sizeof(blocks[0]));
         return TDM_OK;
     }
-    for (uint32_t i = 0; i < wish->count; i++) {
+    for (uint32_t i = 0; i < request->count; i++) {
         (void)direct_release(client, &blocks[i].key, 1);
     }
     while (duplicated > 0) {
@@ -72,12 +72,12 @@ static tdm_status direct_make(struct tdm__broker_client *client,
 }
 
 static tdm_status direct_adopt(struct tdm__broker_client *client,
-                               const struct tdm__block_wish *wish, const int *fds,
+                               const struct tdm__block_request *request, const int *fds,
                                struct tdm__id *keys_out)
 {
     struct direct *direct = (struct direct *)client;
 
-    return tdm__broker_adopt(direct->broker, &direct->tenant, wish, fds, keys_out);
+    return tdm__broker_register_blocks(direct->broker, &direct->tenant, request, fds, keys_out);
 }
 
 static tdm_status direct_open(struct tdm__broker_client *client, const struct tdm__id *key,
@@ -87,7 +87,7 @@ static tdm_status direct_open(struct tdm__broker_client *client, const struct td
     struct tdm__block_handle block;
     tdm_status status;
 
-    TDM_TRY(tdm__broker_open(direct->broker, key, &direct->tenant, &block));
+    TDM_TRY(tdm__broker_open_block(direct->broker, key, &direct->tenant, &block));
     status = duplicate(&block);
     if (status != TDM_OK) {
         (void)direct_release(client, key, 1);
@@ -101,7 +101,7 @@ static tdm_status direct_accept(struct tdm__broker_client *client, const struct 
 {
     struct direct *direct = (struct direct *)client;
 
-    return tdm__broker_accept(direct->broker, key, &direct->tenant);
+    return tdm__broker_transfer_block(direct->broker, key, &direct->tenant);
 }
 
 static void direct_destroy(struct tdm__broker_client *client)
@@ -109,9 +109,9 @@ static void direct_destroy(struct tdm__broker_client *client)
     free(client);
 }
 
-tdm_status tdm__broker_client_direct(struct tdm__broker *broker,
-                                     const struct tdm__tenant *tenant,
-                                     struct tdm__broker_client **client_out)
+tdm_status tdm__broker_client_open_direct(struct tdm__broker *broker,
+                                          const struct tdm__tenant *tenant,
+                                          struct tdm__broker_client **client_out)
 {
     static const struct tdm__broker_client_ops ops = {.make = direct_make,
                                                       .adopt = direct_adopt,

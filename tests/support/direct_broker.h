@@ -6,8 +6,8 @@
 #include "colocate/memory/broker_client.h"
 
 /* Opens a client of `broker`, which outlives the client. */
-tdm_status tdm__broker_client_direct(struct tdm__broker *broker,
-                                     const struct tdm__tenant *tenant,
-                                     struct tdm__broker_client **client_out);
+tdm_status tdm__broker_client_open_direct(struct tdm__broker *broker,
+                                          const struct tdm__tenant *tenant,
+                                          struct tdm__broker_client **client_out);
 
 #endif

@@ -3,8 +3,8 @@
 #include "tests/support/driver_run.h"
 
 #include "runtime/clock.h"
-#include "runtime/process/family.h"
-#include "tests/support/redis_world.h"
+#include "runtime/process/process_tree.h"
+#include "tests/support/redis_fixture.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -91,8 +91,7 @@ static int was_started_below(pid_t pid, const char *assignment)
     static char environment[1 << 17];
     ssize_t got = read_proc(pid, "environ", environment, sizeof(environment));
 
-    for (const char *at = environment; got > 0 && at < environment + got;
-         at += strlen(at) + 1) {
+    for (const char *at = environment; got > 0 && at < environment + got; at += strlen(at) + 1) {
         if (strcmp(at, assignment) == 0) {
             return 1;
         }
@@ -102,8 +101,7 @@ static int was_started_below(pid_t pid, const char *assignment)
 
 /* ---- start and output ------------------------------------------------------------------- */
 
-_Noreturn static void become_driver(const struct driver_run *run, const char *argument,
-                                    int output)
+_Noreturn static void become_driver(const struct driver_run *run, const char *argument, int output)
 {
     static const char *const program = TDM_TEST_BUILD_DIR "/tests/driver_program";
 
@@ -117,7 +115,7 @@ _Noreturn static void become_driver(const struct driver_run *run, const char *ar
 
 int driver_line(struct driver_run *run, char *line, size_t room, int64_t timeout_ms)
 {
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
 
     for (;;) {
         char *end = memchr(run->buffer, '\n', run->buffered);
@@ -132,11 +130,10 @@ int driver_line(struct driver_run *run, char *line, size_t room, int64_t timeout
             memmove(run->buffer, end + 1, run->buffered);
             return 1;
         }
-        if (poll(&readable, 1, (int)tdm__deadline_left(deadline_ms)) <= 0) {
+        if (poll(&readable, 1, (int)tdm__deadline_remaining_ms(deadline_ms)) <= 0) {
             return 0;
         }
-        got =
-            read(run->output, run->buffer + run->buffered, sizeof(run->buffer) - run->buffered);
+        got = read(run->output, run->buffer + run->buffered, sizeof(run->buffer) - run->buffered);
         if (got <= 0) {
             return 0;
         }
@@ -181,10 +178,10 @@ void driver_start_in(struct driver_run *run, const char *temporary, const char *
             run->actors[actors_count++] = (pid_t)pid;
         }
     }
-    run->warden = driver_find_child(run->driver, "tandem-warden");
-    run->daemon = driver_find_child(run->warden, "tandemd");
+    run->supervisor = driver_find_child(run->driver, "tandem-super");
+    run->daemon = driver_find_child(run->supervisor, "tandemd");
     run->redis = driver_find_child(run->daemon, "tandem-store");
-    if (run->warden == 0 || run->daemon == 0 || run->redis == 0) {
+    if (run->supervisor == 0 || run->daemon == 0 || run->redis == 0) {
         give_up("the driver's processes");
     }
 }
@@ -193,11 +190,11 @@ void driver_start_in(struct driver_run *run, const char *temporary, const char *
 
 int driver_end(struct driver_run *run, int64_t timeout_ms)
 {
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     int wait_status;
 
     while (waitpid(run->driver, &wait_status, WNOHANG) == 0) {
-        if (tdm__deadline_left(deadline_ms) == 0) {
+        if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
             (void)kill(run->driver, SIGKILL);
             (void)waitpid(run->driver, &wait_status, 0);
             return -1;
@@ -253,7 +250,7 @@ static int count_files(const char *directory, int report)
 
 int driver_leftovers(struct driver_run *run, int64_t timeout_ms)
 {
-    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     char assignment[64];
     int count;
 
@@ -263,11 +260,11 @@ int driver_leftovers(struct driver_run *run, int64_t timeout_ms)
         if (count > 0) {
             (void)poll(NULL, 0, 10);
         }
-    } while (count > 0 && tdm__deadline_left(deadline_ms) > 0);
+    } while (count > 0 && tdm__deadline_remaining_ms(deadline_ms) > 0);
     if (count > 0) {
         (void)count_processes(assignment, 1);
         (void)count_files(run->temporary, 1);
-        (void)tdm__family_kill_started_with(assignment);
+        (void)tdm__process_tree_kill_marked(assignment);
     }
     remove_tree(run->temporary);
     (void)close(run->output);

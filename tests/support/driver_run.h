@@ -12,7 +12,7 @@ struct driver_run {
     int is_open;        /* from driver_start() to driver_leftovers() */
     char temporary[32]; /* its $TMPDIR: in the environment of everything below it */
     pid_t driver;
-    pid_t warden;
+    pid_t supervisor;
     pid_t daemon;
     pid_t redis;
     pid_t actors[DRIVER_ACTORS];

@@ -11,16 +11,16 @@ struct faulty {
     struct tdm__comm *inner; /* owned */
     uint64_t calls_count;
     uint64_t nth;
-    void (*strike)(void *arg);
+    void (*inject_fault)(void *arg);
     void *arg;
 };
 
-static struct tdm__comm *inner_of(struct tdm__comm *comm)
+static struct tdm__comm *faulty_inner(struct tdm__comm *comm)
 {
     return ((struct faulty *)comm)->inner;
 }
 
-static tdm_status pass(struct tdm__comm *comm)
+static tdm_status count_call(struct tdm__comm *comm)
 {
     struct faulty *faulty = (struct faulty *)comm;
 
@@ -28,77 +28,77 @@ static tdm_status pass(struct tdm__comm *comm)
     if (faulty->calls_count != faulty->nth) {
         return TDM_OK;
     }
-    faulty->strike(faulty->arg);
+    faulty->inject_fault(faulty->arg);
     return tdm__fail(TDM_E_ABORTED, "rank %u: fault injected into call %llu", comm->rank,
                      (unsigned long long)faulty->nth);
 }
 
 static void faulty_destroy(struct tdm__comm *comm)
 {
-    inner_of(comm)->ops->destroy(inner_of(comm));
+    faulty_inner(comm)->ops->destroy(faulty_inner(comm));
     free(comm);
 }
 
 static void faulty_abort(struct tdm__comm *comm)
 {
-    inner_of(comm)->ops->abort(inner_of(comm));
+    faulty_inner(comm)->ops->abort(faulty_inner(comm));
 }
 
 static tdm_status faulty_check(struct tdm__comm *comm)
 {
-    return inner_of(comm)->ops->check(inner_of(comm));
+    return faulty_inner(comm)->ops->check(faulty_inner(comm));
 }
 
-static tdm_status faulty_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
+static tdm_status faulty_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->meet(inner_of(comm), call);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->synchronize(faulty_inner(comm), call);
 }
 
 static tdm_status faulty_all_reduce(struct tdm__comm *comm, void *data, size_t count,
-                                    enum tdm__element element, enum tdm_reduction reduction)
+                                    enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->all_reduce(inner_of(comm), data, count, element, reduction);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->all_reduce(faulty_inner(comm), data, count, dtype, reduction);
 }
 
-static tdm_status faulty_all_gather(struct tdm__comm *comm, const void *in,
-                                    size_t bytes_per_rank, void *out)
+static tdm_status faulty_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                                    void *out)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->all_gather(inner_of(comm), in, bytes_per_rank, out);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->all_gather(faulty_inner(comm), in, bytes_per_rank, out);
 }
 
 static tdm_status faulty_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
                                         float *out)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->reduce_scatter(inner_of(comm), in, count, out);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->reduce_scatter(faulty_inner(comm), in, count, out);
 }
 
 static tdm_status faulty_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
                                    uint32_t root)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->broadcast(inner_of(comm), data, size_bytes, root);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->broadcast(faulty_inner(comm), data, size_bytes, root);
 }
 
 static tdm_status faulty_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                 void *out, uint32_t root)
 {
-    TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->gather(inner_of(comm), in, bytes_per_rank, out, root);
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->gather(faulty_inner(comm), in, bytes_per_rank, out, root);
 }
 
 tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
-                                 void (*strike)(void *arg), void *arg,
+                                 void (*inject_fault)(void *arg), void *arg,
                                  struct tdm__comm **comm_out)
 {
     static const struct tdm__comm_ops ops = {.name = "faulty",
                                              .destroy = faulty_destroy,
                                              .abort = faulty_abort,
                                              .check = faulty_check,
-                                             .meet = faulty_meet,
+                                             .synchronize = faulty_synchronize,
                                              .all_reduce = faulty_all_reduce,
                                              .all_gather = faulty_all_gather,
                                              .reduce_scatter = faulty_reduce_scatter,
@@ -110,7 +110,7 @@ tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
         return tdm__fail(TDM_E_NOMEM, "a faulty communicator");
     }
     *faulty = (struct faulty){
-        .base = *inner, .inner = inner, .nth = nth, .strike = strike, .arg = arg};
+        .base = *inner, .inner = inner, .nth = nth, .inject_fault = inject_fault, .arg = arg};
     faulty->base.ops = &ops;
     *comm_out = &faulty->base;
     return TDM_OK;

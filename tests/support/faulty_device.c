@@ -15,131 +15,131 @@ struct faulty {
     uint64_t nth;              /* this one fails; 0: none */
 };
 
-static struct tdm__device *inner_of(struct tdm__device *device)
+static struct tdm__device *faulty_inner(struct tdm__device *device)
 {
     return ((struct faulty *)device)->inner;
 }
 
 /* Counts a call; fails the chosen one before it reaches the inner device. */
-static tdm_status pass(struct tdm__device *device, const char *entry)
+static tdm_status count_call(struct tdm__device *device, const char *entry)
 {
     struct faulty *faulty = (struct faulty *)device;
 
     faulty->calls_count++;
     if (faulty->calls_count == faulty->nth) {
-        return tdm__fail(TDM_E_DEVICE, "%s: fault injected into call %llu (%s)",
-                         faulty->base.uuid, (unsigned long long)faulty->nth, entry);
+        return tdm__fail(TDM_E_DEVICE, "%s: fault injected into call %llu (%s)", faulty->base.uuid,
+                         (unsigned long long)faulty->nth, entry);
     }
     return TDM_OK;
 }
 
 static void faulty_close(struct tdm__device *device)
 {
-    tdm__device_close(inner_of(device));
+    tdm__device_close(faulty_inner(device));
     free(device);
 }
 
-static tdm_status faulty_reserve(struct tdm__device *device, size_t size_bytes,
-                                 void **address_out)
+static tdm_status faulty_reserve(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
-    TDM_TRY(pass(device, "reserve"));
-    return inner_of(device)->ops->reserve(inner_of(device), size_bytes, address_out);
+    TDM_TRY(count_call(device, "reserve"));
+    return faulty_inner(device)->ops->reserve(faulty_inner(device), size_bytes, address_out);
 }
 
 static void faulty_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    inner_of(device)->ops->unreserve(inner_of(device), address, size_bytes);
+    faulty_inner(device)->ops->unreserve(faulty_inner(device), address, size_bytes);
 }
 
 static tdm_status faulty_create(struct tdm__device *device, const char *tag,
                                 const size_t *sizes_bytes, uint32_t count,
                                 struct tdm__block **blocks_out)
 {
-    TDM_TRY(pass(device, "create"));
-    return inner_of(device)->ops->create(inner_of(device), tag, sizes_bytes, count, blocks_out);
+    TDM_TRY(count_call(device, "create"));
+    return faulty_inner(device)->ops->create(faulty_inner(device), tag, sizes_bytes, count,
+                                             blocks_out);
 }
 
 static tdm_status faulty_import(struct tdm__device *device, const struct tdm__id *key,
                                 struct tdm__block **block_out)
 {
-    TDM_TRY(pass(device, "import"));
-    return inner_of(device)->ops->import(inner_of(device), key, block_out);
+    TDM_TRY(count_call(device, "import"));
+    return faulty_inner(device)->ops->import(faulty_inner(device), key, block_out);
 }
 
 static tdm_status faulty_accept(struct tdm__device *device, struct tdm__block *block)
 {
-    TDM_TRY(pass(device, "accept"));
-    return inner_of(device)->ops->accept(inner_of(device), block);
+    TDM_TRY(count_call(device, "accept"));
+    return faulty_inner(device)->ops->accept(faulty_inner(device), block);
 }
 
 static void faulty_release(struct tdm__device *device, struct tdm__block *const *blocks,
                            uint32_t count)
 {
-    inner_of(device)->ops->release(inner_of(device), blocks, count);
+    faulty_inner(device)->ops->release(faulty_inner(device), blocks, count);
 }
 
-static tdm_status faulty_map(struct tdm__device *device, void *address,
-                             struct tdm__block *block, enum tdm__access access)
+static tdm_status faulty_map(struct tdm__device *device, void *address, struct tdm__block *block,
+                             enum tdm__access access)
 {
-    TDM_TRY(pass(device, "map"));
-    return inner_of(device)->ops->map(inner_of(device), address, block, access);
+    TDM_TRY(count_call(device, "map"));
+    return faulty_inner(device)->ops->map(faulty_inner(device), address, block, access);
 }
 
 static tdm_status faulty_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    TDM_TRY(pass(device, "unmap"));
-    return inner_of(device)->ops->unmap(inner_of(device), address, size_bytes);
+    TDM_TRY(count_call(device, "unmap"));
+    return faulty_inner(device)->ops->unmap(faulty_inner(device), address, size_bytes);
 }
 
 static tdm_status faulty_exchange(struct tdm__device *device, const struct tdm__mapping *a,
                                   const struct tdm__mapping *b)
 {
-    TDM_TRY(pass(device, "exchange"));
-    return inner_of(device)->ops->exchange(inner_of(device), a, b);
+    TDM_TRY(count_call(device, "exchange"));
+    return faulty_inner(device)->ops->exchange(faulty_inner(device), a, b);
 }
 
 static tdm_status faulty_copy(struct tdm__device *device, void *destination, const void *source,
                               size_t size_bytes)
 {
-    TDM_TRY(pass(device, "copy"));
-    return inner_of(device)->ops->copy(inner_of(device), destination, source, size_bytes);
+    TDM_TRY(count_call(device, "copy"));
+    return faulty_inner(device)->ops->copy(faulty_inner(device), destination, source, size_bytes);
 }
 
 static tdm_status faulty_copy_flush(struct tdm__device *device)
 {
-    TDM_TRY(pass(device, "copy_flush"));
-    return inner_of(device)->ops->copy_flush(inner_of(device));
+    TDM_TRY(count_call(device, "copy_flush"));
+    return faulty_inner(device)->ops->copy_flush(faulty_inner(device));
 }
 
 static tdm_status faulty_event_record(struct tdm__device *device, struct tdm__event *event_out)
 {
-    TDM_TRY(pass(device, "event_record"));
-    return inner_of(device)->ops->event_record(inner_of(device), event_out);
+    TDM_TRY(count_call(device, "event_record"));
+    return faulty_inner(device)->ops->event_record(faulty_inner(device), event_out);
 }
 
 static tdm_status faulty_event_wait(struct tdm__device *device, const struct tdm__event *event)
 {
-    TDM_TRY(pass(device, "event_wait"));
-    return inner_of(device)->ops->event_wait(inner_of(device), event);
+    TDM_TRY(count_call(device, "event_wait"));
+    return faulty_inner(device)->ops->event_wait(faulty_inner(device), event);
 }
 
-static tdm_status faulty_move(struct tdm__device *device, const struct tdm__part *parts,
+static tdm_status faulty_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                               uint32_t count, uint64_t *sums_out)
 {
-    TDM_TRY(pass(device, "move"));
-    return inner_of(device)->ops->move(inner_of(device), parts, count, sums_out);
+    TDM_TRY(count_call(device, "move"));
+    return faulty_inner(device)->ops->move(faulty_inner(device), copy_ops, count, sums_out);
 }
 
 static tdm_status faulty_host_alloc(struct tdm__device *device, size_t size_bytes,
                                     void **address_out)
 {
-    TDM_TRY(pass(device, "host_alloc"));
-    return inner_of(device)->ops->host_alloc(inner_of(device), size_bytes, address_out);
+    TDM_TRY(count_call(device, "host_alloc"));
+    return faulty_inner(device)->ops->host_alloc(faulty_inner(device), size_bytes, address_out);
 }
 
 static void faulty_host_free(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    inner_of(device)->ops->host_free(inner_of(device), address, size_bytes);
+    faulty_inner(device)->ops->host_free(faulty_inner(device), address, size_bytes);
 }
 
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out)

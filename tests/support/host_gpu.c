@@ -23,9 +23,9 @@ struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty)
     TDM_ASSERT(gpu != NULL);
     must(tdm__broker_create(1, capacity_bytes, &gpu->broker));
     for (int i = 0; i < 2; i++) {
-        must(tdm__id_make(&gpu->tenants[i].id));
+        must(tdm__id_generate(&gpu->tenants[i].id));
         (void)snprintf(gpu->tenants[i].name, sizeof(gpu->tenants[i].name), "%s", names[i]);
-        must(tdm__broker_client_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
+        must(tdm__broker_client_open_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
         must(tdm__device_host_open(gpu->clients[i], 0, &gpu->devices[i]));
         if (faulty) {
             must(tdm__device_faulty_open(gpu->devices[i], &gpu->devices[i]));
@@ -59,6 +59,6 @@ size_t host_gpu_used_bytes(const struct host_gpu *gpu)
 {
     struct tdm__broker_gpu described;
 
-    tdm__broker_describe(gpu->broker, 0, &described);
+    tdm__broker_gpu_usage(gpu->broker, 0, &described);
     return described.used_bytes;
 }

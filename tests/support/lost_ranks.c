@@ -28,14 +28,14 @@ static int meet_until_failure(const struct lost_ranks *ranks, uint32_t rank, int
     float value = 1;
     int64_t start_ms;
 
-    if (ranks->maker->open(ranks->meeting, rank, ranks->timeout_ms, &comm) != TDM_OK ||
+    if (ranks->maker->open(ranks->control_comm, rank, ranks->timeout_ms, &comm) != TDM_OK ||
         (strike_signal != 0 &&
          tdm__comm_faulty_open(comm, 50, strike_self, &strike_signal, &comm) != TDM_OK)) {
         return LOST_RANKS_SAW_OTHER;
     }
     do {
         start_ms = tdm__clock_ms();
-        status = comm->ops->all_reduce(comm, &value, 1, TDM__FLOAT, TDM_MAX);
+        status = comm->ops->all_reduce(comm, &value, 1, TDM__COMM_FLOAT32, TDM_MAX);
     } while (status == TDM_OK);
     if (strstr(tdm_error_detail(), "rank 1 of 3") == NULL) {
         return LOST_RANKS_SAW_NO_NAME;

@@ -9,7 +9,7 @@
 
 struct lost_ranks {
     const struct comm_suite_maker *maker;
-    int meeting; /* of three */
+    int control_comm; /* of three */
     int64_t timeout_ms;
 };
 

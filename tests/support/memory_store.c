@@ -5,7 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/store/check.h"
-#include "runtime/store/outcome.h"
+#include "runtime/store/completion.h"
 #include "runtime/store/watchers.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct entry {
 
 struct memory_store {
     struct tdm__store store; /* first */
-    struct tdm__outcomes *outcomes;
+    struct tdm__store_completions *outcomes;
     struct tdm__watchers watchers;
     struct entry *entries; /* owned, sorted by key */
     uint32_t count;
@@ -103,15 +103,15 @@ static int64_t lease_end(int64_t lease_ms)
 /* ---- read ------------------------------------------------------------------------------- */
 
 static tdm_status snapshot(const struct memory_store *memory, const char *const *patterns,
-                           uint32_t patterns_count, struct tdm__records **records_out)
+                           uint32_t patterns_count, struct tdm__store_records **records_out)
 {
-    struct tdm__records *records = NULL;
+    struct tdm__store_records *records = NULL;
     size_t payload_bytes = 0;
 
     for (uint32_t i = 0; i < memory->count; i++) {
         payload_bytes += strlen(memory->entries[i].key) + memory->entries[i].size_bytes;
     }
-    TDM_TRY(tdm__records_create(memory->count, payload_bytes, &records));
+    TDM_TRY(tdm__store_records_create(memory->count, payload_bytes, &records));
     for (uint32_t i = 0; i < memory->count; i++) {
         const struct entry *entry = &memory->entries[i];
         uint32_t k = 0;
@@ -120,8 +120,8 @@ static tdm_status snapshot(const struct memory_store *memory, const char *const 
             k++;
         }
         if (k < patterns_count) {
-            tdm__records_append(records, entry->key, strlen(entry->key), entry->version,
-                                (struct tdm_bytes){entry->data, entry->size_bytes});
+            tdm__store_records_append(records, entry->key, strlen(entry->key), entry->version,
+                                      (struct tdm_bytes){entry->data, entry->size_bytes});
         }
     }
     *records_out = records;
@@ -133,8 +133,8 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
                         void *arg)
 {
     struct memory_store *memory = (struct memory_store *)store;
-    struct tdm__outcome *outcome = tdm__outcome_of_read(fn, arg);
-    struct tdm__records *records = NULL;
+    struct tdm__store_completion *outcome = tdm__store_completion_of_read(fn, arg);
+    struct tdm__store_records *records = NULL;
     tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
 
     (void)deadline_ms; /* the answer is here at once */
@@ -142,13 +142,13 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
         remove_expired(memory);
         status = snapshot(memory, patterns, patterns_count, &records);
     }
-    tdm__outcomes_add(memory->outcomes, outcome, status, records);
+    tdm__store_completions_add(memory->outcomes, outcome, status, records);
 }
 
 /* ---- commit ----------------------------------------------------------------------------- */
 
 static tdm_status check_versions(const struct memory_store *memory,
-                                 const struct tdm__write *writes, uint32_t writes_count)
+                                 const struct tdm__store_write *writes, uint32_t writes_count)
 {
     for (uint32_t i = 0; i < writes_count; i++) {
         const struct entry *entry = find_entry(memory, writes[i].key);
@@ -157,7 +157,7 @@ static tdm_status check_versions(const struct memory_store *memory,
         if (writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
             return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
         }
-        if (writes[i].kind == TDM__WRITE_TOUCH && entry == NULL) {
+        if (writes[i].kind == TDM__STORE_RENEW_LEASE && entry == NULL) {
             return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
         }
     }
@@ -165,38 +165,40 @@ static tdm_status check_versions(const struct memory_store *memory,
 }
 
 /* What a put needs, allocated before anything is changed. */
-struct spare {
+struct preallocated_entry {
     char *key;
     char *data;
 };
 
-static void free_spares(struct spare *spares, uint32_t spares_count)
+static void free_preallocated_entries(struct preallocated_entry *preallocated_entries,
+                                      uint32_t preallocated_count)
 {
-    for (uint32_t i = 0; i < spares_count; i++) {
-        free(spares[i].key);
-        free(spares[i].data);
+    for (uint32_t i = 0; i < preallocated_count; i++) {
+        free(preallocated_entries[i].key);
+        free(preallocated_entries[i].data);
     }
-    free(spares);
+    free(preallocated_entries);
 }
 
-static tdm_status prepare(struct memory_store *memory, const struct tdm__write *writes,
-                          uint32_t writes_count, struct spare **spares_out)
+static tdm_status prepare(struct memory_store *memory, const struct tdm__store_write *writes,
+                          uint32_t writes_count, struct preallocated_entry **preallocated_out)
 {
     uint32_t capacity = memory->count + writes_count;
-    struct spare *spares = calloc(writes_count + 1u, sizeof(*spares));
+    struct preallocated_entry *preallocated_entries =
+        calloc(writes_count + 1u, sizeof(*preallocated_entries));
     struct entry *entries;
-    bool ok = spares != NULL;
+    bool ok = preallocated_entries != NULL;
 
     for (uint32_t i = 0; ok && i < writes_count; i++) {
         const struct tdm_bytes *bytes = &writes[i].bytes;
 
-        if (writes[i].kind == TDM__WRITE_PUT) {
-            spares[i].key = strdup(writes[i].key);
-            spares[i].data = malloc(bytes->size_bytes + 1);
-            ok = spares[i].key != NULL && spares[i].data != NULL;
+        if (writes[i].kind == TDM__STORE_PUT) {
+            preallocated_entries[i].key = strdup(writes[i].key);
+            preallocated_entries[i].data = malloc(bytes->size_bytes + 1);
+            ok = preallocated_entries[i].key != NULL && preallocated_entries[i].data != NULL;
         }
-        if (ok && writes[i].kind == TDM__WRITE_PUT && bytes->size_bytes > 0) {
-            memcpy(spares[i].data, bytes->data, bytes->size_bytes);
+        if (ok && writes[i].kind == TDM__STORE_PUT && bytes->size_bytes > 0) {
+            memcpy(preallocated_entries[i].data, bytes->data, bytes->size_bytes);
         }
     }
     if (ok && capacity > memory->capacity) {
@@ -208,17 +210,17 @@ static tdm_status prepare(struct memory_store *memory, const struct tdm__write *
         }
     }
     if (!ok) {
-        if (spares != NULL) {
-            free_spares(spares, writes_count);
+        if (preallocated_entries != NULL) {
+            free_preallocated_entries(preallocated_entries, writes_count);
         }
         return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
     }
-    *spares_out = spares;
+    *preallocated_out = preallocated_entries;
     return TDM_OK;
 }
 
-static void apply_put(struct memory_store *memory, const struct tdm__write *write,
-                      struct spare *spare)
+static void apply_put(struct memory_store *memory, const struct tdm__store_write *write,
+                      struct preallocated_entry *spare)
 {
     struct entry *entry = find_entry(memory, write->key);
 
@@ -232,75 +234,75 @@ static void apply_put(struct memory_store *memory, const struct tdm__write *writ
     entry->size_bytes = write->bytes.size_bytes;
     entry->version = memory->last_version;
     entry->expires_ms = lease_end(write->lease_ms);
-    tdm__watchers_tell(&memory->watchers, memory->outcomes, write->key);
+    tdm__watchers_notify_key(&memory->watchers, memory->outcomes, write->key);
 }
 
-static void apply(struct memory_store *memory, const struct tdm__write *write,
-                  struct spare *spare)
+static void apply(struct memory_store *memory, const struct tdm__store_write *write,
+                  struct preallocated_entry *spare)
 {
     struct entry *entry = find_entry(memory, write->key);
 
     switch (write->kind) {
-    case TDM__WRITE_PUT:
+    case TDM__STORE_PUT:
         apply_put(memory, write, spare);
         break;
-    case TDM__WRITE_DELETE:
+    case TDM__STORE_DELETE:
         if (entry != NULL) {
             remove_entry(memory, entry);
-            tdm__watchers_tell(&memory->watchers, memory->outcomes, write->key);
+            tdm__watchers_notify_key(&memory->watchers, memory->outcomes, write->key);
         }
         break;
-    case TDM__WRITE_TOUCH:
+    case TDM__STORE_RENEW_LEASE:
         if (entry != NULL) { /* an earlier write of this commit may have removed it */
             entry->expires_ms = lease_end(write->lease_ms);
         }
         break;
-    case TDM__WRITE_CHECK:
+    case TDM__STORE_CHECK_VERSION:
         break;
     }
 }
 
 /* The records of one commit share the version that it takes if it puts any. */
-static uint64_t take_version(struct memory_store *memory, const struct tdm__write *writes,
+static uint64_t take_version(struct memory_store *memory, const struct tdm__store_write *writes,
                              uint32_t writes_count)
 {
     for (uint32_t i = 0; i < writes_count; i++) {
-        if (writes[i].kind == TDM__WRITE_PUT) {
+        if (writes[i].kind == TDM__STORE_PUT) {
             return ++memory->last_version;
         }
     }
     return TDM__VERSION_NONE;
 }
 
-static tdm_status commit_now(struct memory_store *memory, const struct tdm__write *writes,
+static tdm_status commit_now(struct memory_store *memory, const struct tdm__store_write *writes,
                              uint32_t writes_count, uint64_t *version_out)
 {
-    struct spare *spares = NULL;
+    struct preallocated_entry *preallocated_entries = NULL;
 
     TDM_TRY(tdm__store_check_writes(writes, writes_count));
     remove_expired(memory);
     TDM_TRY(check_versions(memory, writes, writes_count));
-    TDM_TRY(prepare(memory, writes, writes_count, &spares));
+    TDM_TRY(prepare(memory, writes, writes_count, &preallocated_entries));
     *version_out = take_version(memory, writes, writes_count);
     for (uint32_t i = 0; i < writes_count; i++) {
-        apply(memory, &writes[i], &spares[i]);
+        apply(memory, &writes[i], &preallocated_entries[i]);
     }
-    free_spares(spares, writes_count);
+    free_preallocated_entries(preallocated_entries, writes_count);
     return TDM_OK;
 }
 
-static void memory_commit(struct tdm__store *store, const struct tdm__write *writes,
+static void memory_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                           void *arg)
 {
     struct memory_store *memory = (struct memory_store *)store;
-    struct tdm__outcome *outcome = tdm__outcome_of_commit(fn, arg);
+    struct tdm__store_completion *outcome = tdm__store_completion_of_commit(fn, arg);
     uint64_t version = TDM__VERSION_NONE;
     tdm_status status = commit_now(memory, writes, writes_count, &version);
 
     (void)deadline_ms;
-    tdm__outcome_set_version(outcome, version);
-    tdm__outcomes_add(memory->outcomes, outcome, status, NULL);
+    tdm__store_completion_set_version(outcome, version);
+    tdm__store_completions_add(memory->outcomes, outcome, status, NULL);
 }
 
 /* ---- the table -------------------------------------------------------------------------- */
@@ -318,7 +320,7 @@ static void memory_close(struct tdm__store *store)
     struct memory_store *memory = (struct memory_store *)store;
 
     store->closing = true;
-    tdm__outcomes_destroy(memory->outcomes);
+    tdm__store_completions_destroy(memory->outcomes);
     tdm__watchers_fini(&memory->watchers);
     while (memory->count > 0) {
         remove_entry(memory, &memory->entries[memory->count - 1]);
@@ -344,7 +346,7 @@ tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **st
         return tdm__fail(TDM_E_NOMEM, "memory store");
     }
     memory->store.ops = &memory_ops;
-    status = tdm__outcomes_create(loop, &memory->outcomes);
+    status = tdm__store_completions_create(loop, &memory->outcomes);
     if (status != TDM_OK) {
         free(memory);
         return status;

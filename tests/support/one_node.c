@@ -41,7 +41,7 @@ tdm_actor *one_node_actor(tdm_runtime *runtime, const char *class_name, const ch
     return actor;
 }
 
-void one_node_shoot(tdm_actor *actor)
+void one_node_kill_actor(tdm_actor *actor)
 {
     struct tdm_actor_info info;
 
@@ -50,8 +50,8 @@ void one_node_shoot(tdm_actor *actor)
     assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
 }
 
-tdm_status one_node_ask(tdm_runtime *runtime, const char *method, tdm_document **document_out,
-                        const char *format, ...)
+tdm_status one_node_call(tdm_runtime *runtime, const char *method, tdm_document **document_out,
+                         const char *format, ...)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -62,8 +62,8 @@ tdm_status one_node_ask(tdm_runtime *runtime, const char *method, tdm_document *
     status = tdm_pack_va(writer, format, args);
     va_end(args);
     if (status == TDM_OK) {
-        status =
-            tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), WAIT_MS, document_out);
+        status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), WAIT_MS,
+                                          document_out);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -75,7 +75,7 @@ uint64_t one_node_used_bytes(tdm_runtime *runtime)
     const tdm_value *gpu;
     uint64_t bytes;
 
-    assert_int_equal(one_node_ask(runtime, "block.ledger", &document, ""), TDM_OK);
+    assert_int_equal(one_node_call(runtime, "block.ledger", &document, ""), TDM_OK);
     gpu = tdm_value_at(tdm_document_root(document), 0);
     bytes = tdm_value_uint(tdm_value_find(gpu, "used_bytes"), UINT64_MAX);
     tdm_document_destroy(document);
@@ -85,7 +85,7 @@ uint64_t one_node_used_bytes(tdm_runtime *runtime)
 void one_node_wait_used(tdm_runtime *runtime, uint64_t bytes)
 {
     const struct timespec pause = {.tv_nsec = 2000000};
-    int64_t deadline_ms = tdm__deadline_in(SETTLE_MS);
+    int64_t deadline_ms = tdm__deadline_after(SETTLE_MS);
 
     while (one_node_used_bytes(runtime) != bytes && tdm__clock_ms() < deadline_ms) {
         (void)nanosleep(&pause, NULL);

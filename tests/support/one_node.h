@@ -13,11 +13,11 @@ tdm_runtime *one_node_start(uint64_t gpu_bytes);
 tdm_actor *one_node_actor(tdm_runtime *runtime, const char *class_name, const char *name,
                           double num_gpus);
 /* Kills its process with SIGKILL, as an accident would. */
-void one_node_shoot(tdm_actor *actor);
+void one_node_kill_actor(tdm_actor *actor);
 
 /* Calls the daemon and waits; `document_out` may be NULL. */
-tdm_status one_node_ask(tdm_runtime *runtime, const char *method, tdm_document **document_out,
-                        const char *format, ...);
+tdm_status one_node_call(tdm_runtime *runtime, const char *method, tdm_document **document_out,
+                         const char *format, ...);
 /* What the broker has charged on the GPU. */
 uint64_t one_node_used_bytes(tdm_runtime *runtime);
 /* Waits until that is so; fails the test after 5 s. */

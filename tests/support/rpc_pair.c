@@ -14,11 +14,11 @@
 #include <cmocka.h>
 
 const uint8_t pair_token[TDM__TOKEN_BYTES] = "0123456789abcdef0123456789abcde";
-uint32_t pair_answers_total;
+uint32_t pair_replies_total;
 
 /* ---- the methods ------------------------------------------------------------------------ */
 
-static void echo(struct tdm__incoming *incoming)
+static void echo(struct tdm__incoming_call *incoming)
 {
     const tdm_value *value;
     tdm_writer *writer;
@@ -30,19 +30,18 @@ static void echo(struct tdm__incoming *incoming)
     tdm_writer_destroy(writer);
 }
 
-static void call_back(struct tdm__incoming *incoming)
+static void call_back(struct tdm__incoming_call *incoming)
 {
-    struct tdm__request request = pair_request("echo", "back");
+    struct tdm__rpc_request request = pair_request("echo", "back");
     tdm_document *document = NULL;
 
     assert_int_equal(
-        tdm__conn_call_wait(tdm__incoming_conn(incoming), &request, &document, NULL, NULL),
-        TDM_OK);
+        tdm__conn_call_wait(tdm__incoming_conn(incoming), &request, &document, NULL, NULL), TDM_OK);
     tdm_document_destroy(document);
     tdm__incoming_reply_pack(incoming, "s", "called back");
 }
 
-static void return_fds(struct tdm__incoming *incoming)
+static void return_fds(struct tdm__incoming_call *incoming)
 {
     int fds[TDM__RPC_FDS_MAX];
     uint32_t count = 0;
@@ -60,7 +59,7 @@ static void return_fds(struct tdm__incoming *incoming)
     }
 }
 
-static void serve(void *arg, struct tdm__incoming *incoming)
+static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct rpc_pair *pair = arg;
     const char *method = tdm__incoming_method(incoming);
@@ -101,9 +100,9 @@ static void on_accepted(void *arg, struct tdm__conn *conn)
     tdm__conn_on_closed(conn, on_closed, pair);
 }
 
-struct tdm__identity pair_identity(const char *name)
+struct tdm__peer_identity pair_identity(const char *name)
 {
-    struct tdm__identity identity = {.kind = TDM__PEER_WORKER, .pid = getpid()};
+    struct tdm__peer_identity identity = {.kind = TDM__PEER_WORKER, .pid = getpid()};
 
     (void)snprintf(identity.name, sizeof(identity.name), "%s", name);
     return identity;
@@ -112,14 +111,14 @@ struct tdm__identity pair_identity(const char *name)
 void pair_create(struct rpc_pair *pair)
 {
     memset(pair, 0, sizeof(*pair));
-    pair_answers_total = 0;
+    pair_replies_total = 0;
     assert_int_equal(tdm__loop_create(&pair->loop), TDM_OK);
     for (int i = 0; i < 2; i++) {
-        struct tdm__identity identity = pair_identity(i == 0 ? "left" : "right");
+        struct tdm__peer_identity identity = pair_identity(i == 0 ? "left" : "right");
 
         assert_int_equal(tdm__rpc_create(pair->loop, &identity, pair_token, &pair->rpcs[i]),
                          TDM_OK);
-        tdm__rpc_serve(pair->rpcs[i], serve, pair);
+        tdm__rpc_set_call_handler(pair->rpcs[i], serve, pair);
         tdm__rpc_on_accepted(pair->rpcs[i], on_accepted, pair);
     }
 }
@@ -160,7 +159,7 @@ void pair_join(struct rpc_pair *pair)
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     pair_adopt(pair, fds[0], fds[1]);
-    assert_int_equal(tdm__loop_run(pair->loop, both_open, pair, tdm__deadline_in(PAIR_WAIT_MS)),
+    assert_int_equal(tdm__loop_run(pair->loop, both_open, pair, tdm__deadline_after(PAIR_WAIT_MS)),
                      TDM_OK);
 }
 
@@ -181,14 +180,12 @@ void pair_run_until(struct rpc_pair *pair, const uint32_t *value, uint32_t goal)
     struct goal state = {value, goal};
 
     assert_int_equal(
-        tdm__loop_run(pair->loop, goal_reached, &state, tdm__deadline_in(PAIR_WAIT_MS)),
-        TDM_OK);
+        tdm__loop_run(pair->loop, goal_reached, &state, tdm__deadline_after(PAIR_WAIT_MS)), TDM_OK);
 }
 
 void pair_run_for(struct rpc_pair *pair, int64_t ms)
 {
-    assert_int_equal(tdm__loop_run(pair->loop, NULL, NULL, tdm__deadline_in(ms)),
-                     TDM_E_TIMEOUT);
+    assert_int_equal(tdm__loop_run(pair->loop, NULL, NULL, tdm__deadline_after(ms)), TDM_E_TIMEOUT);
 }
 
 /* ---- calls ------------------------------------------------------------------------------ */
@@ -208,11 +205,11 @@ struct tdm_bytes pair_text(const char *text)
     return bytes;
 }
 
-struct tdm__request pair_request(const char *method, const char *text)
+struct tdm__rpc_request pair_request(const char *method, const char *text)
 {
-    struct tdm__request request = {.method = method,
-                                   .packed = pair_text(text),
-                                   .deadline_ms = tdm__deadline_in(PAIR_WAIT_MS)};
+    struct tdm__rpc_request request = {.method = method,
+                                       .packed = pair_text(text),
+                                       .deadline_ms = tdm__deadline_after(PAIR_WAIT_MS)};
 
     return request;
 }
@@ -227,14 +224,14 @@ uint64_t pair_hash(struct tdm_bytes bytes)
     return hash;
 }
 
-void pair_answered(void *arg, struct tdm__reply *reply)
+void pair_on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct pair_answer *answer = arg;
+    struct pair_reply *answer = arg;
 
     answer->count++;
     answer->status = reply->status;
     (void)snprintf(answer->detail, sizeof(answer->detail), "%s", reply->detail);
     answer->size_bytes = reply->packed.size_bytes;
     answer->hash = pair_hash(reply->packed);
-    answer->order = pair_answers_total++;
+    answer->order = pair_replies_total++;
 }

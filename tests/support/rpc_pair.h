@@ -16,7 +16,7 @@ struct rpc_pair {
     tdm_status reasons[2];      /* why it was closed */
     char details[2][256];
     uint32_t closed;
-    struct tdm__incoming *held[PAIR_HELD_MAX]; /* calls of "hold", unanswered */
+    struct tdm__incoming_call *held[PAIR_HELD_MAX]; /* calls of "hold", unanswered */
     uint32_t held_count;
     uint32_t served;
 };
@@ -26,7 +26,7 @@ struct rpc_pair {
  * before it answers, "fd" sends the caller's descriptors back. */
 void pair_create(struct rpc_pair *pair);
 void pair_destroy(struct rpc_pair *pair);
-struct tdm__identity pair_identity(const char *name);
+struct tdm__peer_identity pair_identity(const char *name);
 extern const uint8_t pair_token[TDM__TOKEN_BYTES];
 
 /* Connects them with a socket pair and waits until both are open. */
@@ -40,10 +40,10 @@ void pair_run_for(struct rpc_pair *pair, int64_t ms);
 
 /* A packed array of one string, in a static buffer that the eighth call after reuses. */
 struct tdm_bytes pair_text(const char *text);
-struct tdm__request pair_request(const char *method, const char *text);
+struct tdm__rpc_request pair_request(const char *method, const char *text);
 
 /* What came back of one call. */
-struct pair_answer {
+struct pair_reply {
     uint32_t count;
     tdm_status status;
     char detail[256];
@@ -51,8 +51,8 @@ struct pair_answer {
     uint64_t hash; /* of the packed bytes */
     uint32_t order;
 };
-extern uint32_t pair_answers_total; /* gives each answer its order */
-tdm__reply_fn pair_answered;
+extern uint32_t pair_replies_total; /* gives each answer its order */
+tdm__rpc_reply_fn pair_on_reply;
 uint64_t pair_hash(struct tdm_bytes bytes);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "runtime/redis/embedded.h"
 #include "runtime/token.h"
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -25,9 +25,8 @@ _Noreturn static void become_daemon(const struct two_nodes *nodes, const char *n
     (void)dup2(output, STDOUT_FILENO);
     (void)setenv("TANDEM_TOKEN_FILE", nodes->token_path, 1);
     (void)execl(program, program, "--redis", tdm__redis_embedded_url(nodes->redis.server),
-                "--listen", "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4",
-                "--labels", label, "--memory-bytes", "1000000000", "--resource", "disk=2",
-                (char *)NULL);
+                "--listen", "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4", "--labels",
+                label, "--memory-bytes", "1000000000", "--resource", "disk=2", (char *)NULL);
     _exit(127);
 }
 
@@ -42,8 +41,8 @@ int test_node_start(const struct two_nodes *nodes, const char *name, struct test
     if (pipe2(output, O_CLOEXEC) < 0) {
         return 1;
     }
-    node->warden = fork();
-    if (node->warden == 0) {
+    node->supervisor = fork();
+    if (node->supervisor == 0) {
         become_daemon(nodes, name, output[1]);
     }
     (void)close(output[1]);
@@ -65,10 +64,10 @@ int test_node_start(const struct two_nodes *nodes, const char *name, struct test
 
 void test_node_stop(struct test_node *node)
 {
-    if (node->warden != 0) {
-        (void)kill(node->warden, SIGTERM);
-        (void)waitpid(node->warden, NULL, 0);
-        node->warden = 0;
+    if (node->supervisor != 0) {
+        (void)kill(node->supervisor, SIGTERM);
+        (void)waitpid(node->supervisor, NULL, 0);
+        node->supervisor = 0;
     }
 }
 
@@ -77,12 +76,12 @@ int two_nodes_open(struct two_nodes *nodes)
     uint8_t token[TDM__TOKEN_BYTES];
     char said[SAID_BYTES];
 
-    if (redis_world_open(&nodes->redis) != 0) {
+    if (redis_fixture_open(&nodes->redis) != 0) {
         return 1;
     }
     (void)snprintf(nodes->token_path, sizeof(nodes->token_path), "%s/cluster-token",
                    nodes->redis.directory);
-    if (tdm__token_make(nodes->token_path, token) != TDM_OK ||
+    if (tdm__token_create(nodes->token_path, token) != TDM_OK ||
         test_node_start(nodes, "first", &nodes->first, said) != 0 ||
         test_node_start(nodes, "second", &nodes->second, said) != 0) {
         return 1;
@@ -94,7 +93,7 @@ void two_nodes_close(struct two_nodes *nodes)
 {
     test_node_stop(&nodes->first);
     test_node_stop(&nodes->second);
-    redis_world_close(&nodes->redis);
+    redis_fixture_close(&nodes->redis);
 }
 
 tdm_runtime *two_nodes_join(struct two_nodes *nodes)
@@ -106,7 +105,7 @@ tdm_runtime *two_nodes_join(struct two_nodes *nodes)
         (void)tdm_runtime_start(NULL, &runtime); /* never returns */
         _exit(1);
     }
-    world_prepare();
+    actor_fixture_prepare();
     if (two_nodes_open(nodes) == 0) {
         options.address = nodes->first.address;
         (void)tdm_runtime_start(&options, &runtime);
@@ -121,5 +120,5 @@ int two_nodes_leave(struct two_nodes *nodes, tdm_runtime *runtime)
 {
     tdm_runtime_stop(runtime);
     two_nodes_close(nodes);
-    return world_tidy();
+    return actor_fixture_clean_up();
 }

@@ -3,21 +3,21 @@
 #ifndef TDM_TESTS_TWO_NODES_H
 #define TDM_TESTS_TWO_NODES_H
 
-#include "tests/support/redis_world.h"
+#include "tests/support/redis_fixture.h"
 
 #include <sys/types.h>
 #include <tandem/runtime.h>
 
-/* One of the two; what is started here is its warden. */
+/* One of the two; what is started here is its supervisor. */
 struct test_node {
-    pid_t warden;
+    pid_t supervisor;
     pid_t daemon;
     char address[160];
 };
 
 /* "first" and "second", each with 2 GPUs, 4 CPUs, a GB, 2 of "disk" and the label side=NAME. */
 struct two_nodes {
-    struct redis_world redis;
+    struct redis_fixture redis;
     char token_path[128];
     struct test_node first;
     struct test_node second;

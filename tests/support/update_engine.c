@@ -1,9 +1,9 @@
 /* update_engine.c - an engine of the world of updates. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/update_inside.h"
+#include "tests/support/update_simulator_internal.h"
 
-#include "colocate/weights/intake.h"
-#include "colocate/weights/journal.h"
+#include "colocate/weights/replay_guard.h"
+#include "colocate/weights/resume_log.h"
 
 #include <string.h>
 
@@ -11,66 +11,64 @@ enum { ALL_TENSORS = (1 << UPDATE_TENSORS) - 1, GARBAGE = 0xff };
 
 bool update_engine_serves(const struct update_member *member)
 {
-    return member->alive && member->version != 0 && member->intake_phase != TDM__INTAKE_VOTED;
+    return member->alive && member->version != 0 && member->guard_phase != TDM__REPLAY_GUARD_VOTED;
 }
 
-static struct tdm__intake intake_of(const struct update_member *member)
+static struct tdm__replay_guard guard_of(const struct update_member *member)
 {
-    return (struct tdm__intake){(enum tdm__intake_phase)member->intake_phase,
-                                update_id('u', member->intake_update), member->intake_epoch};
+    return (struct tdm__replay_guard){(enum tdm__replay_guard_phase)member->guard_phase,
+                                      update_id('u', member->guard_update), member->guard_epoch};
 }
 
-static void set_intake(struct update_member *member, const struct tdm__intake *intake)
+static void set_guard(struct update_member *member, const struct tdm__replay_guard *guard)
 {
-    member->intake_phase = (uint8_t)intake->phase;
-    member->intake_update = intake->update.bytes[1];
-    member->intake_epoch = (uint8_t)intake->epoch;
+    member->guard_phase = (uint8_t)guard->phase;
+    member->guard_update = guard->update.bytes[1];
+    member->guard_epoch = (uint8_t)guard->epoch;
 }
 
-/* ---- journal ---------------------------------------------------------------------------- */
+/* ---- resume_log ---------------------------------------------------------------------------- */
 
-static struct tdm__bookkeeper bookkeeper_of(const struct update_member *member)
+static struct tdm__resume_tracker tracker_of(const struct update_member *member)
 {
-    return (struct tdm__bookkeeper){.journal = {.next = member->journal_next},
-                                    .is_open = member->journal_open != 0,
-                                    .is_unsettled = member->journal_unsettled != 0};
+    return (struct tdm__resume_tracker){.resume_log = {.next = member->resume_log_next},
+                                        .is_open = member->resume_log_open != 0,
+                                        .is_unsettled = member->resume_log_unsettled != 0};
 }
 
-static void set_bookkeeper(struct update_member *member,
-                           const struct tdm__bookkeeper *bookkeeper)
+static void set_tracker(struct update_member *member, const struct tdm__resume_tracker *tracker)
 {
-    member->journal_next = (uint8_t)bookkeeper->journal.next;
-    member->journal_open = bookkeeper->is_open;
-    member->journal_unsettled = bookkeeper->is_unsettled;
+    member->resume_log_next = (uint8_t)tracker->resume_log.next;
+    member->resume_log_open = tracker->is_open;
+    member->resume_log_unsettled = tracker->is_unsettled;
 }
 
 /* A new update begins; true: with what is here. */
-static bool go_on(struct update_scene *scene, uint8_t index,
-                  const struct update_message *message)
+static bool go_on(struct update_scene *scene, uint8_t index, const struct update_message *message)
 {
     struct update_member *member = &scene->world->members[index];
     struct update_driver *driver = &scene->world->driver;
-    bool is_lent = scene->limits->way == UPDATE_IN_PLACE;
-    struct tdm__bookkeeper bookkeeper = bookkeeper_of(member);
-    struct tdm__journal journal = tdm__bookkeeper_tell(&bookkeeper, is_lent);
-    struct tdm__intake intake = intake_of(member);
+    bool is_exported = scene->limits->way == UPDATE_IN_PLACE;
+    struct tdm__resume_tracker tracker = tracker_of(member);
+    struct tdm__resume_log resume_log = tdm__resume_tracker_snapshot(&tracker, is_exported);
+    struct tdm__replay_guard guard = guard_of(member);
     struct tdm__id update = update_id('u', message->update);
     bool begun;
 
-    driver->journals[index] = 0;
-    driver->journal_sums[index] = 0;
-    if (scene->limits->way == UPDATE_BY_NAME || journal.next == 0) {
+    driver->resume_logs[index] = 0;
+    driver->resume_log_sums[index] = 0;
+    if (scene->limits->way == UPDATE_BY_NAME || resume_log.next == 0) {
         return true;
     }
-    if (tdm__intake_bucket(&intake, &update, message->epoch, &begun) != TDM_OK) {
+    if (tdm__replay_guard_accept_bucket(&guard, &update, message->epoch, &begun) != TDM_OK) {
         return false;
     }
-    set_intake(member, &intake);
-    tdm__bookkeeper_go_on(&bookkeeper);
-    set_bookkeeper(member, &bookkeeper);
-    driver->journals[index] = (uint8_t)journal.next;
-    driver->journal_sums[index] = update_journal_sum(
-        (const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen, (uint8_t)journal.next);
+    set_guard(member, &guard);
+    tdm__resume_tracker_begin_update(&tracker);
+    set_tracker(member, &tracker);
+    driver->resume_logs[index] = (uint8_t)resume_log.next;
+    driver->resume_log_sums[index] = update_resume_log_sum(
+        (const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen, (uint8_t)resume_log.next);
     return true;
 }
 
@@ -91,17 +89,15 @@ static void give_shadow(struct update_member *member)
     memset(member->shadow, 0, sizeof(member->shadow));
     memset(member->seen, 0, sizeof(member->seen));
     member->staged = 0;
-    set_bookkeeper(member, &(struct tdm__bookkeeper){.is_open = false});
+    set_tracker(member, &(struct tdm__resume_tracker){.is_open = false});
 }
 
 /* ---- buckets ---------------------------------------------------------------------------- */
 
-static bool bytes_are(const uint8_t bytes[UPDATE_TENSOR_BYTES],
-                      const struct update_message *said)
+static bool bytes_are(const uint8_t bytes[UPDATE_TENSOR_BYTES], const struct update_message *said)
 {
     return tdm__checksum_verify("tensor", bytes, UPDATE_TENSOR_BYTES,
-                                tdm__checksum_tensor(said->seen, UPDATE_TENSOR_BYTES)) ==
-           TDM_OK;
+                                tdm__checksum_tensor(said->seen, UPDATE_TENSOR_BYTES)) == TDM_OK;
 }
 
 /* slime's way: there is no shadow, and no commit. */
@@ -115,22 +111,22 @@ static void load_at_once(struct update_scene *scene, struct update_member *membe
     member->version = bucket->version;
 }
 
-/* Whether the bucket is to be taken, for the journal's sake. */
+/* Whether the bucket is to be taken, for the resume_log's sake. */
 static bool enter_bucket(const struct update_limits *limits, struct update_member *member,
                          const struct update_message *bucket, bool update_begun)
 {
-    struct tdm__bookkeeper bookkeeper = {.is_open = false};
+    struct tdm__resume_tracker tracker = {.is_open = false};
     bool is_taken = true;
     bool begun = update_begun;
 
     if (limits->way != UPDATE_BY_NAME) {
-        bookkeeper = update_begun ? bookkeeper : bookkeeper_of(member);
-        is_taken = tdm__bookkeeper_open(&bookkeeper, bucket->tensor, &begun) == TDM_OK;
+        tracker = update_begun ? tracker : tracker_of(member);
+        is_taken = tdm__resume_tracker_open_bucket(&tracker, bucket->tensor, &begun) == TDM_OK;
         if (limits->bug == UPDATE_BUG_JOURNAL_BEFORE_BYTES && is_taken) {
-            bookkeeper.journal.next = bucket->tensor + 1U;
-            bookkeeper.is_open = false;
+            tracker.resume_log.next = bucket->tensor + 1U;
+            tracker.is_open = false;
         }
-        set_bookkeeper(member, &bookkeeper);
+        set_tracker(member, &tracker);
     }
     if (begun) {
         member->staged = 0;
@@ -172,30 +168,30 @@ static bool put(struct update_scene *scene, struct update_member *member,
 static void close_bucket(const struct update_limits *limits, struct update_member *member,
                          const struct update_message *bucket)
 {
-    struct tdm__bookkeeper bookkeeper = bookkeeper_of(member);
+    struct tdm__resume_tracker tracker = tracker_of(member);
 
     memcpy(member->seen[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
     member->staged |= (uint8_t)(1 << bucket->tensor);
     if (limits->way != UPDATE_BY_NAME) {
-        tdm__bookkeeper_close(&bookkeeper, bucket->tensor, NULL, 0);
-        set_bookkeeper(member, &bookkeeper);
+        tdm__resume_tracker_close_bucket(&tracker, bucket->tensor, NULL, 0);
+        set_tracker(member, &tracker);
     }
 }
 
 static bool stage(struct update_scene *scene, struct update_member *member,
                   const struct update_message *bucket)
 {
-    struct tdm__intake intake = intake_of(member);
+    struct tdm__replay_guard guard = guard_of(member);
     struct tdm__id update = update_id('u', bucket->update);
     bool begun;
 
     if (!member->shadow_here && scene->limits->bug != UPDATE_BUG_UPDATE_ASLEEP) {
         return false;
     }
-    if (tdm__intake_bucket(&intake, &update, bucket->epoch, &begun) != TDM_OK) {
+    if (tdm__replay_guard_accept_bucket(&guard, &update, bucket->epoch, &begun) != TDM_OK) {
         return false;
     }
-    set_intake(member, &intake);
+    set_guard(member, &guard);
     if (!enter_bucket(scene->limits, member, bucket, begun)) {
         return false;
     }
@@ -217,19 +213,19 @@ static bool stage(struct update_scene *scene, struct update_member *member,
 static bool prepare(const struct update_limits *limits, struct update_member *member,
                     const struct update_message *call)
 {
-    struct tdm__intake intake = intake_of(member);
+    struct tdm__replay_guard guard = guard_of(member);
     struct tdm__id update = update_id('u', call->update);
     uint8_t hash = update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen);
 
-    if (tdm__intake_check(&intake, &update) != TDM_OK || member->staged != ALL_TENSORS) {
+    if (tdm__replay_guard_check_vote(&guard, &update) != TDM_OK || member->staged != ALL_TENSORS) {
         return false;
     }
-    if (limits->way != UPDATE_BY_NAME && (member->journal_open || hash != call->hash)) {
+    if (limits->way != UPDATE_BY_NAME && (member->resume_log_open || hash != call->hash)) {
         return false; /* what is here is not what was sent */
     }
-    tdm__intake_vote(&intake);
-    set_intake(member, &intake);
-    member->journal_unsettled = 0;
+    tdm__replay_guard_vote(&guard);
+    set_guard(member, &guard);
+    member->resume_log_unsettled = 0;
     member->hash = hash;
     member->todo = MEMBER_VOTES;
     return true;
@@ -239,14 +235,14 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
  * and is told again, only reports again. */
 static bool flip(struct update_member *member, uint8_t number, uint8_t version)
 {
-    struct tdm__intake intake = intake_of(member);
+    struct tdm__replay_guard guard = guard_of(member);
     struct tdm__id update = update_id('u', number);
     bool swap;
 
-    if (tdm__intake_flip(&intake, &update, &swap) != TDM_OK) {
+    if (tdm__replay_guard_flip(&guard, &update, &swap) != TDM_OK) {
         return false;
     }
-    set_intake(member, &intake);
+    set_guard(member, &guard);
     member->todo = MEMBER_REPORTS;
     if (member->version == version) {
         member->todo_version = version;
@@ -261,16 +257,15 @@ static bool flip(struct update_member *member, uint8_t number, uint8_t version)
     return true;
 }
 
-static void drop(const struct update_limits *limits, struct update_member *member,
-                 uint8_t epoch)
+static void drop(const struct update_limits *limits, struct update_member *member, uint8_t epoch)
 {
-    struct tdm__intake intake = intake_of(member);
+    struct tdm__replay_guard guard = guard_of(member);
 
-    if (tdm__intake_drop(&intake,
-                         limits->bug == UPDATE_BUG_DROP_OF_NOTHING ? UINT64_MAX : epoch)) {
+    if (tdm__replay_guard_abort(&guard,
+                                limits->bug == UPDATE_BUG_DROP_OF_NOTHING ? UINT64_MAX : epoch)) {
         give_shadow(member);
     }
-    set_intake(member, &intake);
+    set_guard(member, &guard);
 }
 
 /* ---- join ------------------------------------------------------------------------------- */
@@ -286,7 +281,7 @@ static bool pull(struct update_scene *scene, struct update_member *member,
 {
     const struct update_member *peer = &scene->world->members[call->peer];
 
-    if (member->version != 0 || member->intake_phase == TDM__INTAKE_VOTED || !peer->alive ||
+    if (member->version != 0 || member->guard_phase == TDM__REPLAY_GUARD_VOTED || !peer->alive ||
         peer->incarnation != call->peer_incarnation || !peer->weights) {
         return false;
     }
@@ -312,7 +307,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
 
     switch ((enum update_call_kind)message->kind) {
     case UPDATE_BUCKET:
-        update_answer_bucket(scene, index, from, stage(scene, member, message));
+        update_reply_bucket(scene, index, from, stage(scene, member, message));
         return;
     case UPDATE_PAUSE:
         member->weights = 0;
@@ -346,7 +341,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
     if (member->todo != MEMBER_RESTS) {
         member->todo_from = from; /* answered when that is done */
     } else {
-        update_answer_call(scene, index, from, well);
+        update_reply_call(scene, index, from, well);
     }
 }
 
@@ -360,16 +355,15 @@ static void rest(struct update_scene *scene, uint8_t index, bool well)
     member->todo = MEMBER_RESTS;
     member->todo_from = 0;
     member->todo_version = 0;
-    update_answer_call(scene, index, from, well);
+    update_reply_call(scene, index, from, well);
 }
 
 static tdm_status ask(struct update_scene *scene, uint8_t index)
 {
     struct update_member *member = &scene->world->members[index];
     struct tdm__version_request request = {.kind = TDM__VERSION_PREPARED,
-                                           .update = update_id('u', member->intake_update),
-                                           .member =
-                                               update_member_id(index, member->incarnation)};
+                                           .update = update_id('u', member->guard_update),
+                                           .member = update_member_id(index, member->incarnation)};
 
     if (member->todo == MEMBER_VOTES) {
         request.hash = update_hash_value(member->hash);
@@ -390,16 +384,16 @@ static void obey(struct update_scene *scene, uint8_t index)
 {
     struct update_member *member = &scene->world->members[index];
     enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
-    tdm_status status = update_outcome(scene->world, member->intake_update, &outcome);
+    tdm_status status = update_outcome(scene->world, member->guard_update, &outcome);
 
     if (status == TDM_OK && outcome == TDM__UPDATE_COMMITTED) {
         update_told(scene->world);
-        (void)flip(member, member->intake_update, scene->world->record.id_version);
+        (void)flip(member, member->guard_update, scene->world->record.id_version);
         return;
     }
-    if (status == TDM_OK || scene->world->record.epoch >= member->intake_epoch ||
+    if (status == TDM_OK || scene->world->record.epoch >= member->guard_epoch ||
         scene->limits->bug == UPDATE_BUG_LOST_IS_ABORTED) {
-        drop(scene->limits, member, member->intake_epoch);
+        drop(scene->limits, member, member->guard_epoch);
     }
     rest(scene, index, true);
 }

@@ -1,31 +1,31 @@
 /* update_restore.c - the record of the world of updates, lost and restored. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/update_inside.h"
+#include "tests/support/update_simulator_internal.h"
 
-#include "colocate/weights/standing.h"
+#include "colocate/weights/source_state.h"
 
 #include <string.h>
 
-bool update_is_behind(const struct update_world *world)
+bool update_is_behind(const struct update_simulator *world)
 {
     return world->driver.alive && world->record.epoch < world->driver.epoch;
 }
 
 /* ---- what the driver has heard ---------------------------------------------------------- */
 
-static struct tdm__standing standing_of(const struct update_restore *heard)
+static struct tdm__source_state source_state_of(const struct update_restore *heard)
 {
-    return (struct tdm__standing){.update = update_id('u', heard->update),
-                                  .epoch = heard->epoch,
-                                  .update_version = heard->update_version,
-                                  .base = heard->base,
-                                  .outcome = (enum tdm__update_outcome)heard->outcome,
-                                  .settled = heard->settled != 0,
-                                  .version = heard->version,
-                                  .hash = update_hash_value(heard->hash)};
+    return (struct tdm__source_state){.update = update_id('u', heard->update),
+                                      .epoch = heard->epoch,
+                                      .update_version = heard->update_version,
+                                      .base = heard->base,
+                                      .outcome = (enum tdm__update_outcome)heard->outcome,
+                                      .settled = heard->settled != 0,
+                                      .version = heard->version,
+                                      .hash = update_hash_value(heard->hash)};
 }
 
-void update_heard_begin(struct update_world *world)
+void update_heard_begin(struct update_simulator *world)
 {
     const struct update_record *record = &world->record;
 
@@ -40,7 +40,7 @@ void update_heard_begin(struct update_world *world)
 }
 
 /* One that took the update over goes without. */
-void update_heard_outcome(struct update_world *world)
+void update_heard_outcome(struct update_simulator *world)
 {
     struct update_restore *heard = &world->driver.heard;
 
@@ -68,16 +68,16 @@ void update_job_ends(struct update_scene *scene)
     update_driver_gives_up(&scene->world->driver);
 }
 
-bool update_ends_strangers(struct update_scene *scene)
+bool update_ends_old_members(struct update_scene *scene)
 {
     bool found = false;
 
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         const struct update_member *member = &scene->world->members[i];
 
-        found |= member->intake_epoch != 0 || member->version != 0;
+        found |= member->guard_epoch != 0 || member->version != 0;
     }
-    if (!found || scene->limits->bug == UPDATE_BUG_KEEPS_STRANGERS ||
+    if (!found || scene->limits->bug == UPDATE_BUG_KEEPS_OLD_MEMBERS ||
         scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {
         return false;
     }
@@ -110,8 +110,8 @@ void update_driver_meets_loss(struct update_scene *scene, enum update_driver_tod
 
 static tdm_status ask(struct update_scene *scene, const struct update_restore *restore)
 {
-    const struct tdm__standing standing = standing_of(restore);
-    struct tdm__version_request request = tdm__standing_restore(&standing);
+    const struct tdm__source_state source_state = source_state_of(restore);
+    struct tdm__version_request request = tdm__source_state_restore_request(&source_state);
     struct tdm__member members[UPDATE_MEMBERS_MAX];
     struct tdm__member dead[UPDATE_MEMBERS_MAX];
 
@@ -137,7 +137,7 @@ static void list_members(const struct update_scene *scene, struct update_restore
     const struct update_driver *driver = &scene->world->driver;
 
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        bool lives = (driver->crew >> i & 1) != 0;
+        bool lives = (driver->workers >> i & 1) != 0;
         bool serves = lives && (driver->fresh >> i & 1) == 0;
         uint8_t incarnation = driver->incarnations[i];
 
@@ -152,7 +152,7 @@ static void list_members(const struct update_scene *scene, struct update_restore
 
 bool update_driver_restores(struct update_scene *scene, bool heard, bool repeated)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     struct update_restore restore = world->driver.heard;
 
     restore.source = world->driver.incarnation;

@@ -1,6 +1,6 @@
 /* update_source.c - driver and trainer of the world of updates. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/update_inside.h"
+#include "tests/support/update_simulator_internal.h"
 
 #include "colocate/phase.h"
 
@@ -40,7 +40,7 @@ static void feed_event(struct update_scene *scene, const struct tdm__phase_event
     struct tdm__phase phase = phase_of(driver);
     enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
 
-    if (tdm__phase_next(&phase, event, &action) != TDM_OK) {
+    if (tdm__phase_handle_event(&phase, event, &action) != TDM_OK) {
         update_wrong(scene, "an event does not belong in its phase");
         return;
     }
@@ -56,7 +56,7 @@ static void feed(struct update_scene *scene, enum tdm__phase_event_kind kind)
 }
 
 bool update_driver_generates(const struct update_limits *limits,
-                             const struct update_world *world)
+                             const struct update_simulator *world)
 {
     const struct tdm__phase phase = phase_of(&world->driver);
 
@@ -67,13 +67,13 @@ bool update_driver_generates(const struct update_limits *limits,
         return (phase.resident & TDM__PHASE_HAS_WEIGHTS) != 0 && phase.serving_version != 0 &&
                phase.phase != TDM__PHASE_UPDATE && phase.phase != TDM__PHASE_OFFLOAD_ENGINE;
     }
-    return tdm__phase_may_generate(&phase);
+    return tdm__phase_allows_generate(&phase);
 }
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
 /* What an ended driver had sent may still come. */
-static void deliver_later(struct update_world *world, uint8_t index)
+static void deliver_later(struct update_simulator *world, uint8_t index)
 {
     struct update_member *member = &world->members[index];
 
@@ -87,7 +87,7 @@ static void deliver_later(struct update_world *world, uint8_t index)
 static void call_some(struct update_scene *scene, uint8_t whom,
                       const struct update_message *message)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     struct update_driver *driver = &world->driver;
 
     driver->todo = DRIVER_CALLS;
@@ -109,7 +109,7 @@ static void call_engines(struct update_scene *scene, enum update_call_kind kind)
 {
     const struct update_driver *driver = &scene->world->driver;
 
-    call_some(scene, driver->crew,
+    call_some(scene, driver->workers,
               &(struct update_message){.kind = (uint8_t)kind,
                                        .from = driver->incarnation,
                                        .update = driver->update,
@@ -119,11 +119,11 @@ static void call_engines(struct update_scene *scene, enum update_call_kind kind)
 }
 
 /* Whoever lives now. */
-static void gather_crew(struct update_scene *scene)
+static void gather_workers(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
 
-    driver->crew = 0;
+    driver->workers = 0;
     driver->engines_alive = 0;
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         const struct update_member *member = &scene->world->members[i];
@@ -132,7 +132,7 @@ static void gather_crew(struct update_scene *scene)
             driver->incarnations[i] = member->incarnation;
             driver->fresh |= (uint8_t)(1U << i);
         }
-        driver->crew |= (uint8_t)(member->alive << i);
+        driver->workers |= (uint8_t)(member->alive << i);
         driver->engines_alive = (uint8_t)(driver->engines_alive + member->alive);
     }
 }
@@ -146,9 +146,9 @@ static void welcome(struct update_scene *scene)
         const struct update_member *member = &scene->world->members[i];
         uint8_t bit = (uint8_t)(1U << i);
 
-        if (member->alive && (driver->crew & bit) == 0) {
+        if (member->alive && (driver->workers & bit) == 0) {
             driver->incarnations[i] = member->incarnation;
-            driver->crew |= bit;
+            driver->workers |= bit;
             driver->fresh |= bit;
             driver->engines_alive++;
         }
@@ -158,14 +158,14 @@ static void welcome(struct update_scene *scene)
 /* What one that serves shows, to all that have nothing.  False: there is nobody to ask. */
 static bool let_join(struct update_scene *scene)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     struct update_driver *driver = &world->driver;
-    uint8_t fresh = driver->fresh & driver->crew;
+    uint8_t fresh = driver->fresh & driver->workers;
 
     for (uint8_t i = 0; i < scene->limits->members && fresh != 0; i++) {
         const struct update_member *peer = &world->members[i];
 
-        if (((driver->crew & ~driver->fresh) >> i & 1) != 0 && update_engine_serves(peer) &&
+        if (((driver->workers & ~driver->fresh) >> i & 1) != 0 && update_engine_serves(peer) &&
             peer->incarnation == driver->incarnations[i]) {
             call_some(scene, fresh,
                       &(struct update_message){.kind = UPDATE_JOIN,
@@ -187,7 +187,7 @@ uint32_t update_list_dead(const struct update_scene *scene, struct tdm__member *
     uint32_t count = 0;
 
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        uint8_t ended = (uint8_t)(driver->incarnations[i] - (driver->crew >> i & 1));
+        uint8_t ended = (uint8_t)(driver->incarnations[i] - (driver->workers >> i & 1));
 
         for (uint8_t k = 1; k <= ended; k++) {
             dead[count++] = update_member_id(i, k);
@@ -275,16 +275,17 @@ static void order_trainer(struct update_scene *scene)
                                            .update = driver->update,
                                            .epoch = driver->epoch,
                                            .version = driver->version,
-                                           .crew = driver->crew};
+                                           .workers = driver->workers};
     memcpy(trainer->order.incarnations, driver->incarnations, sizeof(driver->incarnations));
     memcpy(trainer->order.keys, driver->keys, sizeof(driver->keys));
-    memcpy(trainer->order.journals, driver->journals, sizeof(driver->journals));
-    memcpy(trainer->order.journal_sums, driver->journal_sums, sizeof(driver->journal_sums));
+    memcpy(trainer->order.resume_logs, driver->resume_logs, sizeof(driver->resume_logs));
+    memcpy(trainer->order.resume_log_sums, driver->resume_log_sums,
+           sizeof(driver->resume_log_sums));
 }
 
 static void ask_begin(struct update_scene *scene, bool heard)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     struct update_driver *driver = &world->driver;
     struct tdm__member members[UPDATE_MEMBERS_MAX];
     struct tdm__member dead[64];
@@ -304,7 +305,7 @@ static void ask_begin(struct update_scene *scene, bool heard)
     }
     request.update = update_id('u', driver->update);
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        if ((driver->crew >> i & 1) != 0) {
+        if ((driver->workers >> i & 1) != 0) {
             members[request.members_count++] = update_member_id(i, driver->incarnations[i]);
         }
     }
@@ -321,7 +322,7 @@ static void ask_begin(struct update_scene *scene, bool heard)
     }
     driver->asked = 0;
     if (status != TDM_OK) {
-        feed(scene, TDM__PHASE_STEP_FAILED);
+        feed(scene, TDM__PHASE_ACTION_FAILED);
         return;
     }
     driver->epoch = world->record.epoch;
@@ -383,7 +384,7 @@ static void ask_decide(struct update_scene *scene, bool heard)
 }
 
 /* Those that have not flipped may have been refused because the record is lost. */
-static void flips_answered(struct update_scene *scene)
+static void flips_replied_to(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
 
@@ -404,7 +405,7 @@ static void flips_answered(struct update_scene *scene)
 }
 
 /* All have answered the call, or died. */
-static void calls_answered(struct update_scene *scene)
+static void calls_replied_to(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
 
@@ -428,7 +429,7 @@ static void calls_answered(struct update_scene *scene)
         break;
     case UPDATE_FLIP:
     case UPDATE_DROP:
-        flips_answered(scene);
+        flips_replied_to(scene);
         break;
     case UPDATE_JOIN:
         call_engines(scene, UPDATE_RESUME_KV);
@@ -442,7 +443,7 @@ static void calls_answered(struct update_scene *scene)
     }
 }
 
-bool update_driver_can_go_on(const struct update_world *world)
+bool update_driver_can_go_on(const struct update_simulator *world)
 {
     const struct update_driver *driver = &world->driver;
 
@@ -474,13 +475,13 @@ void update_driver_goes_on(struct update_scene *scene, bool heard, bool repeated
     } else if (scene->world->driver.todo == DRIVER_DECIDES) {
         ask_decide(scene, heard);
     } else {
-        calls_answered(scene);
+        calls_replied_to(scene);
     }
 }
 
 void update_driver_wants_update(struct update_scene *scene)
 {
-    gather_crew(scene);
+    gather_workers(scene);
     feed(scene, TDM__PHASE_ROLLOUT_DONE);
 }
 
@@ -489,10 +490,10 @@ void update_driver_wants_update(struct update_scene *scene)
 /* It brings the last update to its end, takes all engines off the card, and begins its own. */
 void update_driver_starts(struct update_scene *scene)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     struct update_driver *driver = &world->driver;
 
-    if (world->record.id == 0 && update_ends_strangers(scene)) {
+    if (world->record.id == 0 && update_ends_old_members(scene)) {
         return; /* the next one finds nobody but its own */
     }
     if (world->record.id == 0) {
@@ -503,7 +504,7 @@ void update_driver_starts(struct update_scene *scene)
     }
     driver->alive = 1;
     driver->incarnation++;
-    gather_crew(scene);
+    gather_workers(scene);
     driver->committed = world->record.version;
     driver->floor = scene->limits->wipes > 0 ? world->version_highest : 0;
     update_told(world);
@@ -525,20 +526,20 @@ void update_driver_learns(struct update_scene *scene, uint8_t index)
     struct update_driver *driver = &scene->world->driver;
     uint8_t others = (uint8_t) ~(1U << index);
 
-    driver->crew &= others;
+    driver->workers &= others;
     driver->waiting &= others;
     driver->failed |= driver->todo == DRIVER_MOVES ||
                       (driver->todo == DRIVER_CALLS &&
                        (driver->call == UPDATE_TAKE_SHADOW || driver->call == UPDATE_PREPARE));
-    if ((driver->crew & ~driver->fresh) == 0) {
+    if ((driver->workers & ~driver->fresh) == 0) {
         driver->serving = 0; /* nobody is left who could go on with the version before */
     }
-    feed(scene, TDM__PHASE_DIED);
+    feed(scene, TDM__PHASE_PARTICIPANT_DIED);
 }
 
 void update_driver_learns_of_trainer(struct update_scene *scene)
 {
-    feed_event(scene, &(struct tdm__phase_event){.kind = TDM__PHASE_DIED,
+    feed_event(scene, &(struct tdm__phase_event){.kind = TDM__PHASE_PARTICIPANT_DIED,
                                                  .participant = TDM__PHASE_TRAINER});
 }
 
@@ -547,11 +548,11 @@ void update_driver_learns_of_trainer(struct update_scene *scene)
 static bool has_waited(const struct update_limits *limits, const struct update_trainer *trainer)
 {
     return trainer->waiting == 0 || (limits->bug == UPDATE_BUG_WAITS_FOR_ONE_ENGINE &&
-                                     trainer->waiting != trainer->work.crew);
+                                     trainer->waiting != trainer->work.workers);
 }
 
 bool update_trainer_can_go_on(const struct update_limits *limits,
-                              const struct update_world *world)
+                              const struct update_simulator *world)
 {
     const struct update_trainer *trainer = &world->trainer;
 
@@ -595,7 +596,7 @@ static void finish(struct update_scene *scene)
 static bool reaches(const struct update_trainer *trainer, const struct update_member *member,
                     uint8_t index)
 {
-    return (trainer->work.crew >> index & 1) != 0 && member->alive &&
+    return (trainer->work.workers >> index & 1) != 0 && member->alive &&
            member->incarnation == trainer->work.incarnations[index];
 }
 
@@ -611,7 +612,7 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         struct update_member *member = &scene->world->members[i];
 
-        if (!reaches(trainer, member, i) || trainer->work.journals[i] > trainer->tensor) {
+        if (!reaches(trainer, member, i) || trainer->work.resume_logs[i] > trainer->tensor) {
             continue;
         }
         if (scene->limits->bug == UPDATE_BUG_UPDATE_ASLEEP && !member->shadow_here) {
@@ -629,9 +630,9 @@ static uint8_t wanting(const struct update_scene *scene)
     uint8_t who = 0;
 
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        who |= (uint8_t)((trainer->work.journals[i] <= trainer->tensor) << i);
+        who |= (uint8_t)((trainer->work.resume_logs[i] <= trainer->tensor) << i);
     }
-    return who & trainer->work.crew;
+    return who & trainer->work.workers;
 }
 
 static void tell(struct update_scene *scene)
@@ -656,7 +657,7 @@ static void tell(struct update_scene *scene)
 }
 
 /* What it need not send again, of what engines say they have. */
-static void believe_journals(struct update_scene *scene)
+static void believe_resume_logs(struct update_scene *scene)
 {
     struct update_trainer *trainer = &scene->world->trainer;
     uint8_t own[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
@@ -665,15 +666,15 @@ static void believe_journals(struct update_scene *scene)
         update_fill(trainer->weights, i, own[i]);
     }
     for (unsigned i = 0; i < UPDATE_MEMBERS_MAX; i++) {
-        uint8_t told = trainer->work.journals[i];
+        uint8_t told = trainer->work.resume_logs[i];
 
         if (told > 0 &&
             (told > trainer->known ||
-             trainer->work.journal_sums[i] !=
-                 update_journal_sum((const uint8_t(*)[UPDATE_TENSOR_BYTES])own, told))) {
-            trainer->work.journals[i] = 0;
+             trainer->work.resume_log_sums[i] !=
+                 update_resume_log_sum((const uint8_t(*)[UPDATE_TENSOR_BYTES])own, told))) {
+            trainer->work.resume_logs[i] = 0;
         }
-        trainer->work.journal_sums[i] = 0;
+        trainer->work.resume_log_sums[i] = 0;
     }
 }
 
@@ -684,7 +685,7 @@ static void take_order(struct update_scene *scene)
     trainer->work = trainer->order;
     memset(&trainer->order, 0, sizeof(trainer->order));
     scene->world->weights_of[trainer->work.version] = trainer->weights;
-    believe_journals(scene);
+    believe_resume_logs(scene);
     trainer->todo = TRAINER_WRITES;
 }
 
@@ -722,7 +723,7 @@ static void tell_or_finish(struct update_scene *scene)
     }
 }
 
-void update_trainer_learns(struct update_world *world)
+void update_trainer_learns(struct update_simulator *world)
 {
     if (world->trainer.alive) {
         world->trainer.weights = ++world->weights_highest;

@@ -1,8 +1,8 @@
 /* update_store.c - the record of the world of updates, and what its bytes hash to. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/update_inside.h"
+#include "tests/support/update_simulator_internal.h"
 
-#include "colocate/weights/journal.h"
+#include "colocate/weights/resume_log.h"
 #include "runtime/assert.h"
 
 #include <string.h>
@@ -65,22 +65,22 @@ uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES])
     for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
         sums[i] = tdm__checksum_tensor(bytes[i], UPDATE_TENSOR_BYTES);
     }
-    hash = tdm__checksum_contents(&manifest, sums, UPDATE_TENSORS);
+    hash = tdm__checksum_contents_hash(&manifest, sums, UPDATE_TENSORS);
     return number_of(&hash);
 }
 
-uint8_t update_journal_sum(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES],
-                           uint8_t count)
+uint8_t update_resume_log_sum(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES],
+                              uint8_t count)
 {
-    struct tdm__journal journal = {.next = 0};
+    struct tdm__resume_log resume_log = {.next = 0};
 
     for (uint8_t i = 0; i < count; i++) {
         const struct tdm__tensor_record record = {
             .tensor = i, .checksum = tdm__checksum_tensor(bytes[i], UPDATE_TENSOR_BYTES)};
 
-        tdm__journal_add(&journal, i, &record, 1);
+        tdm__resume_log_add_bucket(&resume_log, i, &record, 1);
     }
-    return number_of(&journal.sums);
+    return number_of(&resume_log.sums);
 }
 
 struct tdm__hash update_hash_value(uint8_t number)
@@ -115,38 +115,38 @@ static void unpack(const struct update_record *from, struct tdm__version_record 
     update->base = from->base;
     update->source = (struct tdm__member){update_id('s', 1), from->source};
     update->outcome = (enum tdm__update_outcome)from->outcome;
-    update->reason = (enum tdm__update_reason)from->reason;
+    update->reason = (enum tdm__update_abort_reason)from->reason;
     update->members_count = from->count;
     for (unsigned i = 0; i < from->count; i++) {
         update->members[i] = (struct tdm__update_member){
-            .who = update_member_id(from->members[i].index, from->members[i].incarnation),
+            .member = update_member_id(from->members[i].index, from->members[i].incarnation),
             .phase = (enum tdm__member_phase)from->members[i].phase,
             .voted = from->members[i].voted != 0,
             .hash = update_hash_value(from->members[i].hash)};
     }
-    to->past_count = from->past_count;
-    for (unsigned i = 0; i < from->past_count; i++) {
-        to->past[i] = (struct tdm__update_past){
-            .id = update_id('u', from->past[i].id),
-            .epoch = from->past[i].epoch,
-            .version = from->past[i].version,
-            .outcome = (enum tdm__update_outcome)from->past[i].outcome};
+    to->past_updates_count = from->past_updates_count;
+    for (unsigned i = 0; i < from->past_updates_count; i++) {
+        to->past_updates[i] = (struct tdm__past_update){
+            .id = update_id('u', from->past_updates[i].id),
+            .epoch = from->past_updates[i].epoch,
+            .version = from->past_updates[i].version,
+            .outcome = (enum tdm__update_outcome)from->past_updates[i].outcome};
     }
 }
 
 static void pack_past(const struct tdm__version_record *from, struct update_record *to)
 {
     uint32_t skipped =
-        from->past_count > UPDATE_PAST_MAX ? from->past_count - UPDATE_PAST_MAX : 0;
+        from->past_updates_count > UPDATE_PAST_MAX ? from->past_updates_count - UPDATE_PAST_MAX : 0;
 
-    to->past_count = (uint8_t)(from->past_count - skipped);
-    for (unsigned i = 0; i < to->past_count; i++) {
-        const struct tdm__update_past *past = &from->past[i + skipped];
+    to->past_updates_count = (uint8_t)(from->past_updates_count - skipped);
+    for (unsigned i = 0; i < to->past_updates_count; i++) {
+        const struct tdm__past_update *past = &from->past_updates[i + skipped];
 
-        to->past[i].id = past->id.bytes[1];
-        to->past[i].epoch = (uint8_t)past->epoch;
-        to->past[i].version = (uint8_t)past->version;
-        to->past[i].outcome = (uint8_t)past->outcome;
+        to->past_updates[i].id = past->id.bytes[1];
+        to->past_updates[i].epoch = (uint8_t)past->epoch;
+        to->past_updates[i].version = (uint8_t)past->version;
+        to->past_updates[i].outcome = (uint8_t)past->outcome;
     }
 }
 
@@ -168,8 +168,8 @@ static void pack(const struct tdm__version_record *from, struct update_record *t
     TDM_ASSERT(update->members_count <= UPDATE_RECORDED_MAX);
     to->count = (uint8_t)update->members_count;
     for (unsigned i = 0; i < to->count; i++) {
-        to->members[i].index = (uint8_t)(update->members[i].who.actor.bytes[1] - 1);
-        to->members[i].incarnation = (uint8_t)update->members[i].who.incarnation;
+        to->members[i].index = (uint8_t)(update->members[i].member.actor.bytes[1] - 1);
+        to->members[i].incarnation = (uint8_t)update->members[i].member.incarnation;
         to->members[i].phase = (uint8_t)update->members[i].phase;
         to->members[i].voted = update->members[i].voted;
         to->members[i].hash = hash_number(&update->members[i].hash);
@@ -179,13 +179,13 @@ static void pack(const struct tdm__version_record *from, struct update_record *t
 
 /* ---- a step ----------------------------------------------------------------------------- */
 
-uint8_t update_committed(const struct update_world *world)
+uint8_t update_committed(const struct update_simulator *world)
 {
     return world->record.version > world->version_told ? world->record.version
                                                        : world->version_told;
 }
 
-void update_told(struct update_world *world)
+void update_told(struct update_simulator *world)
 {
     world->version_told = update_committed(world);
 }
@@ -193,7 +193,7 @@ void update_told(struct update_world *world)
 /* Once, and upwards; to the same update again where its BEGIN was lost before anybody heard. */
 static void check_number(struct update_scene *scene)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     uint8_t number = world->record.id_version;
     uint8_t owner = world->id_of[number];
 
@@ -209,7 +209,7 @@ static void check_number(struct update_scene *scene)
 static void check_step(struct update_scene *scene, const struct update_record *old,
                        enum tdm__version_request_kind kind)
 {
-    struct update_world *world = scene->world;
+    struct update_simulator *world = scene->world;
     const struct update_record *new = &world->record;
 
     if (new->version < old->version || new->highest < old->highest || new->epoch < old->epoch) {
@@ -237,11 +237,10 @@ tdm_status update_ask(struct update_scene *scene, const struct tdm__version_requ
     tdm_status status;
 
     unpack(&before, &record);
-    if (scene->limits->bug == UPDATE_BUG_RESTORES_OVER &&
-        request->kind == TDM__VERSION_RESTORE) {
+    if (scene->limits->bug == UPDATE_BUG_RESTORES_OVER && request->kind == TDM__VERSION_RESTORE) {
         memset(&record, 0, sizeof(record));
     }
-    status = tdm__version_apply(&record, request, &changed);
+    status = tdm__version_apply_request(&record, request, &changed);
     if (status == TDM_OK && changed) {
         pack(&record, &scene->world->record);
         check_step(scene, &before, request->kind);
@@ -249,7 +248,7 @@ tdm_status update_ask(struct update_scene *scene, const struct tdm__version_requ
     return status;
 }
 
-tdm_status update_outcome(const struct update_world *world, uint8_t update,
+tdm_status update_outcome(const struct update_simulator *world, uint8_t update,
                           enum tdm__update_outcome *outcome_out)
 {
     static struct tdm__version_record record;

@@ -19,16 +19,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x54444d53, HEADER_BYTES = 16384, LINE_BYTES = 64, SPINS = 40 };
+enum { SEGMENT_MAGIC = 0x54444d53, HEADER_BYTES = 16384, LINE_BYTES = 64, SPIN_ROUNDS = 40 };
 
 enum { SLOT_BYTES_UNIT = 4096 }; /* and the least: an element for each rank must fit */
 
 #define ABORTED_FLAG ((uint64_t)1 << 63)
 
 /* One rank's line: written by that rank, read by all. */
-struct rank_line {
+struct rank_state {
     _Alignas(LINE_BYTES) _Atomic uint64_t arrivals; /* barriers this rank has come to */
-    struct tdm__comm_call calls[2];                 /* of the last two barriers, by parity */
+    struct tdm__collective_op calls[2];             /* of the last two barriers, by parity */
 };
 
 /* The padding keeps what different ranks write apart. */
@@ -36,18 +36,20 @@ struct header { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     uint32_t magic;
     uint32_t ranks_count;
     uint64_t slot_bytes;
-    _Alignas(LINE_BYTES) _Atomic uint64_t state; /* arrivals of all ranks, and ABORTED_FLAG */
-    _Alignas(LINE_BYTES) _Atomic uint32_t wakes; /* the futex: changes with each event */
+    _Alignas(LINE_BYTES) _Atomic uint64_t
+        arrivals_and_aborted; /* arrivals of all ranks, and ABORTED_FLAG */
+    _Alignas(LINE_BYTES) _Atomic uint32_t wake_counter; /* the futex: changes with each event */
     _Atomic uint32_t sleepers_count;
-    _Atomic uint32_t reason;  /* rank + 1, tdm__segment_end above it; 0: none yet */
-    _Atomic uint64_t missing; /* ranks that did not come, where the reason is a deadline */
-    _Atomic uint64_t left;    /* ranks that left */
-    struct rank_line ranks[TDM__RANKS_MAX];
+    _Atomic uint32_t end_reason; /* rank + 1, tdm__comm_end_reason above it; 0: none yet */
+    _Atomic uint64_t
+        missing_ranks;     /* ranks that did not come, where the end_reason is a deadline */
+    _Atomic uint64_t left; /* ranks that left */
+    struct rank_state ranks[TDM__COMM_RANKS_MAX];
 };
 
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header fits");
 
-struct tdm__segment {
+struct tdm__comm_segment {
     struct header *header;
     size_t mapped_bytes;
     uint32_t ranks_count; /* our copies: the shared ones could change under us */
@@ -60,16 +62,16 @@ static size_t segment_bytes(uint32_t ranks_count, size_t slot_bytes)
     return HEADER_BYTES + 2 * (size_t)ranks_count * slot_bytes;
 }
 
-tdm_status tdm__segment_make(const struct tdm__segment_options *options, int *fd_out)
+tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *options, int *fd_out)
 {
-    struct header start = {.magic = MAGIC, .ranks_count = options->ranks_count};
+    struct header start = {.magic = SEGMENT_MAGIC, .ranks_count = options->ranks_count};
     size_t slot_bytes =
         (options->slot_bytes + SLOT_BYTES_UNIT - 1) / SLOT_BYTES_UNIT * SLOT_BYTES_UNIT;
     int fd;
 
-    if (options->ranks_count == 0 || options->ranks_count > TDM__RANKS_MAX) {
+    if (options->ranks_count == 0 || options->ranks_count > TDM__COMM_RANKS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a group of %u ranks: 1 to %d are possible",
-                         options->ranks_count, TDM__RANKS_MAX);
+                         options->ranks_count, TDM__COMM_RANKS_MAX);
     }
     if (options->slot_bytes == 0 || options->slot_bytes > (size_t)1 << 32) {
         return tdm__fail(TDM_E_LIMIT, "slots of %zu bytes: 1 byte to 4 GiB are possible",
@@ -93,7 +95,7 @@ tdm_status tdm__segment_make(const struct tdm__segment_options *options, int *fd
     return TDM_OK;
 }
 
-static tdm_status check_header(int fd, struct header *header_out)
+static tdm_status segment_check_header(int fd, struct header *header_out)
 {
     struct stat about;
 
@@ -101,23 +103,22 @@ static tdm_status check_header(int fd, struct header *header_out)
         pread(fd, header_out, sizeof(*header_out), 0) != (ssize_t)sizeof(*header_out)) {
         return tdm__fail_errno(errno, "a group's shared memory cannot be read");
     }
-    if (header_out->magic != MAGIC || header_out->ranks_count == 0 ||
-        header_out->ranks_count > TDM__RANKS_MAX || header_out->slot_bytes < SLOT_BYTES_UNIT ||
+    if (header_out->magic != SEGMENT_MAGIC || header_out->ranks_count == 0 ||
+        header_out->ranks_count > TDM__COMM_RANKS_MAX || header_out->slot_bytes < SLOT_BYTES_UNIT ||
         header_out->slot_bytes % SLOT_BYTES_UNIT != 0 ||
         header_out->slot_bytes > (uint64_t)1 << 33 ||
-        (uint64_t)about.st_size !=
-            segment_bytes(header_out->ranks_count, header_out->slot_bytes)) {
+        (uint64_t)about.st_size != segment_bytes(header_out->ranks_count, header_out->slot_bytes)) {
         return tdm__fail(TDM_E_PROTOCOL, "this is no group's shared memory");
     }
     return TDM_OK;
 }
 
-tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segment_out)
+tdm_status tdm__comm_segment_map(int fd, bool header_only, struct tdm__comm_segment **segment_out)
 {
-    struct tdm__segment *segment;
+    struct tdm__comm_segment *segment;
     struct header header = {.magic = 0};
 
-    TDM_TRY(check_header(fd, &header));
+    TDM_TRY(segment_check_header(fd, &header));
     segment = calloc(1, sizeof(*segment));
     if (segment == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group's segment");
@@ -126,8 +127,7 @@ tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segm
     segment->slot_bytes = header.slot_bytes;
     segment->mapped_bytes =
         header_only ? HEADER_BYTES : segment_bytes(header.ranks_count, header.slot_bytes);
-    segment->header =
-        mmap(NULL, segment->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    segment->header = mmap(NULL, segment->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment->header == MAP_FAILED) {
         free(segment);
         return tdm__fail_errno(errno, "mmap: a group's shared memory");
@@ -136,7 +136,7 @@ tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segm
     return TDM_OK;
 }
 
-void tdm__segment_unmap(struct tdm__segment *segment)
+void tdm__comm_segment_unmap(struct tdm__comm_segment *segment)
 {
     if (segment != NULL) {
         (void)munmap(segment->header, segment->mapped_bytes);
@@ -144,17 +144,18 @@ void tdm__segment_unmap(struct tdm__segment *segment)
     }
 }
 
-uint32_t tdm__segment_ranks_count(const struct tdm__segment *segment)
+uint32_t tdm__comm_segment_ranks_count(const struct tdm__comm_segment *segment)
 {
     return segment->ranks_count;
 }
 
-size_t tdm__segment_slot_bytes(const struct tdm__segment *segment)
+size_t tdm__comm_segment_slot_bytes(const struct tdm__comm_segment *segment)
 {
     return segment->slot_bytes;
 }
 
-void *tdm__segment_slot(const struct tdm__segment *segment, uint32_t rank, uint32_t parity)
+void *tdm__comm_segment_slot(const struct tdm__comm_segment *segment, uint32_t rank,
+                             uint32_t parity)
 {
     TDM_ASSERT(rank < segment->ranks_count && segment->mapped_bytes > HEADER_BYTES);
     return (char *)segment->header + HEADER_BYTES +
@@ -171,60 +172,62 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
 
 /* Sequentially consistent, like the sleeper's own steps: either it sees the new count and does
  * not sleep, or we see it among the sleepers and wake it. */
-static void wake_all(struct header *header)
+static void segment_wake_all(struct header *header)
 {
-    (void)atomic_fetch_add_explicit(&header->wakes, 1, memory_order_seq_cst);
+    (void)atomic_fetch_add_explicit(&header->wake_counter, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&header->sleepers_count, memory_order_seq_cst) > 0) {
-        (void)futex(&header->wakes, FUTEX_WAKE, INT32_MAX, NULL);
+        (void)futex(&header->wake_counter, FUTEX_WAKE, INT32_MAX, NULL);
     }
 }
 
-/* Sleeps until `wakes` is no longer `seen`, or the deadline.  A rank killed in here stays
+/* Sleeps until `wake_counter` is no longer `seen`, or the deadline.  A rank killed in here stays
  * counted: that costs the others needless wake-ups, no more. */
-static void sleep_once(struct header *header, uint32_t seen, int64_t deadline_ms)
+static void segment_sleep(struct header *header, uint32_t seen, int64_t deadline_ms)
 {
-    int64_t left_ms = tdm__deadline_left(deadline_ms);
-    struct timespec timeout = {left_ms / 1000, left_ms % 1000 * 1000000};
+    int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+    struct timespec timeout = {remaining_ms / 1000, remaining_ms % 1000 * 1000000};
 
     (void)atomic_fetch_add_explicit(&header->sleepers_count, 1, memory_order_seq_cst);
-    (void)futex(&header->wakes, FUTEX_WAIT, seen, left_ms < 0 ? NULL : &timeout);
+    (void)futex(&header->wake_counter, FUTEX_WAIT, seen, remaining_ms < 0 ? NULL : &timeout);
     (void)atomic_fetch_sub_explicit(&header->sleepers_count, 1, memory_order_seq_cst);
 }
 
 /* ---- how it ends ------------------------------------------------------------------------ */
 
-static void set_aborted(struct header *header)
+static void segment_set_aborted(struct header *header)
 {
-    /* release: who sees the flag sees the reason, written before. */
-    (void)atomic_fetch_or_explicit(&header->state, ABORTED_FLAG, memory_order_release);
-    wake_all(header);
+    /* release: who sees the flag sees the end_reason, written before. */
+    (void)atomic_fetch_or_explicit(&header->arrivals_and_aborted, ABORTED_FLAG,
+                                   memory_order_release);
+    segment_wake_all(header);
 }
 
-void tdm__segment_abort(struct tdm__segment *segment, uint32_t rank, enum tdm__segment_end end)
+void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
+                             enum tdm__comm_end_reason end)
 {
     uint32_t none = 0;
 
     TDM_ASSERT(rank < segment->ranks_count);
-    if ((atomic_load_explicit(&segment->header->state, memory_order_acquire) & ABORTED_FLAG) !=
-        0) {
-        return; /* it has ended, for a reason that stays */
+    if ((atomic_load_explicit(&segment->header->arrivals_and_aborted, memory_order_acquire) &
+         ABORTED_FLAG) != 0) {
+        return; /* it has ended, for a end_reason that stays */
     }
     /* relaxed: the flag carries it. */
-    (void)atomic_compare_exchange_strong_explicit(&segment->header->reason, &none,
+    (void)atomic_compare_exchange_strong_explicit(&segment->header->end_reason, &none,
                                                   (uint32_t)end << 16 | (rank + 1),
                                                   memory_order_relaxed, memory_order_relaxed);
-    set_aborted(segment->header);
+    segment_set_aborted(segment->header);
 }
 
-void tdm__segment_leave(struct tdm__segment *segment, uint32_t rank)
+void tdm__comm_segment_leave(struct tdm__comm_segment *segment, uint32_t rank)
 {
-    /* release: pairs with find_absent(): its arrivals are final by then. */
+    /* release: pairs with segment_find_absent(): its arrivals are final by then. */
     (void)atomic_fetch_or_explicit(&segment->header->left, (uint64_t)1 << rank,
                                    memory_order_release);
-    wake_all(segment->header);
+    segment_wake_all(segment->header);
 }
 
-bool tdm__segment_is_deserted(const struct tdm__segment *segment)
+bool tdm__comm_segment_all_left(const struct tdm__comm_segment *segment)
 {
     uint64_t left = atomic_load_explicit(&segment->header->left, memory_order_relaxed);
 
@@ -232,7 +235,7 @@ bool tdm__segment_is_deserted(const struct tdm__segment *segment)
 }
 
 /* Of `ranks`, those that have not come to the barrier that this rank is in. */
-static uint64_t find_absent(const struct tdm__segment *segment, uint64_t ranks)
+static uint64_t segment_find_absent(const struct tdm__comm_segment *segment, uint64_t ranks)
 {
     uint64_t absent = 0;
 
@@ -253,7 +256,7 @@ static const char *ranks_text(uint64_t ranks, char *text, size_t text_bytes)
     const char *before = (ranks & (ranks - 1)) != 0 ? "ranks " : "rank ";
     size_t used = (size_t)snprintf(text, text_bytes, "%s", ranks == 0 ? "a rank" : "");
 
-    for (uint32_t i = 0; i < TDM__RANKS_MAX && used < text_bytes; i++) {
+    for (uint32_t i = 0; i < TDM__COMM_RANKS_MAX && used < text_bytes; i++) {
         if ((ranks >> i & 1) != 0) {
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%u", before, i);
             before = ", ";
@@ -262,91 +265,96 @@ static const char *ranks_text(uint64_t ranks, char *text, size_t text_bytes)
     return text;
 }
 
-/* The reason why the group has ended, for whoever calls. */
-static tdm_status fail_aborted(const struct tdm__segment *segment)
+/* The end_reason why the group has ended, for whoever calls. */
+static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
 {
     static const char *const ends[] = {"", "died", "has left", "gave up",
                                        "was in another call or with another size"};
     struct header *header = segment->header;
-    uint32_t reason = atomic_load_explicit(&header->reason, memory_order_relaxed);
-    uint32_t end = reason >> 16;
+    uint32_t end_reason = atomic_load_explicit(&header->end_reason, memory_order_relaxed);
+    uint32_t end = end_reason >> 16;
     char text[256] = "";
 
-    if (reason != 0 && end < sizeof(ends) / sizeof(ends[0])) {
-        return tdm__fail(end == TDM__RANK_CONFUSED ? TDM_E_INVAL : TDM_E_ABORTED,
+    if (end_reason != 0 && end < sizeof(ends) / sizeof(ends[0])) {
+        return tdm__fail(end == TDM__COMM_RANK_MISMATCHED ? TDM_E_INVAL : TDM_E_ABORTED,
                          "rank %u of %u %s: the group has ended and must be made anew",
-                         (reason & 0xffff) - 1, segment->ranks_count, ends[end]);
+                         (end_reason & 0xffff) - 1, segment->ranks_count, ends[end]);
     }
     return tdm__fail(TDM_E_TIMEOUT,
                      "%s of %u did not come in time: the group has ended and must be made anew",
-                     ranks_text(atomic_load_explicit(&header->missing, memory_order_relaxed),
+                     ranks_text(atomic_load_explicit(&header->missing_ranks, memory_order_relaxed),
                                 text, sizeof(text)),
                      segment->ranks_count);
 }
 
-tdm_status tdm__segment_check(const struct tdm__segment *segment)
+tdm_status tdm__comm_segment_check(const struct tdm__comm_segment *segment)
 {
-    /* acquire: with set_aborted(), for the reason. */
-    uint64_t state = atomic_load_explicit(&segment->header->state, memory_order_acquire);
+    /* acquire: with segment_set_aborted(), for the end_reason. */
+    uint64_t arrivals_and_aborted =
+        atomic_load_explicit(&segment->header->arrivals_and_aborted, memory_order_acquire);
 
-    return (state & ABORTED_FLAG) != 0 ? fail_aborted(segment) : TDM_OK;
+    return (arrivals_and_aborted & ABORTED_FLAG) != 0 ? segment_fail_aborted(segment) : TDM_OK;
 }
 
 /* ---- meeting ---------------------------------------------------------------------------- */
 
 /* Adds one arrival unless the group has ended: then the count stands still, and whether a
  * barrier was complete stays the same for all. */
-static bool arrive(struct header *header, uint64_t target)
+static bool segment_arrive(struct header *header, uint64_t target)
 {
-    /* acquire, here and where the exchange fails: with set_aborted(), for the reason. */
-    uint64_t state = atomic_load_explicit(&header->state, memory_order_acquire);
+    /* acquire, here and where the exchange fails: with segment_set_aborted(), for the end_reason.
+     */
+    uint64_t arrivals_and_aborted =
+        atomic_load_explicit(&header->arrivals_and_aborted, memory_order_acquire);
 
     do {
-        if ((state & ABORTED_FLAG) != 0) {
+        if ((arrivals_and_aborted & ABORTED_FLAG) != 0) {
             return false;
         }
         /* release: our slot is visible to who sees the count; acquire: pairs with the other
          * ranks' arrivals, in case ours is the last. */
-    } while (!atomic_compare_exchange_weak_explicit(
-        &header->state, &state, state + 1, memory_order_acq_rel, memory_order_acquire));
-    if (state + 1 == target) {
-        wake_all(header);
+    } while (!atomic_compare_exchange_weak_explicit(&header->arrivals_and_aborted,
+                                                    &arrivals_and_aborted, arrivals_and_aborted + 1,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    if (arrivals_and_aborted + 1 == target) {
+        segment_wake_all(header);
     }
     return true;
 }
 
 /* At the deadline: ends the group, unless the barrier completes first. */
-static void give_up_waiting(struct tdm__segment *segment)
+static void segment_time_out(struct tdm__comm_segment *segment)
 {
     struct header *header = segment->header;
     uint64_t target = segment->arrivals * segment->ranks_count;
-    uint64_t state = atomic_load_explicit(&header->state, memory_order_relaxed);
+    uint64_t arrivals_and_aborted =
+        atomic_load_explicit(&header->arrivals_and_aborted, memory_order_relaxed);
 
     do {
-        if ((state & ABORTED_FLAG) != 0 || state >= target) {
+        if ((arrivals_and_aborted & ABORTED_FLAG) != 0 || arrivals_and_aborted >= target) {
             return;
         }
         /* relaxed: the flag carries it. */
-        atomic_store_explicit(&header->missing, find_absent(segment, UINT64_MAX),
+        atomic_store_explicit(&header->missing_ranks, segment_find_absent(segment, UINT64_MAX),
                               memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(&header->state, &state,
-                                                    state | ABORTED_FLAG, memory_order_release,
-                                                    memory_order_relaxed));
-    wake_all(header);
+    } while (!atomic_compare_exchange_weak_explicit(
+        &header->arrivals_and_aborted, &arrivals_and_aborted, arrivals_and_aborted | ABORTED_FLAG,
+        memory_order_release, memory_order_relaxed));
+    segment_wake_all(header);
 }
 
-static void leave_behind_who_left(struct tdm__segment *segment)
+static void segment_check_left_ranks(struct tdm__comm_segment *segment)
 {
-    /* acquire: pairs with tdm__segment_leave(). */
+    /* acquire: pairs with tdm__comm_segment_leave(). */
     uint64_t left = atomic_load_explicit(&segment->header->left, memory_order_acquire);
-    uint64_t absent = left != 0 ? find_absent(segment, left) : 0;
+    uint64_t absent = left != 0 ? segment_find_absent(segment, left) : 0;
 
     if (absent != 0) {
-        tdm__segment_abort(segment, (uint32_t)__builtin_ctzll(absent), TDM__RANK_LEFT);
+        tdm__comm_segment_abort(segment, (uint32_t)__builtin_ctzll(absent), TDM__COMM_RANK_LEFT);
     }
 }
 
-static void relax(void)
+static void cpu_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -354,61 +362,63 @@ static void relax(void)
 }
 
 /* Until complete or ended: true when complete. */
-static bool wait_for_all(struct tdm__segment *segment, int64_t deadline_ms)
+static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadline_ms)
 {
     struct header *header = segment->header;
     uint64_t target = segment->arrivals * segment->ranks_count;
     uint32_t spins = 0;
 
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&header->wakes, memory_order_seq_cst);
-        /* acquire: pairs with the arrivals (slots) and set_aborted() (reason). */
-        uint64_t state = atomic_load_explicit(&header->state, memory_order_acquire);
+        uint32_t seen = atomic_load_explicit(&header->wake_counter, memory_order_seq_cst);
+        /* acquire: pairs with the arrivals (slots) and segment_set_aborted() (end_reason). */
+        uint64_t arrivals_and_aborted =
+            atomic_load_explicit(&header->arrivals_and_aborted, memory_order_acquire);
 
-        if ((state & ~ABORTED_FLAG) >= target) {
+        if ((arrivals_and_aborted & ~ABORTED_FLAG) >= target) {
             return true;
         }
-        if ((state & ABORTED_FLAG) != 0) {
+        if ((arrivals_and_aborted & ABORTED_FLAG) != 0) {
             return false;
         }
-        if (spins < SPINS) { /* about a microsecond: the cores are shared */
+        if (spins < SPIN_ROUNDS) { /* about a microsecond: the cores are shared */
             spins++;
-            relax();
+            cpu_relax();
             continue;
         }
-        leave_behind_who_left(segment);
-        if (tdm__deadline_left(deadline_ms) == 0) {
-            give_up_waiting(segment);
+        segment_check_left_ranks(segment);
+        if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
+            segment_time_out(segment);
             continue;
         }
-        sleep_once(header, seen, deadline_ms);
+        segment_sleep(header, seen, deadline_ms);
     }
 }
 
-static bool is_same_call(const struct tdm__comm_call *a, const struct tdm__comm_call *b)
+static bool is_same_op(const struct tdm__collective_op *a, const struct tdm__collective_op *b)
 {
-    return a->kind == b->kind && a->variant == b->variant && a->size_bytes == b->size_bytes;
+    return a->kind == b->kind && a->root_or_dtype == b->root_or_dtype &&
+           a->size_bytes == b->size_bytes;
 }
 
-tdm_status tdm__segment_meet(struct tdm__segment *segment, uint32_t rank,
-                             const struct tdm__comm_call *call, int64_t deadline_ms)
+tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t rank,
+                                     const struct tdm__collective_op *call, int64_t deadline_ms)
 {
     struct header *header = segment->header;
-    struct rank_line *line = &header->ranks[rank];
+    struct rank_state *line = &header->ranks[rank];
     uint32_t parity = (uint32_t)(segment->arrivals % 2);
 
     TDM_ASSERT(rank < segment->ranks_count);
     line->calls[parity] = *call;
     segment->arrivals++;
     atomic_store_explicit(&line->arrivals, segment->arrivals, memory_order_relaxed);
-    if (!arrive(header, segment->arrivals * segment->ranks_count) ||
-        !wait_for_all(segment, deadline_ms)) {
-        return fail_aborted(segment);
+    if (!segment_arrive(header, segment->arrivals * segment->ranks_count) ||
+        !segment_await_ranks(segment, deadline_ms)) {
+        return segment_fail_aborted(segment);
     }
     for (uint32_t i = 0; i < segment->ranks_count; i++) {
-        if (!is_same_call(&header->ranks[i].calls[parity], call)) {
-            tdm__segment_abort(segment, i, TDM__RANK_CONFUSED);
-            return fail_aborted(segment);
+        if (!is_same_op(&header->ranks[i].calls[parity], call)) {
+            tdm__comm_segment_abort(segment, i, TDM__COMM_RANK_MISMATCHED);
+            return segment_fail_aborted(segment);
         }
     }
     return TDM_OK;

@@ -4,7 +4,7 @@
 #ifndef TDM_COLOCATE_COMM_HOST_SEGMENT_H
 #define TDM_COLOCATE_COMM_HOST_SEGMENT_H
 
-#include "colocate/comm/call.h"
+#include "colocate/comm/collective_op.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,48 +17,50 @@
  * A barrier is a count: the k-th is complete when ranks_count × k arrivals are counted.  The
  * count and the "aborted" flag are one atomic word, so that complete or aborted is decided
  * once, for all ranks alike; after the flag the count stands still. */
-struct tdm__segment;
+struct tdm__comm_segment;
 
-enum { TDM__RANKS_MAX = 64 };
+enum { TDM__COMM_RANKS_MAX = 64 };
 
-struct tdm__segment_options {
+struct tdm__comm_segment_options {
     uint32_t ranks_count;
     size_t slot_bytes; /* rounded up to 4 KiB */
 };
 
 /* A new segment's descriptor.  TDM_E_LIMIT for more than 64 ranks. */
-tdm_status tdm__segment_make(const struct tdm__segment_options *options, int *fd_out);
+tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *options, int *fd_out);
 
 /* Maps it; checks the header, which comes from outside.  `header_only` leaves the slots out.
  * The descriptor stays the caller's. */
-tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segment_out);
-void tdm__segment_unmap(struct tdm__segment *segment); /* NULL is allowed */
+tdm_status tdm__comm_segment_map(int fd, bool header_only, struct tdm__comm_segment **segment_out);
+void tdm__comm_segment_unmap(struct tdm__comm_segment *segment); /* NULL is allowed */
 
-uint32_t tdm__segment_ranks_count(const struct tdm__segment *segment);
-size_t tdm__segment_slot_bytes(const struct tdm__segment *segment);
+uint32_t tdm__comm_segment_ranks_count(const struct tdm__comm_segment *segment);
+size_t tdm__comm_segment_slot_bytes(const struct tdm__comm_segment *segment);
 /* Rank `rank`'s slot, the even or the odd one. */
-void *tdm__segment_slot(const struct tdm__segment *segment, uint32_t rank, uint32_t parity);
+void *tdm__comm_segment_slot(const struct tdm__comm_segment *segment, uint32_t rank,
+                             uint32_t parity);
 
 /* Arrives as `rank` and waits for all others.  TDM_E_ABORTED, TDM_E_TIMEOUT (which aborts),
  * each naming ranks; TDM_E_INVAL if another rank is in another call (aborts too).  What any
  * rank wrote into its slot before is visible after. */
-tdm_status tdm__segment_meet(struct tdm__segment *segment, uint32_t rank,
-                             const struct tdm__comm_call *call, int64_t deadline_ms);
+tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t rank,
+                                     const struct tdm__collective_op *call, int64_t deadline_ms);
 
-enum tdm__segment_end {
-    TDM__RANK_DIED = 1,
-    TDM__RANK_LEFT,
-    TDM__RANK_GAVE_UP, /* called abort */
-    TDM__RANK_CONFUSED /* was in another call than the others */
+enum tdm__comm_end_reason {
+    TDM__COMM_RANK_DIED = 1,
+    TDM__COMM_RANK_LEFT,
+    TDM__COMM_RANK_ABORTED,   /* called abort */
+    TDM__COMM_RANK_MISMATCHED /* was in another call than the others */
 };
 
 /* Ends the group for everyone, naming `rank`; the first reason stays.  Any process. */
-void tdm__segment_abort(struct tdm__segment *segment, uint32_t rank, enum tdm__segment_end end);
+void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
+                             enum tdm__comm_end_reason end);
 /* TDM_OK while the group lives; else why it has ended. */
-tdm_status tdm__segment_check(const struct tdm__segment *segment);
+tdm_status tdm__comm_segment_check(const struct tdm__comm_segment *segment);
 /* Like abort, but only if some rank still waits for `rank`, or comes to wait later. */
-void tdm__segment_leave(struct tdm__segment *segment, uint32_t rank);
+void tdm__comm_segment_leave(struct tdm__comm_segment *segment, uint32_t rank);
 /* Every rank has left. */
-bool tdm__segment_is_deserted(const struct tdm__segment *segment);
+bool tdm__comm_segment_all_left(const struct tdm__comm_segment *segment);
 
 #endif

@@ -8,12 +8,12 @@
 
 enum { ALL_TO_ALL = 100, NO_ROOT = UINT32_MAX };
 
-static size_t smaller(size_t a, size_t b)
+static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static bool is_on_device(const struct tdm__nccl *nccl, const void *address)
+static bool nccl_is_on_device(const struct tdm__nccl *nccl, const void *address)
 {
     unsigned type = 0;
 
@@ -25,7 +25,7 @@ static bool is_on_device(const struct tdm__nccl *nccl, const void *address)
 /* ---- between GPUs ----------------------------------------------------------------------- */
 
 /* A failed call inside a group: the group is closed in any case. */
-static int close_group(const struct tdm__nccl *nccl, int result)
+static int nccl_group_end(const struct tdm__nccl *nccl, int result)
 {
     int closed = nccl->library->ncclGroupEnd();
 
@@ -33,8 +33,8 @@ static int close_group(const struct tdm__nccl *nccl, int result)
 }
 
 /* `bytes` from each rank's `in`, rank after rank, to the root's `out`. */
-static int gather_pieces(const struct tdm__nccl *nccl, const void *in, void *out, size_t bytes,
-                         uint32_t root)
+static int nccl_gather_chunks(const struct tdm__nccl *nccl, const void *in, void *out, size_t bytes,
+                              uint32_t root)
 {
     const struct tdm__nccl_library *library = nccl->library;
     int result = library->ncclGroupStart();
@@ -46,14 +46,15 @@ static int gather_pieces(const struct tdm__nccl *nccl, const void *in, void *out
     for (uint32_t i = 0; i < nccl->base.ranks_count && nccl->base.rank == root &&
                          (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS);
          i++) {
-        result = library->ncclRecv((char *)out + i * bytes, bytes, NCCL_UINT8, (int)i,
-                                   nccl->comm, nccl->stream);
+        result = library->ncclRecv((char *)out + i * bytes, bytes, NCCL_UINT8, (int)i, nccl->comm,
+                                   nccl->stream);
     }
-    return close_group(nccl, result);
+    return nccl_group_end(nccl, result);
 }
 
 /* Part i of every rank's `in` to rank i's `out`, rank after rank. */
-static int exchange_parts(const struct tdm__nccl *nccl, const char *in, char *out, size_t bytes)
+static int nccl_exchange_slices(const struct tdm__nccl *nccl, const char *in, char *out,
+                                size_t bytes)
 {
     const struct tdm__nccl_library *library = nccl->library;
     int result = library->ncclGroupStart();
@@ -62,8 +63,8 @@ static int exchange_parts(const struct tdm__nccl *nccl, const char *in, char *ou
         return result;
     }
     for (uint32_t i = 0; i < nccl->base.ranks_count; i++) {
-        result = library->ncclSend(in + i * bytes, bytes, NCCL_UINT8, (int)i, nccl->comm,
-                                   nccl->stream);
+        result =
+            library->ncclSend(in + i * bytes, bytes, NCCL_UINT8, (int)i, nccl->comm, nccl->stream);
         if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) {
             result = library->ncclRecv(out + i * bytes, bytes, NCCL_UINT8, (int)i, nccl->comm,
                                        nccl->stream);
@@ -72,31 +73,31 @@ static int exchange_parts(const struct tdm__nccl *nccl, const char *in, char *ou
             break;
         }
     }
-    return close_group(nccl, result);
+    return nccl_group_end(nccl, result);
 }
 
 /* Gives the stream one transfer between memory on the GPUs. */
-static tdm_status transfer(struct tdm__nccl *nccl, int how, const void *in, void *out,
+static tdm_status transfer(struct tdm__nccl *nccl, int transfer_kind, const void *in, void *out,
                            size_t bytes, uint32_t root)
 {
-    switch (how) {
-    case TDM__CALL_ALL_GATHER:
-        return tdm__nccl_settle(
+    switch (transfer_kind) {
+    case TDM__COLLECTIVE_ALL_GATHER:
+        return tdm__nccl_await_result(
             nccl,
             nccl->library->ncclAllGather(in, out, bytes, NCCL_UINT8, nccl->comm, nccl->stream),
             "ncclAllGather");
-    case TDM__CALL_BROADCAST:
-        return tdm__nccl_settle(nccl,
-                                nccl->library->ncclBroadcast(in, out, bytes, NCCL_UINT8,
-                                                             (int)root, nccl->comm,
-                                                             nccl->stream),
-                                "ncclBroadcast");
-    case TDM__CALL_GATHER:
-        return tdm__nccl_settle(nccl, gather_pieces(nccl, in, out, bytes, root),
-                                "ncclSend and ncclRecv of a gather");
+    case TDM__COLLECTIVE_BROADCAST:
+        return tdm__nccl_await_result(nccl,
+                                      nccl->library->ncclBroadcast(in, out, bytes, NCCL_UINT8,
+                                                                   (int)root, nccl->comm,
+                                                                   nccl->stream),
+                                      "ncclBroadcast");
+    case TDM__COLLECTIVE_GATHER:
+        return tdm__nccl_await_result(nccl, nccl_gather_chunks(nccl, in, out, bytes, root),
+                                      "ncclSend and ncclRecv of a gather");
     default:
-        return tdm__nccl_settle(nccl, exchange_parts(nccl, in, out, bytes),
-                                "ncclSend and ncclRecv of an exchange");
+        return tdm__nccl_await_result(nccl, nccl_exchange_slices(nccl, in, out, bytes),
+                                      "ncclSend and ncclRecv of an exchange");
     }
 }
 
@@ -104,100 +105,103 @@ static tdm_status transfer(struct tdm__nccl *nccl, int how, const void *in, void
 
 static tdm_status copy(struct tdm__nccl *nccl, uint64_t to, uint64_t from, size_t bytes)
 {
-    tdm_status status =
-        tdm__cuda_check(nccl->driver->cuMemcpyAsync(to, from, bytes, nccl->stream),
-                        "rank %u of %u: cuMemcpyAsync of %zu bytes", nccl->base.rank,
-                        nccl->base.ranks_count, bytes);
+    tdm_status status = tdm__cuda_check(nccl->driver->cuMemcpyAsync(to, from, bytes, nccl->stream),
+                                        "rank %u of %u: cuMemcpyAsync of %zu bytes",
+                                        nccl->base.rank, nccl->base.ranks_count, bytes);
 
-    return status == TDM_OK ? TDM_OK : tdm__nccl_give_up(nccl, status);
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
 /* in_bytes of host_in go up, are transferred, and out_bytes come down into host_out. */
-struct trip {
-    int how;
+struct staged_transfer {
+    int transfer_kind;
     size_t in_bytes;
     size_t bytes; /* of one rank's part */
     size_t out_bytes;
     uint32_t root;
 };
 
-static tdm_status travel(struct tdm__nccl *nccl, const struct trip *trip)
+static tdm_status nccl_transfer_staged(struct tdm__nccl *nccl,
+                                       const struct staged_transfer *staged_transfer)
 {
-    if (trip->in_bytes > 0) {
-        TDM_TRY(
-            copy(nccl, nccl->staged_in, (uint64_t)(uintptr_t)nccl->host_in, trip->in_bytes));
+    if (staged_transfer->in_bytes > 0) {
+        TDM_TRY(copy(nccl, nccl->staged_in, (uint64_t)(uintptr_t)nccl->host_in,
+                     staged_transfer->in_bytes));
     }
-    TDM_TRY(transfer(nccl, trip->how, (void *)(uintptr_t)nccl->staged_in,
-                     (void *)(uintptr_t)nccl->staged_out, trip->bytes, trip->root));
-    TDM_TRY(tdm__nccl_finish(nccl, "a transfer"));
-    if (trip->out_bytes > 0) {
-        TDM_TRY(
-            copy(nccl, (uint64_t)(uintptr_t)nccl->host_out, nccl->staged_out, trip->out_bytes));
+    TDM_TRY(transfer(nccl, staged_transfer->transfer_kind, (void *)(uintptr_t)nccl->staged_in,
+                     (void *)(uintptr_t)nccl->staged_out, staged_transfer->bytes,
+                     staged_transfer->root));
+    TDM_TRY(tdm__nccl_await_stream(nccl, "a transfer"));
+    if (staged_transfer->out_bytes > 0) {
+        TDM_TRY(copy(nccl, (uint64_t)(uintptr_t)nccl->host_out, nccl->staged_out,
+                     staged_transfer->out_bytes));
     }
-    return tdm__nccl_finish(nccl, "a copy to the host");
+    return tdm__nccl_await_stream(nccl, "a copy to the host");
 }
 
 /* One part of every rank's host data, to all (root: NO_ROOT) or to one. */
-static tdm_status gather_host(struct tdm__nccl *nccl, const char *in, size_t bytes,
-                              uint32_t root)
+static tdm_status nccl_gather_host(struct tdm__nccl *nccl, const char *in, size_t bytes,
+                                   uint32_t root)
 {
     bool receives = root == NO_ROOT || root == nccl->base.rank;
-    const struct trip trip = {.how = root == NO_ROOT ? TDM__CALL_ALL_GATHER : TDM__CALL_GATHER,
-                              .in_bytes = bytes,
-                              .bytes = bytes,
-                              .out_bytes = receives ? bytes * nccl->base.ranks_count : 0,
-                              .root = root};
+    const struct staged_transfer staged_transfer = {
+        .transfer_kind = root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER,
+        .in_bytes = bytes,
+        .bytes = bytes,
+        .out_bytes = receives ? bytes * nccl->base.ranks_count : 0,
+        .root = root};
 
     memcpy(nccl->host_in, in, bytes);
-    return travel(nccl, &trip);
+    return nccl_transfer_staged(nccl, &staged_transfer);
 }
 
 /* host_out holds a part of `count` elements of every rank; they become one, in rank order. */
-static void reduce_parts(const struct tdm__nccl *nccl, void *into, size_t count,
-                         enum tdm__element element, enum tdm_reduction reduction)
+static void nccl_reduce_slices(const struct tdm__nccl *nccl, void *into, size_t count,
+                               enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
-    size_t part_bytes = count * tdm__element_bytes(element);
+    size_t part_bytes = count * tdm__comm_dtype_bytes(dtype);
 
     memcpy(into, nccl->host_out, part_bytes);
     for (uint32_t i = 1; i < nccl->base.ranks_count; i++) {
-        tdm__reduce(into, nccl->host_out + i * part_bytes, count, element, reduction);
+        tdm__comm_reduce_elements(into, nccl->host_out + i * part_bytes, count, dtype, reduction);
     }
 }
 
 /* ---- the entries ------------------------------------------------------------------------ */
 
 static tdm_status reduce_on_device(struct tdm__nccl *nccl, void *data, size_t count,
-                                   enum tdm__element element, enum tdm_reduction reduction)
+                                   enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
-    int type = element == TDM__DOUBLE ? NCCL_FLOAT64 : NCCL_FLOAT32;
-    int how = reduction == TDM_MAX ? NCCL_MAX : NCCL_SUM;
+    int type = dtype == TDM__COMM_FLOAT64 ? NCCL_FLOAT64 : NCCL_FLOAT32;
+    int transfer_kind = reduction == TDM_MAX ? NCCL_MAX : NCCL_SUM;
 
-    TDM_TRY(tdm__nccl_settle(
-        nccl,
-        nccl->library->ncclAllReduce(data, data, count, type, how, nccl->comm, nccl->stream),
-        "ncclAllReduce"));
-    return tdm__nccl_finish(nccl, "ncclAllReduce");
+    TDM_TRY(
+        tdm__nccl_await_result(nccl,
+                               nccl->library->ncclAllReduce(data, data, count, type, transfer_kind,
+                                                            nccl->comm, nccl->stream),
+                               "ncclAllReduce"));
+    return tdm__nccl_await_stream(nccl, "ncclAllReduce");
 }
 
 tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count,
-                                enum tdm__element element, enum tdm_reduction reduction)
+                                enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
-    size_t unit_bytes = tdm__element_bytes(element);
+    size_t unit_bytes = tdm__comm_dtype_bytes(dtype);
 
-    TDM_TRY(
-        tdm__nccl_begin(nccl, TDM__CALL_ALL_REDUCE, count * unit_bytes,
-                        (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u)));
-    if (is_on_device(nccl, data)) {
-        return reduce_on_device(nccl, data, count, element, reduction);
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_REDUCE, count * unit_bytes,
+                               (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) |
+                                   (reduction == TDM_MAX ? 2u : 0u)));
+    if (nccl_is_on_device(nccl, data)) {
+        return reduce_on_device(nccl, data, count, dtype, reduction);
     }
     for (size_t done = 0; done < count;) {
-        size_t piece = smaller(count - done, nccl->slot_bytes / unit_bytes);
+        size_t chunk = min_size(count - done, nccl->slot_bytes / unit_bytes);
         char *at = (char *)data + done * unit_bytes;
 
-        TDM_TRY(gather_host(nccl, at, piece * unit_bytes, NO_ROOT));
-        reduce_parts(nccl, at, piece, element, reduction);
-        done += piece;
+        TDM_TRY(nccl_gather_host(nccl, at, chunk * unit_bytes, NO_ROOT));
+        nccl_reduce_slices(nccl, at, chunk, dtype, reduction);
+        done += chunk;
     }
     return TDM_OK;
 }
@@ -206,11 +210,11 @@ static tdm_status scatter_on_device(struct tdm__nccl *nccl, const float *in, siz
                                     float *out)
 {
     TDM_TRY(
-        tdm__nccl_settle(nccl,
-                         nccl->library->ncclReduceScatter(in, out, count, NCCL_FLOAT32,
-                                                          NCCL_SUM, nccl->comm, nccl->stream),
-                         "ncclReduceScatter"));
-    return tdm__nccl_finish(nccl, "ncclReduceScatter");
+        tdm__nccl_await_result(nccl,
+                               nccl->library->ncclReduceScatter(in, out, count, NCCL_FLOAT32,
+                                                                NCCL_SUM, nccl->comm, nccl->stream),
+                               "ncclReduceScatter"));
+    return tdm__nccl_await_stream(nccl, "ncclReduceScatter");
 }
 
 tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
@@ -219,45 +223,47 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t room = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_REDUCE_SCATTER, count * sizeof(float), 0));
-    if (is_on_device(nccl, in)) {
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0));
+    if (nccl_is_on_device(nccl, in)) {
         return scatter_on_device(nccl, in, count, out);
     }
     for (size_t done = 0; done < count;) {
-        size_t piece = smaller(count - done, room);
-        size_t piece_bytes = piece * sizeof(float);
-        const struct trip trip = {.how = ALL_TO_ALL,
-                                  .in_bytes = piece_bytes * comm->ranks_count,
-                                  .bytes = piece_bytes,
-                                  .out_bytes = piece_bytes * comm->ranks_count};
+        size_t chunk = min_size(count - done, room);
+        size_t chunk_bytes = chunk * sizeof(float);
+        const struct staged_transfer staged_transfer = {.transfer_kind = ALL_TO_ALL,
+                                                        .in_bytes = chunk_bytes * comm->ranks_count,
+                                                        .bytes = chunk_bytes,
+                                                        .out_bytes =
+                                                            chunk_bytes * comm->ranks_count};
 
         for (uint32_t i = 0; i < comm->ranks_count; i++) {
-            memcpy(nccl->host_in + i * piece_bytes, in + i * count + done, piece_bytes);
+            memcpy(nccl->host_in + i * chunk_bytes, in + i * count + done, chunk_bytes);
         }
-        TDM_TRY(travel(nccl, &trip));
-        reduce_parts(nccl, out + done, piece, TDM__FLOAT, TDM_SUM);
-        done += piece;
+        TDM_TRY(nccl_transfer_staged(nccl, &staged_transfer));
+        nccl_reduce_slices(nccl, out + done, chunk, TDM__COMM_FLOAT32, TDM_SUM);
+        done += chunk;
     }
     return TDM_OK;
 }
 
 /* `out` is NULL where nothing is received. */
-static tdm_status gather_all(struct tdm__nccl *nccl, const char *in, size_t bytes_per_rank,
-                             char *out, uint32_t root)
+static tdm_status nccl_gather_all(struct tdm__nccl *nccl, const char *in, size_t bytes_per_rank,
+                                  char *out, uint32_t root)
 {
-    if (is_on_device(nccl, in)) {
-        TDM_TRY(transfer(nccl, root == NO_ROOT ? TDM__CALL_ALL_GATHER : TDM__CALL_GATHER, in,
+    if (nccl_is_on_device(nccl, in)) {
+        TDM_TRY(transfer(nccl,
+                         root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER, in,
                          out, bytes_per_rank, root));
-        return tdm__nccl_finish(nccl, "a transfer");
+        return tdm__nccl_await_stream(nccl, "a transfer");
     }
     for (size_t done = 0; done < bytes_per_rank;) {
-        size_t piece = smaller(bytes_per_rank - done, nccl->slot_bytes);
+        size_t chunk = min_size(bytes_per_rank - done, nccl->slot_bytes);
 
-        TDM_TRY(gather_host(nccl, in + done, piece, root));
+        TDM_TRY(nccl_gather_host(nccl, in + done, chunk, root));
         for (uint32_t i = 0; i < nccl->base.ranks_count && out != NULL; i++) {
-            memcpy(out + i * bytes_per_rank + done, nccl->host_out + i * piece, piece);
+            memcpy(out + i * bytes_per_rank + done, nccl->host_out + i * chunk, chunk);
         }
-        done += piece;
+        done += chunk;
     }
     return TDM_OK;
 }
@@ -267,8 +273,8 @@ tdm_status tdm__nccl_all_gather(struct tdm__comm *comm, const void *in, size_t b
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_ALL_GATHER, bytes_per_rank, 0));
-    return gather_all(nccl, in, bytes_per_rank, out, NO_ROOT);
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_GATHER, bytes_per_rank, 0));
+    return nccl_gather_all(nccl, in, bytes_per_rank, out, NO_ROOT);
 }
 
 tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
@@ -276,37 +282,36 @@ tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_GATHER, bytes_per_rank, root));
-    return gather_all(nccl, in, bytes_per_rank, comm->rank == root ? out : NULL, root);
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_GATHER, bytes_per_rank, root));
+    return nccl_gather_all(nccl, in, bytes_per_rank, comm->rank == root ? out : NULL, root);
 }
 
-tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
-                               uint32_t root)
+tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes, uint32_t root)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     bool sends = comm->rank == root;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_BROADCAST, size_bytes, root));
-    if (is_on_device(nccl, data)) {
-        TDM_TRY(transfer(nccl, TDM__CALL_BROADCAST, data, data, size_bytes, root));
-        return tdm__nccl_finish(nccl, "ncclBroadcast");
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_BROADCAST, size_bytes, root));
+    if (nccl_is_on_device(nccl, data)) {
+        TDM_TRY(transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));
+        return tdm__nccl_await_stream(nccl, "ncclBroadcast");
     }
     for (size_t done = 0; done < size_bytes;) {
-        size_t piece = smaller(size_bytes - done, nccl->slot_bytes);
-        const struct trip trip = {.how = TDM__CALL_BROADCAST,
-                                  .in_bytes = sends ? piece : 0,
-                                  .bytes = piece,
-                                  .out_bytes = sends ? 0 : piece,
-                                  .root = root};
+        size_t chunk = min_size(size_bytes - done, nccl->slot_bytes);
+        const struct staged_transfer staged_transfer = {.transfer_kind = TDM__COLLECTIVE_BROADCAST,
+                                                        .in_bytes = sends ? chunk : 0,
+                                                        .bytes = chunk,
+                                                        .out_bytes = sends ? 0 : chunk,
+                                                        .root = root};
 
         if (sends) {
-            memcpy(nccl->host_in, (char *)data + done, piece);
+            memcpy(nccl->host_in, (char *)data + done, chunk);
         }
-        TDM_TRY(travel(nccl, &trip));
+        TDM_TRY(nccl_transfer_staged(nccl, &staged_transfer));
         if (!sends) {
-            memcpy((char *)data + done, nccl->host_out, piece);
+            memcpy((char *)data + done, nccl->host_out, chunk);
         }
-        done += piece;
+        done += chunk;
     }
     return TDM_OK;
 }

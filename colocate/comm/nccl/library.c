@@ -11,18 +11,18 @@ static struct {
     pthread_mutex_t lock;
     bool ready;
     struct tdm__nccl_library calls;
-} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} nccl_library_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static tdm_status find_calls(void *library, const char *path)
+static tdm_status library_find_calls(void *library, const char *path)
 {
     /* POSIX keeps functions in void pointers; C does not know how. */
-#define X(name, arguments) *(void **)&loaded.calls.name = dlsym(library, #name);
+#define X(name, arguments) *(void **)&nccl_library_state.calls.name = dlsym(library, #name);
     NCCL_OPTIONAL_CALLS(X)
 #undef X
-#define X(name, arguments)                                                                     \
-    *(void **)&loaded.calls.name = dlsym(library, #name);                                      \
-    if (loaded.calls.name == NULL) {                                                           \
-        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": NCCL 2.18 is needed", path); \
+#define X(name, arguments)                                                                         \
+    *(void **)&nccl_library_state.calls.name = dlsym(library, #name);                              \
+    if (nccl_library_state.calls.name == NULL) {                                                   \
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": NCCL 2.18 is needed", path);     \
     }
     NCCL_CALLS(X)
     NCCL_TEXT_CALLS(X)
@@ -30,7 +30,7 @@ static tdm_status find_calls(void *library, const char *path)
     return TDM_OK;
 }
 
-static tdm_status load(void)
+static tdm_status library_load(void)
 {
     const char *path = getenv("TANDEM_NCCL_LIBRARY");
     void *library;
@@ -41,7 +41,7 @@ static tdm_status load(void)
     if (library == NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED, "no NCCL: %s", dlerror());
     }
-    status = find_calls(library, path);
+    status = library_find_calls(library, path);
     if (status != TDM_OK) {
         (void)dlclose(library);
     }
@@ -52,14 +52,14 @@ tdm_status tdm__nccl_library(const struct tdm__nccl_library **library_out)
 {
     tdm_status status = TDM_OK;
 
-    (void)pthread_mutex_lock(&loaded.lock);
-    if (!loaded.ready) {
-        status = load();
-        loaded.ready = status == TDM_OK;
+    (void)pthread_mutex_lock(&nccl_library_state.lock);
+    if (!nccl_library_state.ready) {
+        status = library_load();
+        nccl_library_state.ready = status == TDM_OK;
     }
-    (void)pthread_mutex_unlock(&loaded.lock);
+    (void)pthread_mutex_unlock(&nccl_library_state.lock);
     if (status == TDM_OK) {
-        *library_out = &loaded.calls;
+        *library_out = &nccl_library_state.calls;
     }
     return status;
 }

@@ -11,33 +11,34 @@
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
-static tdm_status enter(struct tdm__nccl *nccl)
+static tdm_status nccl_make_current(struct tdm__nccl *nccl)
 {
     return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
                            "cuCtxSetCurrent for rank %u", nccl->base.rank);
 }
 
-static bool needs_nccl(enum tdm__comm_call_kind kind)
+static bool nccl_is_required(enum tdm__collective_op_kind kind)
 {
-    return kind != TDM__CALL_OPEN && kind != TDM__CALL_RESUME && kind != TDM__CALL_BARRIER;
+    return kind != TDM__COLLECTIVE_OPEN && kind != TDM__COLLECTIVE_RESUME &&
+           kind != TDM__COLLECTIVE_BARRIER;
 }
 
-tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind,
-                           size_t size_bytes, uint32_t variant)
+tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
+                              size_t size_bytes, uint32_t root_or_dtype)
 {
-    const struct tdm__comm_call call = {
-        .kind = kind, .variant = variant, .size_bytes = size_bytes};
+    const struct tdm__collective_op call = {
+        .kind = kind, .root_or_dtype = root_or_dtype, .size_bytes = size_bytes};
 
-    nccl->deadline_ms = tdm__deadline_in(nccl->timeout_ms);
-    TDM_TRY(nccl->meeting->ops->meet(nccl->meeting, &call));
-    if (nccl->comm == NULL && needs_nccl(kind)) {
+    nccl->deadline_ms = tdm__deadline_after(nccl->timeout_ms);
+    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, &call));
+    if (nccl->comm == NULL && nccl_is_required(kind)) {
         return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
                          nccl->base.ranks_count);
     }
-    return enter(nccl);
+    return nccl_make_current(nccl);
 }
 
-tdm_status tdm__nccl_give_up(struct tdm__nccl *nccl, tdm_status status)
+tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
 {
     char why[TDM__ERROR_DETAIL_BYTES];
 
@@ -46,17 +47,17 @@ tdm_status tdm__nccl_give_up(struct tdm__nccl *nccl, tdm_status status)
         (void)nccl->library->ncclCommAbort(nccl->comm);
         nccl->comm = NULL;
     }
-    nccl->meeting->ops->abort(nccl->meeting);
+    nccl->control_comm->ops->abort(nccl->control_comm);
     return tdm__fail(status, "%s", why);
 }
 
 /* Whether to go on waiting for `call`: not when the group has ended or the time is over. */
-static tdm_status may_wait(struct tdm__nccl *nccl, const char *call)
+static tdm_status nccl_check_waiting(struct tdm__nccl *nccl, const char *call)
 {
     static const struct timespec nap = {.tv_nsec = 20000};
 
-    TDM_TRY(nccl->meeting->ops->check(nccl->meeting));
-    if (tdm__deadline_left(nccl->deadline_ms) == 0) {
+    TDM_TRY(nccl->control_comm->ops->check(nccl->control_comm));
+    if (tdm__deadline_remaining_ms(nccl->deadline_ms) == 0) {
         return tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: %s did not end within %lld ms",
                          nccl->base.rank, nccl->base.ranks_count, call,
                          (long long)nccl->timeout_ms);
@@ -71,12 +72,11 @@ static tdm_status fail_nccl(const struct tdm__nccl *nccl, int result, const char
 
     return tdm__fail(TDM_E_DEVICE, "rank %u of %u: %s: %s (%d)%s%s", nccl->base.rank,
                      nccl->base.ranks_count, call, nccl->library->ncclGetErrorString(result),
-                     result, more != NULL && more[0] != '\0' ? ": " : "",
-                     more != NULL ? more : "");
+                     result, more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
 /* The communicator's own state, which tells of failures of calls long returned. */
-static tdm_status check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
+static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
 {
     int state = NCCL_SUCCESS;
     int result = nccl->library->ncclCommGetAsyncError(nccl->comm, &state);
@@ -87,7 +87,7 @@ static tdm_status check_comm(struct tdm__nccl *nccl, const char *call, bool *in_
                                                                 : fail_nccl(nccl, result, call);
 }
 
-tdm_status tdm__nccl_settle(struct tdm__nccl *nccl, int result, const char *call)
+tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call)
 {
     tdm_status status = TDM_OK;
     bool in_progress = result == NCCL_IN_PROGRESS;
@@ -96,15 +96,15 @@ tdm_status tdm__nccl_settle(struct tdm__nccl *nccl, int result, const char *call
         status = fail_nccl(nccl, result, call);
     }
     while (in_progress && status == TDM_OK) {
-        status = check_comm(nccl, call, &in_progress);
+        status = nccl_check_comm(nccl, call, &in_progress);
         if (status == TDM_OK && in_progress) {
-            status = may_wait(nccl, call);
+            status = nccl_check_waiting(nccl, call);
         }
     }
-    return status == TDM_OK ? TDM_OK : tdm__nccl_give_up(nccl, status);
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
-tdm_status tdm__nccl_finish(struct tdm__nccl *nccl, const char *call)
+tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call)
 {
     tdm_status status = TDM_OK;
     bool in_progress;
@@ -112,21 +112,21 @@ tdm_status tdm__nccl_finish(struct tdm__nccl *nccl, const char *call)
 
     while ((result = nccl->driver->cuStreamQuery(nccl->stream)) == CU_NOT_READY &&
            status == TDM_OK) {
-        status = check_comm(nccl, call, &in_progress);
+        status = nccl_check_comm(nccl, call, &in_progress);
         if (status == TDM_OK) {
-            status = may_wait(nccl, call);
+            status = nccl_check_waiting(nccl, call);
         }
     }
     if (status == TDM_OK) {
-        status = tdm__cuda_check(result, "rank %u of %u: cuStreamQuery after %s",
-                                 nccl->base.rank, nccl->base.ranks_count, call);
+        status = tdm__cuda_check(result, "rank %u of %u: cuStreamQuery after %s", nccl->base.rank,
+                                 nccl->base.ranks_count, call);
     }
-    return status == TDM_OK ? TDM_OK : tdm__nccl_give_up(nccl, status);
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static struct nccl_config not_blocking(void)
+static struct nccl_config nccl_nonblocking_config(void)
 {
     return (struct nccl_config){.size = sizeof(struct nccl_config),
                                 .magic = NCCL_CONFIG_MAGIC,
@@ -135,40 +135,40 @@ static struct nccl_config not_blocking(void)
 }
 
 /* Rank 0 invents the name under which the others find it. */
-static tdm_status connect(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind)
+static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind)
 {
-    struct nccl_config config = not_blocking();
+    struct nccl_config config = nccl_nonblocking_config();
     struct nccl_unique_id id;
     int result = NCCL_SUCCESS;
 
     if (nccl->base.rank == 0) {
         result = nccl->library->ncclGetUniqueId(&id);
         if (result != NCCL_SUCCESS) {
-            return tdm__nccl_give_up(nccl, fail_nccl(nccl, result, "ncclGetUniqueId"));
+            return tdm__nccl_abort_group(nccl, fail_nccl(nccl, result, "ncclGetUniqueId"));
         }
     }
-    TDM_TRY(tdm__nccl_begin(nccl, kind, sizeof(id), 0));
-    TDM_TRY(nccl->meeting->ops->broadcast(nccl->meeting, &id, sizeof(id), 0));
+    TDM_TRY(tdm__nccl_op_begin(nccl, kind, sizeof(id), 0));
+    TDM_TRY(nccl->control_comm->ops->broadcast(nccl->control_comm, &id, sizeof(id), 0));
     result = nccl->library->ncclCommInitRankConfig(&nccl->comm, (int)nccl->base.ranks_count, id,
                                                    (int)nccl->base.rank, &config);
-    return tdm__nccl_settle(nccl, result, "ncclCommInitRankConfig");
+    return tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig");
 }
 
 static tdm_status split(struct tdm__nccl *nccl, const struct tdm__comm_nccl_options *options)
 {
     struct tdm__nccl *parent = (struct tdm__nccl *)options->parent;
-    struct nccl_config config = not_blocking();
+    struct nccl_config config = nccl_nonblocking_config();
     int result;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_OPEN, 0, (uint32_t)options->color));
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_OPEN, 0, (uint32_t)options->color));
     parent->deadline_ms = nccl->deadline_ms;
     result = nccl->library->ncclCommSplit(parent->comm, options->color, (int)nccl->base.rank,
                                           &nccl->comm, &config);
-    TDM_TRY(tdm__nccl_settle(parent, result, "ncclCommSplit"));
-    return tdm__nccl_settle(nccl, NCCL_IN_PROGRESS, "ncclCommSplit");
+    TDM_TRY(tdm__nccl_await_result(parent, result, "ncclCommSplit"));
+    return tdm__nccl_await_result(nccl, NCCL_IN_PROGRESS, "ncclCommSplit");
 }
 
-static tdm_status allocate(struct tdm__nccl *nccl)
+static tdm_status nccl_allocate(struct tdm__nccl *nccl)
 {
     size_t all_bytes = nccl->slot_bytes * nccl->base.ranks_count;
     const struct tdm__cuda_driver *driver = nccl->driver;
@@ -180,7 +180,7 @@ static tdm_status allocate(struct tdm__nccl *nccl)
     return TDM_OK;
 }
 
-static tdm_status allocate_host(struct tdm__nccl *nccl)
+static tdm_status nccl_allocate_host(struct tdm__nccl *nccl)
 {
     size_t all_bytes = nccl->slot_bytes * nccl->base.ranks_count;
     const struct tdm__cuda_driver *driver = nccl->driver;
@@ -195,7 +195,7 @@ static tdm_status allocate_host(struct tdm__nccl *nccl)
     return TDM_OK;
 }
 
-static void free_device_memory(struct tdm__nccl *nccl)
+static void nccl_free_device_memory(struct tdm__nccl *nccl)
 {
     uint64_t *const addresses[2] = {&nccl->staged_in, &nccl->staged_out};
 
@@ -207,9 +207,9 @@ static void free_device_memory(struct tdm__nccl *nccl)
     }
 }
 
-static void free_memory(struct tdm__nccl *nccl)
+static void nccl_free_memory(struct tdm__nccl *nccl)
 {
-    free_device_memory(nccl);
+    nccl_free_device_memory(nccl);
     if (nccl->host_in != NULL) {
         (void)nccl->driver->cuMemFreeHost(nccl->host_in);
     }
@@ -219,22 +219,21 @@ static void free_memory(struct tdm__nccl *nccl)
 }
 
 /* Everything of this rank but the communicator itself. */
-static tdm_status prepare(struct tdm__nccl *nccl)
+static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
 {
-    TDM_TRY(
-        tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
-                        "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
-    TDM_TRY(enter(nccl));
+    TDM_TRY(tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
+                            "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
+    TDM_TRY(nccl_make_current(nccl));
     TDM_TRY(tdm__cuda_check(nccl->driver->cuStreamCreate(&nccl->stream, CU_STREAM_NON_BLOCKING),
                             "cuStreamCreate for rank %u", nccl->base.rank));
-    TDM_TRY(allocate(nccl));
-    return allocate_host(nccl);
+    TDM_TRY(nccl_allocate(nccl));
+    return nccl_allocate_host(nccl);
 }
 
-static void dismantle(struct tdm__nccl *nccl)
+static void nccl_release_comm(struct tdm__nccl *nccl)
 {
-    if (nccl->context != NULL && enter(nccl) == TDM_OK) {
-        free_memory(nccl);
+    if (nccl->context != NULL && nccl_make_current(nccl) == TDM_OK) {
+        nccl_free_memory(nccl);
         if (nccl->stream != NULL) {
             (void)nccl->driver->cuStreamDestroy_v2(nccl->stream);
         }
@@ -247,29 +246,29 @@ static void nccl_destroy(struct tdm__comm *comm)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    nccl->meeting->ops->destroy(nccl->meeting);
-    if (nccl->comm != NULL && enter(nccl) == TDM_OK) {
+    nccl->control_comm->ops->destroy(nccl->control_comm);
+    if (nccl->comm != NULL && nccl_make_current(nccl) == TDM_OK) {
         (void)nccl->library->ncclCommDestroy(nccl->comm);
     }
-    dismantle(nccl);
+    nccl_release_comm(nccl);
 }
 
 static void nccl_abort(struct tdm__comm *comm)
 {
-    (void)tdm__nccl_give_up((struct tdm__nccl *)comm, TDM_E_ABORTED);
+    (void)tdm__nccl_abort_group((struct tdm__nccl *)comm, TDM_E_ABORTED);
 }
 
 static tdm_status nccl_check(struct tdm__comm *comm)
 {
-    struct tdm__comm *meeting = ((struct tdm__nccl *)comm)->meeting;
+    struct tdm__comm *control_comm = ((struct tdm__nccl *)comm)->control_comm;
 
-    return meeting->ops->check(meeting);
+    return control_comm->ops->check(control_comm);
 }
 
-static tdm_status nccl_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
+static tdm_status nccl_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
-    return tdm__nccl_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,
-                           call->variant);
+    return tdm__nccl_op_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,
+                              call->root_or_dtype);
 }
 
 /* ---- suspending ------------------------------------------------------------------------- */
@@ -279,12 +278,12 @@ tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm)
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     const struct tdm__nccl_library *library = nccl->library;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_SUSPEND, 0, 0));
-    free_device_memory(nccl);
-    nccl->suspended_inside = library->ncclCommSuspend != NULL;
-    if (nccl->suspended_inside) {
-        return tdm__nccl_settle(nccl, library->ncclCommSuspend(nccl->comm, NCCL_SUSPEND_MEMORY),
-                                "ncclCommSuspend");
+    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_SUSPEND, 0, 0));
+    nccl_free_device_memory(nccl);
+    nccl->suspended_by_nccl = library->ncclCommSuspend != NULL;
+    if (nccl->suspended_by_nccl) {
+        return tdm__nccl_await_result(
+            nccl, library->ncclCommSuspend(nccl->comm, NCCL_SUSPEND_MEMORY), "ncclCommSuspend");
     }
     (void)library->ncclCommDestroy(nccl->comm);
     nccl->comm = NULL;
@@ -296,16 +295,16 @@ tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     tdm_status status;
 
-    if (nccl->suspended_inside) {
-        TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_RESUME, 0, 0));
-        TDM_TRY(tdm__nccl_settle(nccl, nccl->library->ncclCommResume(nccl->comm),
-                                 "ncclCommResume"));
-        nccl->suspended_inside = false;
+    if (nccl->suspended_by_nccl) {
+        TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_RESUME, 0, 0));
+        TDM_TRY(tdm__nccl_await_result(nccl, nccl->library->ncclCommResume(nccl->comm),
+                                       "ncclCommResume"));
+        nccl->suspended_by_nccl = false;
     } else {
-        TDM_TRY(connect(nccl, TDM__CALL_RESUME));
+        TDM_TRY(nccl_connect(nccl, TDM__COLLECTIVE_RESUME));
     }
-    status = allocate(nccl);
-    return status == TDM_OK ? TDM_OK : tdm__nccl_give_up(nccl, status);
+    status = nccl_allocate(nccl);
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
@@ -314,29 +313,29 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .destroy = nccl_destroy,
                                               .abort = nccl_abort,
                                               .check = nccl_check,
-                                              .meet = nccl_meet,
+                                              .synchronize = nccl_synchronize,
                                               .all_reduce = tdm__nccl_all_reduce,
                                               .all_gather = tdm__nccl_all_gather,
                                               .reduce_scatter = tdm__nccl_reduce_scatter,
                                               .broadcast = tdm__nccl_broadcast,
                                               .gather = tdm__nccl_gather};
 
-static tdm_status create(const struct tdm__comm_nccl_options *options,
-                         struct tdm__nccl **nccl_out)
+static tdm_status nccl_create_comm(const struct tdm__comm_nccl_options *options,
+                                   struct tdm__nccl **nccl_out)
 {
     struct tdm__nccl *nccl;
 
-    if (options->slot_bytes / options->meeting->ranks_count < sizeof(double)) {
+    if (options->slot_bytes / options->control_comm->ranks_count < sizeof(double)) {
         return tdm__fail(TDM_E_INVAL, "a slot of %zu bytes for parts of %u ranks",
-                         options->slot_bytes, options->meeting->ranks_count);
+                         options->slot_bytes, options->control_comm->ranks_count);
     }
     nccl = calloc(1, sizeof(*nccl));
     if (nccl == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a communicator");
     }
-    nccl->base = *options->meeting;
+    nccl->base = *options->control_comm;
     nccl->base.ops = &nccl_ops;
-    nccl->meeting = options->meeting;
+    nccl->control_comm = options->control_comm;
     nccl->timeout_ms = options->timeout_ms;
     nccl->slot_bytes = options->slot_bytes;
     *nccl_out = nccl;
@@ -355,17 +354,18 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
     TDM_TRY(tdm__nccl_library(&library));
     TDM_TRY(tdm__cuda_driver(&driver));
     TDM_TRY(tdm__cuda_gpu_find(options->gpu_uuid, &gpu));
-    TDM_TRY(create(options, &nccl));
+    TDM_TRY(nccl_create_comm(options, &nccl));
     nccl->library = library;
     nccl->driver = driver;
     nccl->device = gpu.device;
-    status = prepare(nccl);
+    status = nccl_prepare_memory(nccl);
     if (status == TDM_OK) {
-        status = options->parent != NULL ? split(nccl, options) : connect(nccl, TDM__CALL_OPEN);
+        status = options->parent != NULL ? split(nccl, options)
+                                         : nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
     }
     if (status != TDM_OK) {
-        (void)tdm__nccl_give_up(nccl, status); /* the others need not wait for us */
-        dismantle(nccl);
+        (void)tdm__nccl_abort_group(nccl, status); /* the others need not wait for us */
+        nccl_release_comm(nccl);
         return status;
     }
     *comm_out = &nccl->base;

@@ -32,14 +32,14 @@ struct tdm__nccl {
     struct tdm__comm base;
     const struct tdm__nccl_library *library;
     const struct tdm__cuda_driver *driver;
-    struct tdm__comm *meeting; /* owned */
-    void *comm;                /* NULL: not made yet, suspended or aborted */
-    bool suspended_inside;     /* by NCCL itself: comm is kept */
+    struct tdm__comm *control_comm; /* owned */
+    void *comm;                     /* NULL: not made yet, suspended or aborted */
+    bool suspended_by_nccl;         /* by NCCL itself: comm is kept */
     int device;
     void *context;
     void *stream;
     size_t slot_bytes;
-    /* Host data goes by way of these, a piece of a slot at a time. */
+    /* Host data goes by way of these, a chunk of a slot at a time. */
     uint64_t staged_in;  /* on the GPU: one slot */
     uint64_t staged_out; /* a slot for each rank */
     char *host_in;       /* pinned, the same sizes */
@@ -49,18 +49,18 @@ struct tdm__nccl {
 };
 
 /* Begins a call: the deadline starts, and all ranks are met. */
-tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind,
-                           size_t size_bytes, uint32_t variant);
+tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
+                              size_t size_bytes, uint32_t root_or_dtype);
 /* What came of an NCCL call, once it is no longer in progress; on failure the group ends. */
-tdm_status tdm__nccl_settle(struct tdm__nccl *nccl, int result, const char *call);
+tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call);
 /* All that the stream has been given is done. */
-tdm_status tdm__nccl_finish(struct tdm__nccl *nccl, const char *call);
+tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call);
 /* Ends the group for everyone because of this rank, and passes `status` on. */
-tdm_status tdm__nccl_give_up(struct tdm__nccl *nccl, tdm_status status);
+tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status);
 
 /* data.c: the entries of the table that move data. */
 tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count,
-                                enum tdm__element element, enum tdm_reduction reduction);
+                                enum tdm__comm_dtype dtype, enum tdm_reduction reduction);
 tdm_status tdm__nccl_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                 void *out);
 tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,

@@ -1,4 +1,4 @@
-/* tcp.c - the communicator between nodes: every collective in pieces over a mesh. */
+/* tcp.c - the communicator between nodes: every collective in chunks over a mesh. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
 #include "colocate/comm/reduce.h"
@@ -12,28 +12,28 @@
 struct tcp_comm {
     struct tdm__comm base;
     struct tdm__mesh *mesh; /* owned */
-    size_t piece_bytes;
-    char *sum; /* owned: a piece of the result, */
+    size_t chunk_bytes;
+    char *sum; /* owned: a chunk of the result, */
     char *one; /* and one of another rank's */
 };
 
-static void begin(struct tcp_comm *tcp, enum tdm__comm_call_kind kind, size_t size_bytes,
-                  uint32_t variant)
+static void tcp_op_begin(struct tcp_comm *tcp, enum tdm__collective_op_kind kind, size_t size_bytes,
+                         uint32_t root_or_dtype)
 {
-    const struct tdm__comm_call call = {
-        .kind = kind, .variant = variant, .size_bytes = size_bytes};
+    const struct tdm__collective_op call = {
+        .kind = kind, .root_or_dtype = root_or_dtype, .size_bytes = size_bytes};
 
-    tdm__mesh_begin(tcp->mesh, &call);
+    tdm__mesh_op_begin(tcp->mesh, &call);
 }
 
-static size_t smaller(size_t a, size_t b)
+static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Rank i gets what stands i × `pitch` behind `from`. */
-static tdm_status send_all(struct tcp_comm *tcp, const char *from, size_t pitch,
-                           size_t size_bytes)
+static tdm_status tcp_send_to_all(struct tcp_comm *tcp, const char *from, size_t pitch,
+                                  size_t size_bytes)
 {
     for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
         if (i != tcp->base.rank) {
@@ -44,7 +44,8 @@ static tdm_status send_all(struct tcp_comm *tcp, const char *from, size_t pitch,
 }
 
 /* What rank i sent goes i × `pitch` behind `into`. */
-static tdm_status receive_all(struct tcp_comm *tcp, char *into, size_t pitch, size_t size_bytes)
+static tdm_status tcp_receive_from_all(struct tcp_comm *tcp, char *into, size_t pitch,
+                                       size_t size_bytes)
 {
     for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
         if (i != tcp->base.rank) {
@@ -54,23 +55,23 @@ static tdm_status receive_all(struct tcp_comm *tcp, char *into, size_t pitch, si
     return TDM_OK;
 }
 
-static tdm_status tcp_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
+static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
 
-    begin(tcp, call->kind, call->size_bytes, call->variant);
-    TDM_TRY(send_all(tcp, tcp->one, 0, 0));
-    TDM_TRY(receive_all(tcp, tcp->one, 0, 0));
-    return tdm__mesh_finish(tcp->mesh);
+    tcp_op_begin(tcp, call->kind, call->size_bytes, call->root_or_dtype);
+    TDM_TRY(tcp_send_to_all(tcp, tcp->one, 0, 0));
+    TDM_TRY(tcp_receive_from_all(tcp, tcp->one, 0, 0));
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
 /* In the order of the ranks, so that the bits do not depend on who comes when. */
-static tdm_status reduce_piece(struct tcp_comm *tcp, const char *own, size_t count,
-                               enum tdm__element element, enum tdm_reduction reduction)
+static tdm_status tcp_reduce_chunk(struct tcp_comm *tcp, const char *own, size_t count,
+                                   enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
-    size_t size_bytes = count * tdm__element_bytes(element);
+    size_t size_bytes = count * tdm__comm_dtype_bytes(dtype);
 
     for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
         const char *theirs = i == tcp->base.rank ? own : tcp->one;
@@ -81,31 +82,31 @@ static tdm_status reduce_piece(struct tcp_comm *tcp, const char *own, size_t cou
         if (i == 0) {
             memcpy(tcp->sum, theirs, size_bytes);
         } else {
-            tdm__reduce(tcp->sum, theirs, count, element, reduction);
+            tdm__comm_reduce_elements(tcp->sum, theirs, count, dtype, reduction);
         }
     }
     return TDM_OK;
 }
 
 static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t count,
-                                 enum tdm__element element, enum tdm_reduction reduction)
+                                 enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
-    size_t unit_bytes = tdm__element_bytes(element);
+    size_t unit_bytes = tdm__comm_dtype_bytes(dtype);
     size_t done = 0;
 
-    begin(tcp, TDM__CALL_ALL_REDUCE, count * unit_bytes,
-          (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
+    tcp_op_begin(tcp, TDM__COLLECTIVE_ALL_REDUCE, count * unit_bytes,
+                 (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
     do {
-        size_t piece = smaller(count - done, tcp->piece_bytes / unit_bytes);
+        size_t chunk = min_size(count - done, tcp->chunk_bytes / unit_bytes);
         char *own = (char *)data + done * unit_bytes;
 
-        TDM_TRY(send_all(tcp, own, 0, piece * unit_bytes));
-        TDM_TRY(reduce_piece(tcp, own, piece, element, reduction));
-        memcpy(own, tcp->sum, piece * unit_bytes);
-        done += piece;
+        TDM_TRY(tcp_send_to_all(tcp, own, 0, chunk * unit_bytes));
+        TDM_TRY(tcp_reduce_chunk(tcp, own, chunk, dtype, reduction));
+        memcpy(own, tcp->sum, chunk * unit_bytes);
+        done += chunk;
     } while (done < count);
-    return tdm__mesh_finish(tcp->mesh);
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
@@ -114,18 +115,18 @@ static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, si
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, TDM__CALL_REDUCE_SCATTER, count * sizeof(float), 0);
+    tcp_op_begin(tcp, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0);
     do {
-        size_t piece = smaller(count - done, tcp->piece_bytes / sizeof(float));
+        size_t chunk = min_size(count - done, tcp->chunk_bytes / sizeof(float));
 
-        TDM_TRY(send_all(tcp, (const char *)(in + done), count * sizeof(float),
-                         piece * sizeof(float)));
-        TDM_TRY(reduce_piece(tcp, (const char *)(in + comm->rank * count + done), piece,
-                             TDM__FLOAT, TDM_SUM));
-        memcpy(out + done, tcp->sum, piece * sizeof(float));
-        done += piece;
+        TDM_TRY(tcp_send_to_all(tcp, (const char *)(in + done), count * sizeof(float),
+                                chunk * sizeof(float)));
+        TDM_TRY(tcp_reduce_chunk(tcp, (const char *)(in + comm->rank * count + done), chunk,
+                                 TDM__COMM_FLOAT32, TDM_SUM));
+        memcpy(out + done, tcp->sum, chunk * sizeof(float));
+        done += chunk;
     } while (done < count);
-    return tdm__mesh_finish(tcp->mesh);
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 /* ---- moving bytes ----------------------------------------------------------------------- */
@@ -137,16 +138,16 @@ static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t 
     char *own = (char *)out + comm->rank * bytes_per_rank;
     size_t done = 0;
 
-    begin(tcp, TDM__CALL_ALL_GATHER, bytes_per_rank, 0);
+    tcp_op_begin(tcp, TDM__COLLECTIVE_ALL_GATHER, bytes_per_rank, 0);
     memmove(own, in, bytes_per_rank);
     do {
-        size_t piece = smaller(bytes_per_rank - done, tcp->piece_bytes);
+        size_t chunk = min_size(bytes_per_rank - done, tcp->chunk_bytes);
 
-        TDM_TRY(send_all(tcp, own + done, 0, piece));
-        TDM_TRY(receive_all(tcp, (char *)out + done, bytes_per_rank, piece));
-        done += piece;
+        TDM_TRY(tcp_send_to_all(tcp, own + done, 0, chunk));
+        TDM_TRY(tcp_receive_from_all(tcp, (char *)out + done, bytes_per_rank, chunk));
+        done += chunk;
     } while (done < bytes_per_rank);
-    return tdm__mesh_finish(tcp->mesh);
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
@@ -155,19 +156,19 @@ static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t byte
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, TDM__CALL_GATHER, bytes_per_rank, root);
+    tcp_op_begin(tcp, TDM__COLLECTIVE_GATHER, bytes_per_rank, root);
     if (comm->rank == root) {
         memmove((char *)out + root * bytes_per_rank, in, bytes_per_rank);
     }
     do {
-        size_t piece = smaller(bytes_per_rank - done, tcp->piece_bytes);
+        size_t chunk = min_size(bytes_per_rank - done, tcp->chunk_bytes);
 
         TDM_TRY(comm->rank == root
-                    ? receive_all(tcp, (char *)out + done, bytes_per_rank, piece)
-                    : tdm__mesh_send(tcp->mesh, root, (const char *)in + done, piece));
-        done += piece;
+                    ? tcp_receive_from_all(tcp, (char *)out + done, bytes_per_rank, chunk)
+                    : tdm__mesh_send(tcp->mesh, root, (const char *)in + done, chunk));
+        done += chunk;
     } while (done < bytes_per_rank);
-    return tdm__mesh_finish(tcp->mesh);
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
@@ -176,16 +177,16 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, TDM__CALL_BROADCAST, size_bytes, root);
+    tcp_op_begin(tcp, TDM__COLLECTIVE_BROADCAST, size_bytes, root);
     do {
-        size_t piece = smaller(size_bytes - done, tcp->piece_bytes);
+        size_t chunk = min_size(size_bytes - done, tcp->chunk_bytes);
         char *at = (char *)data + done;
 
-        TDM_TRY(comm->rank == root ? send_all(tcp, at, 0, piece)
-                                   : tdm__mesh_receive(tcp->mesh, root, at, piece));
-        done += piece;
+        TDM_TRY(comm->rank == root ? tcp_send_to_all(tcp, at, 0, chunk)
+                                   : tdm__mesh_receive(tcp->mesh, root, at, chunk));
+        done += chunk;
     } while (done < size_bytes);
-    return tdm__mesh_finish(tcp->mesh);
+    return tdm__mesh_op_finish(tcp->mesh);
 }
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -214,7 +215,7 @@ static const struct tdm__comm_ops tcp_ops = {.name = "tcp",
                                              .destroy = tcp_destroy,
                                              .abort = tcp_abort,
                                              .check = tcp_check,
-                                             .meet = tcp_meet,
+                                             .synchronize = tcp_synchronize,
                                              .all_reduce = tcp_all_reduce,
                                              .all_gather = tcp_all_gather,
                                              .reduce_scatter = tcp_reduce_scatter,
@@ -222,18 +223,18 @@ static const struct tdm__comm_ops tcp_ops = {.name = "tcp",
                                              .gather = tcp_gather};
 
 tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
-                              size_t piece_bytes, struct tdm__comm **comm_out)
+                              size_t chunk_bytes, struct tdm__comm **comm_out)
 {
     struct tcp_comm *tcp;
 
-    if (piece_bytes < sizeof(double) || piece_bytes > TDM__MESH_PIECE_BYTES_MAX) {
-        return tdm__fail(TDM_E_INVAL, "pieces of %zu bytes, they have %zu to %d", piece_bytes,
-                         sizeof(double), TDM__MESH_PIECE_BYTES_MAX);
+    if (chunk_bytes < sizeof(double) || chunk_bytes > TDM__MESH_CHUNK_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "chunks of %zu bytes, they have %zu to %d", chunk_bytes,
+                         sizeof(double), TDM__MESH_CHUNK_BYTES_MAX);
     }
     tcp = calloc(1, sizeof(*tcp));
     if (tcp != NULL) {
-        tcp->sum = malloc(piece_bytes);
-        tcp->one = malloc(piece_bytes);
+        tcp->sum = malloc(chunk_bytes);
+        tcp->one = malloc(chunk_bytes);
     }
     if (tcp == NULL || tcp->sum == NULL || tcp->one == NULL) {
         if (tcp != NULL) {
@@ -241,12 +242,12 @@ tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ra
             free(tcp->one);
         }
         free(tcp);
-        return tdm__fail(TDM_E_NOMEM, "a communicator with pieces of %zu bytes", piece_bytes);
+        return tdm__fail(TDM_E_NOMEM, "a communicator with chunks of %zu bytes", chunk_bytes);
     }
     tcp->base.ops = &tcp_ops;
     tcp->base.rank = rank;
     tcp->base.ranks_count = ranks_count;
-    tcp->piece_bytes = piece_bytes;
+    tcp->chunk_bytes = chunk_bytes;
     tcp->mesh = mesh;
     *comm_out = &tcp->base;
     return TDM_OK;

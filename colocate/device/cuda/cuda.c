@@ -11,15 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct tdm__cuda_device *self(struct tdm__device *device)
+static struct tdm__cuda_device *cuda_device_of(struct tdm__device *device)
 {
     return (struct tdm__cuda_device *)device;
 }
 
-tdm_status tdm__cuda_enter(struct tdm__cuda_device *cuda)
+tdm_status tdm__cuda_make_current(struct tdm__cuda_device *cuda)
 {
-    return tdm__cuda_check(cuda->driver->cuCtxSetCurrent(cuda->context),
-                           "cuCtxSetCurrent of %s", cuda->base.uuid);
+    return tdm__cuda_check(cuda->driver->cuCtxSetCurrent(cuda->context), "cuCtxSetCurrent of %s",
+                           cuda->base.uuid);
 }
 
 static struct cu_allocation allocation_on(const struct tdm__cuda_device *cuda)
@@ -39,8 +39,7 @@ static void release_handle(struct tdm__cuda_device *cuda, uint64_t handle)
     }
 }
 
-static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *keys,
-                         uint32_t count)
+static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *keys, uint32_t count)
 {
     if (cuda->client->ops->release(cuda->client, keys, count) != TDM_OK) {
         tdm__log(TDM__WARN, "device", "%u blocks of %s could not be released: %s", count,
@@ -51,7 +50,7 @@ static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *ke
 static void cuda_release(struct tdm__device *device, struct tdm__block *const *blocks,
                          uint32_t count)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
     uint32_t filled = 0;
 
@@ -67,8 +66,8 @@ static void cuda_release(struct tdm__device *device, struct tdm__block *const *b
     }
 }
 
-tdm_status tdm__cuda_full(struct tdm__cuda_device *cuda, tdm_status status, const char *what,
-                          size_t size_bytes)
+tdm_status tdm__cuda_describe_oom(struct tdm__cuda_device *cuda, tdm_status status,
+                                  const char *what, size_t size_bytes)
 {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
@@ -83,8 +82,8 @@ tdm_status tdm__cuda_full(struct tdm__cuda_device *cuda, tdm_status status, cons
 }
 
 /* One block that no broker knows yet, and a descriptor of it. */
-static tdm_status make_block(struct tdm__cuda_device *cuda, size_t size_bytes,
-                             struct tdm__cuda_block **block_out, int *fd_out)
+static tdm_status cuda_block_create(struct tdm__cuda_device *cuda, size_t size_bytes,
+                                    struct tdm__cuda_block **block_out, int *fd_out)
 {
     const struct cu_allocation allocation = allocation_on(cuda);
     struct tdm__cuda_block *block = calloc(1, sizeof(*block));
@@ -94,17 +93,15 @@ static tdm_status make_block(struct tdm__cuda_device *cuda, size_t size_bytes,
         return tdm__fail(TDM_E_NOMEM, "a block");
     }
     block->base.size_bytes = size_bytes;
-    status =
-        tdm__cuda_check(cuda->driver->cuMemCreate(&block->handle, size_bytes, &allocation, 0),
-                        "cuMemCreate of %zu bytes", size_bytes);
+    status = tdm__cuda_check(cuda->driver->cuMemCreate(&block->handle, size_bytes, &allocation, 0),
+                             "cuMemCreate of %zu bytes", size_bytes);
     if (status != TDM_OK) {
         free(block);
         return status;
     }
-    status = tdm__cuda_check(cuda->driver->cuMemExportToShareableHandle(fd_out, block->handle,
-                                                                        CU_HANDLE_POSIX_FD, 0),
-                             "cuMemExportToShareableHandle of %zu bytes as a descriptor",
-                             size_bytes);
+    status = tdm__cuda_check(
+        cuda->driver->cuMemExportToShareableHandle(fd_out, block->handle, CU_HANDLE_POSIX_FD, 0),
+        "cuMemExportToShareableHandle of %zu bytes as a descriptor", size_bytes);
     if (status != TDM_OK) {
         release_handle(cuda, block->handle);
         free(block);
@@ -115,17 +112,17 @@ static tdm_status make_block(struct tdm__cuda_device *cuda, size_t size_bytes,
 }
 
 /* Puts `made` blocks into the broker's ledger. */
-static tdm_status register_blocks(struct tdm__cuda_device *cuda, const char *tag,
-                                  struct tdm__cuda_block *const *blocks, const int *fds,
-                                  uint32_t count)
+static tdm_status cuda_register_blocks(struct tdm__cuda_device *cuda, const char *tag,
+                                       struct tdm__cuda_block *const *blocks, const int *fds,
+                                       uint32_t count)
 {
-    struct tdm__block_wish wish = {.gpu = cuda->base.gpu, .tag = tag, .count = count};
+    struct tdm__block_request request = {.gpu = cuda->base.gpu, .tag = tag, .count = count};
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
 
     for (uint32_t i = 0; i < count; i++) {
-        wish.sizes_bytes[i] = blocks[i]->base.size_bytes;
+        request.sizes_bytes[i] = blocks[i]->base.size_bytes;
     }
-    TDM_TRY(cuda->client->ops->adopt(cuda->client, &wish, fds, keys));
+    TDM_TRY(cuda->client->ops->adopt(cuda->client, &request, fds, keys));
     for (uint32_t i = 0; i < count; i++) {
         blocks[i]->base.key = keys[i];
     }
@@ -136,7 +133,7 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
                               const size_t *sizes_bytes, uint32_t count,
                               struct tdm__block **blocks_out)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
     struct tdm__cuda_block *blocks[TDM__DEVICE_BLOCKS_MAX];
     int fds[TDM__DEVICE_BLOCKS_MAX] = {0};
     size_t wanted_bytes = 0;
@@ -150,13 +147,13 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
     for (uint32_t i = 0; i < count; i++) {
         wanted_bytes += sizes_bytes[i];
     }
-    status = tdm__cuda_enter(cuda);
+    status = tdm__cuda_make_current(cuda);
     while (made < count && status == TDM_OK) {
-        status = make_block(cuda, sizes_bytes[made], &blocks[made], &fds[made]);
+        status = cuda_block_create(cuda, sizes_bytes[made], &blocks[made], &fds[made]);
         made += status == TDM_OK ? 1 : 0;
     }
-    status = status == TDM_OK ? register_blocks(cuda, tag, blocks, fds, count)
-                              : tdm__cuda_full(cuda, status, tag, wanted_bytes);
+    status = status == TDM_OK ? cuda_register_blocks(cuda, tag, blocks, fds, count)
+                              : tdm__cuda_describe_oom(cuda, status, tag, wanted_bytes);
     for (uint32_t i = 0; i < made; i++) {
         (void)close(fds[i]);
         if (status == TDM_OK) {
@@ -170,9 +167,9 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
 }
 
 /* Takes the memory behind the handle's descriptor, which stays the caller's. */
-static tdm_status open_block(struct tdm__cuda_device *cuda,
-                             const struct tdm__block_handle *handle,
-                             struct tdm__block **block_out)
+static tdm_status cuda_block_open(struct tdm__cuda_device *cuda,
+                                  const struct tdm__block_handle *handle,
+                                  struct tdm__block **block_out)
 {
     struct tdm__cuda_block *block = calloc(1, sizeof(*block));
     tdm_status status;
@@ -199,13 +196,13 @@ static tdm_status open_block(struct tdm__cuda_device *cuda,
 static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *key,
                               struct tdm__block **block_out)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
     struct tdm__block_handle handle;
     tdm_status status;
 
-    TDM_TRY(tdm__cuda_enter(cuda));
+    TDM_TRY(tdm__cuda_make_current(cuda));
     TDM_TRY(cuda->client->ops->open(cuda->client, key, &handle));
-    status = open_block(cuda, &handle, block_out);
+    status = cuda_block_open(cuda, &handle, block_out);
     (void)close(handle.fd);
     if (status != TDM_OK) {
         release_keys(cuda, key, 1);
@@ -215,7 +212,7 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
 
 static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
 
     return cuda->client->ops->accept(cuda->client, &block->key);
 }
@@ -224,15 +221,15 @@ static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *blo
 
 static void cuda_close(struct tdm__device *device)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
 
-    TDM_ASSERT(cuda->places == NULL);
-    if (tdm__cuda_enter(cuda) == TDM_OK) {
-        tdm__cuda_move_close(cuda);
-        tdm__cuda_order_close(cuda);
+    TDM_ASSERT(cuda->block_mappings == NULL);
+    if (tdm__cuda_make_current(cuda) == TDM_OK) {
+        tdm__cuda_copy_engine_close(cuda);
+        tdm__cuda_streams_close(cuda);
     }
     (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
-    (void)pthread_mutex_destroy(&cuda->moving_lock);
+    (void)pthread_mutex_destroy(&cuda->copy_engine_lock);
     free(cuda);
 }
 
@@ -241,23 +238,22 @@ static tdm_status check_attribute(const struct tdm__cuda_device *cuda, int attri
 {
     int supported = 0;
 
-    TDM_TRY(
-        tdm__cuda_check(cuda->driver->cuDeviceGetAttribute(&supported, attribute, cuda->device),
-                        "cuDeviceGetAttribute %d of %s", attribute, cuda->base.uuid));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuDeviceGetAttribute(&supported, attribute, cuda->device),
+                            "cuDeviceGetAttribute %d of %s", attribute, cuda->base.uuid));
     return supported
                ? TDM_OK
                : tdm__fail(TDM_E_UNSUPPORTED, "%s does not support %s", cuda->base.uuid, what);
 }
 
 /* What can be known before there is a context. */
-static tdm_status look_at(struct tdm__cuda_device *cuda)
+static tdm_status query_device(struct tdm__cuda_device *cuda)
 {
     const struct cu_allocation allocation = allocation_on(cuda);
     size_t unit;
 
     TDM_TRY(check_attribute(cuda, CU_DEVICE_VMM_SUPPORTED, "virtual memory management"));
-    TDM_TRY(check_attribute(cuda, CU_DEVICE_POSIX_FD_SUPPORTED,
-                            "memory shared by file descriptors"));
+    TDM_TRY(
+        check_attribute(cuda, CU_DEVICE_POSIX_FD_SUPPORTED, "memory shared by file descriptors"));
     TDM_TRY(tdm__cuda_check(
         cuda->driver->cuMemGetAllocationGranularity(&unit, &allocation, CU_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity of %s", cuda->base.uuid));
@@ -266,17 +262,16 @@ static tdm_status look_at(struct tdm__cuda_device *cuda)
     return TDM_OK;
 }
 
-static tdm_status start(struct tdm__cuda_device *cuda)
+static tdm_status open_primary_context(struct tdm__cuda_device *cuda)
 {
     tdm_status status;
 
-    TDM_TRY(look_at(cuda));
-    TDM_TRY(
-        tdm__cuda_check(cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
-                        "cuDevicePrimaryCtxRetain of %s", cuda->base.uuid));
-    status = tdm__cuda_enter(cuda);
+    TDM_TRY(query_device(cuda));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
+                            "cuDevicePrimaryCtxRetain of %s", cuda->base.uuid));
+    status = tdm__cuda_make_current(cuda);
     if (status == TDM_OK) {
-        status = tdm__cuda_order_open(cuda);
+        status = tdm__cuda_streams_open(cuda);
     }
     if (status != TDM_OK) {
         (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
@@ -300,13 +295,13 @@ static const struct tdm__device_ops cuda_ops = {
     .copy_flush = tdm__cuda_copy_flush,
     .event_record = tdm__cuda_event_record,
     .event_wait = tdm__cuda_event_wait,
-    .move = tdm__cuda_move,
+    .move = tdm__cuda_run_copy_ops,
     .host_alloc = tdm__cuda_host_alloc,
     .host_free = tdm__cuda_host_free,
 };
 
-tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 const char *uuid, struct tdm__device **device_out)
+tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                                 struct tdm__device **device_out)
 {
     const struct tdm__cuda_driver *driver;
     struct tdm__cuda_device *cuda;
@@ -325,10 +320,10 @@ tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu
     cuda->driver = driver;
     cuda->client = client;
     cuda->device = found.device;
-    (void)pthread_mutex_init(&cuda->moving_lock, NULL);
-    status = start(cuda);
+    (void)pthread_mutex_init(&cuda->copy_engine_lock, NULL);
+    status = open_primary_context(cuda);
     if (status != TDM_OK) {
-        (void)pthread_mutex_destroy(&cuda->moving_lock);
+        (void)pthread_mutex_destroy(&cuda->copy_engine_lock);
         free(cuda);
         return status;
     }
@@ -339,9 +334,9 @@ tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu
 tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
                                    size_t *total_bytes_out)
 {
-    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
 
-    TDM_TRY(tdm__cuda_enter(cuda));
+    TDM_TRY(tdm__cuda_make_current(cuda));
     return tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(free_bytes_out, total_bytes_out),
                            "cuMemGetInfo of %s", device->uuid);
 }

@@ -16,18 +16,18 @@ static struct {
     pthread_mutex_t lock;
     bool ready; /* the calls are there and cuInit is done */
     struct tdm__cuda_driver calls;
-} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} cuda_driver_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-static tdm_status find_calls(void *library, const char *path)
+static tdm_status driver_find_calls(void *library, const char *path)
 {
     /* POSIX keeps functions in void pointers; C does not know how. */
-#define X(name, arguments)                                                                     \
-    *(void **)&loaded.calls.name = dlsym(library, #name);                                      \
-    if (loaded.calls.name == NULL) {                                                           \
-        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": a newer driver is needed",   \
-                         path);                                                                \
+#define X(name, arguments)                                                                         \
+    *(void **)&cuda_driver_state.calls.name = dlsym(library, #name);                               \
+    if (cuda_driver_state.calls.name == NULL) {                                                    \
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": a newer driver is needed",       \
+                         path);                                                                    \
     }
     CU_CALLS(X)
 #undef X
@@ -35,7 +35,7 @@ static tdm_status find_calls(void *library, const char *path)
 }
 
 /* The library stays open for as long as the process lives: the driver's threads run in it. */
-static tdm_status load(void)
+static tdm_status driver_load(void)
 {
     const char *path = getenv("TANDEM_CUDA_LIBRARY");
     void *library;
@@ -47,12 +47,12 @@ static tdm_status load(void)
     if (library == NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED, "no CUDA driver: %s", dlerror());
     }
-    status = find_calls(library, path);
+    status = driver_find_calls(library, path);
     if (status != TDM_OK) {
         (void)dlclose(library);
         return status;
     }
-    result = loaded.calls.cuInit(0);
+    result = cuda_driver_state.calls.cuInit(0);
     if (result != CU_SUCCESS) {
         (void)tdm__cuda_check(result, "cuInit");
         return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s", path, tdm_error_detail());
@@ -64,14 +64,14 @@ tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out)
 {
     tdm_status status = TDM_OK;
 
-    (void)pthread_mutex_lock(&loaded.lock);
-    if (!loaded.ready) {
-        status = load();
-        loaded.ready = status == TDM_OK;
+    (void)pthread_mutex_lock(&cuda_driver_state.lock);
+    if (!cuda_driver_state.ready) {
+        status = driver_load();
+        cuda_driver_state.ready = status == TDM_OK;
     }
-    (void)pthread_mutex_unlock(&loaded.lock);
+    (void)pthread_mutex_unlock(&cuda_driver_state.lock);
     if (status == TDM_OK) {
-        *driver_out = &loaded.calls;
+        *driver_out = &cuda_driver_state.calls;
     }
     return status;
 }
@@ -89,10 +89,10 @@ tdm_status tdm__cuda_check(int result, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(call, sizeof(call), format, args);
     va_end(args);
-    if (loaded.calls.cuGetErrorName(result, &name) != CU_SUCCESS || name == NULL) {
+    if (cuda_driver_state.calls.cuGetErrorName(result, &name) != CU_SUCCESS || name == NULL) {
         name = "an error without a name";
     }
-    if (loaded.calls.cuGetErrorString(result, &text) != CU_SUCCESS || text == NULL) {
+    if (cuda_driver_state.calls.cuGetErrorString(result, &text) != CU_SUCCESS || text == NULL) {
         text = "no description";
     }
     return tdm__fail(result == CU_OUT_OF_MEMORY ? TDM_E_DEVICE_FULL : TDM_E_DEVICE,
@@ -106,9 +106,9 @@ static void write_uuid(const struct cu_uuid *uuid, char text[TDM__UUID_BYTES])
     const uint8_t *b = uuid->bytes;
 
     (void)snprintf(text, TDM__UUID_BYTES,
-                   "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                   b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11],
-                   b[12], b[13], b[14], b[15]);
+                   "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
 }
 
 tdm_status tdm__cuda_gpus_count(uint32_t *count_out)
@@ -158,8 +158,8 @@ tdm_status tdm__cuda_gpu_find(const char *uuid, struct tdm__cuda_gpu *gpu_out)
             return TDM_OK;
         }
         if (used < sizeof(seen)) {
-            used += (size_t)snprintf(seen + used, sizeof(seen) - used, "%s%s",
-                                     i == 0 ? "" : ", ", gpu.uuid);
+            used += (size_t)snprintf(seen + used, sizeof(seen) - used, "%s%s", i == 0 ? "" : ", ",
+                                     gpu.uuid);
         }
     }
     return tdm__fail(TDM_E_NOT_FOUND, "no GPU %s is visible to this process: %s", uuid, seen);

@@ -35,7 +35,7 @@ enum { IMAGE_BYTES_MIN = 8, IMAGE_BYTES_MAX = 64 << 20 };
 struct tdm__cuda_kernels {
     struct tdm__cuda_device *cuda; /* borrowed */
     void *module;
-    void *functions[TDM__CUDA_WORKS];
+    void *functions[TDM__CUDA_KERNELS_COUNT];
 };
 
 /* ---- loading ---------------------------------------------------------------------------- */
@@ -92,15 +92,15 @@ static tdm_status load_module(struct tdm__cuda_kernels *kernels)
 
 static tdm_status find_functions(struct tdm__cuda_kernels *kernels)
 {
-    static const char *const names[TDM__CUDA_WORKS] = {
-        [TDM__CUDA_COPY] = "tandem_copy",
-        [TDM__CUDA_CAST] = "tandem_cast",
-        [TDM__CUDA_QUANTIZE] = "tandem_quantize",
-        [TDM__CUDA_SCALES] = "tandem_scales",
+    static const char *const names[TDM__CUDA_KERNELS_COUNT] = {
+        [TDM__CUDA_KERNEL_COPY] = "tandem_copy",
+        [TDM__CUDA_KERNEL_CAST] = "tandem_cast",
+        [TDM__CUDA_KERNEL_QUANTIZE] = "tandem_quantize",
+        [TDM__CUDA_KERNEL_SCALES] = "tandem_scales",
     };
     const struct tdm__cuda_driver *driver = kernels->cuda->driver;
 
-    for (int i = 0; i < TDM__CUDA_WORKS; i++) {
+    for (int i = 0; i < TDM__CUDA_KERNELS_COUNT; i++) {
         TDM_TRY(tdm__cuda_check(
             driver->cuModuleGetFunction(&kernels->functions[i], kernels->module, names[i]),
             "cuModuleGetFunction of %s", names[i]));
@@ -118,7 +118,7 @@ tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
         return tdm__fail(TDM_E_NOMEM, "kernels");
     }
     kernels->cuda = (struct tdm__cuda_device *)device;
-    status = tdm__cuda_enter(kernels->cuda);
+    status = tdm__cuda_make_current(kernels->cuda);
     if (status == TDM_OK) {
         status = load_module(kernels);
     }
@@ -146,15 +146,15 @@ void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels)
 
 /* ---- starting --------------------------------------------------------------------------- */
 
-tdm_status tdm__cuda_kernels_start(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
-                                   struct tdm__cuda_batch *batch, uint32_t count,
-                                   uint32_t blocks, void *stream)
+tdm_status tdm__cuda_kernels_launch(struct tdm__cuda_kernels *kernels,
+                                    enum tdm__cuda_kernel_kind work, struct tdm__cuda_batch *batch,
+                                    uint32_t count, uint32_t blocks, void *stream)
 {
     const struct tdm__cuda_device *cuda = kernels->cuda;
     void *arguments[1] = {batch};
 
-    return tdm__cuda_check(cuda->driver->cuLaunchKernel(kernels->functions[work], blocks, count,
-                                                        1, TDM__CUDA_THREADS, 1, 1, 0, stream,
-                                                        arguments, NULL),
-                           "cuLaunchKernel for %u parts on %s", count, cuda->base.uuid);
+    return tdm__cuda_check(cuda->driver->cuLaunchKernel(kernels->functions[work], blocks, count, 1,
+                                                        TDM__CUDA_THREADS_PER_BLOCK, 1, 1, 0,
+                                                        stream, arguments, NULL),
+                           "cuLaunchKernel for %u copy ops on %s", count, cuda->base.uuid);
 }

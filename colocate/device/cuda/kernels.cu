@@ -1,12 +1,12 @@
-/* kernels.cu - on the GPU: parts copied, cast to bfloat16, quantized to FP8, and summed. */
+/* kernels.cu - on the GPU: copy_ops copied, cast to bfloat16, quantized to FP8, and summed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/kernels_api.h"
 
-/* One row of the grid for each part.  Bits and sums are those of colocate/plan (fp8.c, sum.c),
+/* One row of the grid for each part.  Bits and sums are those of colocate/plan (casts.c, rect_checksum.c),
  * which are the reference: no fast division, no fused multiplication.
  *
  * This is C that a C++ compiler takes too, and any shape of the grid does: so tests run it on
- * the host (tests/standin/kernel_shim.h). */
+ * the host (tests/fake/kernel_shim.h). */
 #ifndef KERNEL
 #define KERNEL extern "C" __global__
 #endif
@@ -146,21 +146,21 @@ static __device__ void add_pair(word *lanes, word at, struct pair pair)
 }
 
 /* Of all threads of the block to the part's: addition has no order. */
-static __device__ void give_lanes(const struct tdm__cuda_part *part, const word *lanes)
+static __device__ void give_lanes(const struct tdm__cuda_copy_op *part, const word *lanes)
 {
-    __shared__ word together[TDM__CUDA_LANES];
+    __shared__ word together[TDM__CUDA_CHECKSUM_LANES];
 
-    for (unsigned i = threadIdx.x; i < TDM__CUDA_LANES; i += blockDim.x) {
+    for (unsigned i = threadIdx.x; i < TDM__CUDA_CHECKSUM_LANES; i += blockDim.x) {
         together[i] = 0;
     }
     __syncthreads();
-    for (unsigned i = 0; i < TDM__CUDA_LANES; i++) {
+    for (unsigned i = 0; i < TDM__CUDA_CHECKSUM_LANES; i++) {
         if (lanes[i] != 0) {
             atomicAdd(&together[i], lanes[i]);
         }
     }
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < TDM__CUDA_LANES; i += blockDim.x) {
+    for (unsigned i = threadIdx.x; i < TDM__CUDA_CHECKSUM_LANES; i += blockDim.x) {
         if (together[i] != 0) {
             atomicAdd(&part->lanes[i], together[i]);
         }
@@ -188,10 +188,10 @@ static __device__ void add_to_lane_pair(struct lane_pair *sums, word key, struct
 
 /* Adds the sums of all threads of the block to the part's lanes.  The tree adds threads whose
  * numbers differ by a multiple of STRIPE_PAIRS, so only sums of the same phase meet. */
-static __device__ void give_lane_pair(const struct tdm__cuda_part *part, struct lane_pair sums,
+static __device__ void give_lane_pair(const struct tdm__cuda_copy_op *part, struct lane_pair sums,
                                       word phase)
 {
-    __shared__ struct lane_pair together[TDM__CUDA_THREADS];
+    __shared__ struct lane_pair together[TDM__CUDA_THREADS_PER_BLOCK];
     unsigned thread = threadIdx.x;
 
     together[thread] = sums;
@@ -225,7 +225,7 @@ static __device__ word two_casts(word floats)
 }
 
 /* Pair number `column` of a row, of which `bytes` are of the row. */
-static __device__ struct pair result_of(const struct tdm__cuda_part *part,
+static __device__ struct pair result_of(const struct tdm__cuda_copy_op *part,
                                         const unsigned char *row, word column, unsigned bytes,
                                         int cast)
 {
@@ -272,7 +272,7 @@ static __device__ void advance(struct position *position, word step, word step_r
 
 /* Threads stride over the pairs of all rows.  Each thread loads UNROLL pairs before it uses the
  * first, so that enough loads are in flight to fill the memory bus. */
-static __device__ void write_rows(const struct tdm__cuda_part *part, int cast)
+static __device__ void write_rows(const struct tdm__cuda_copy_op *part, int cast)
 {
     const word row_bytes = part->columns * (cast ? 2 : part->from_bytes);
     const word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
@@ -323,12 +323,12 @@ static __device__ void write_rows(const struct tdm__cuda_part *part, int cast)
 
 KERNEL void tandem_copy(struct tdm__cuda_batch batch)
 {
-    write_rows(&batch.parts[blockIdx.y], 0);
+    write_rows(&batch.copy_ops[blockIdx.y], 0);
 }
 
 KERNEL void tandem_cast(struct tdm__cuda_batch batch)
 {
-    write_rows(&batch.parts[blockIdx.y], 1);
+    write_rows(&batch.copy_ops[blockIdx.y], 1);
 }
 
 /* ---- FP8 by tiles ----------------------------------------------------------------------- */
@@ -374,7 +374,7 @@ struct tile {
     unsigned columns;
 };
 
-static __device__ struct tile tile_at(const struct tdm__cuda_part *part, word down, word across)
+static __device__ struct tile tile_at(const struct tdm__cuda_copy_op *part, word down, word across)
 {
     struct tile tile;
 
@@ -384,7 +384,7 @@ static __device__ struct tile tile_at(const struct tdm__cuda_part *part, word do
     return tile;
 }
 
-static __device__ unsigned bits_at(const struct tdm__cuda_part *part, const struct tile *tile,
+static __device__ unsigned bits_at(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                    word row, word column)
 {
     const unsigned char *from = tile->from + row * part->from_pitch + column * part->from_bytes;
@@ -394,7 +394,7 @@ static __device__ unsigned bits_at(const struct tdm__cuda_part *part, const stru
 }
 
 /* By all threads of a block. */
-static __device__ float scale_of(const struct tdm__cuda_part *part, const struct tile *tile)
+static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const struct tile *tile)
 {
     __shared__ unsigned largest;
 
@@ -416,14 +416,14 @@ static __device__ float scale_of(const struct tdm__cuda_part *part, const struct
 }
 
 /* The tile's own, or the one that it has together with what others hold. */
-static __device__ float scale_for(const struct tdm__cuda_part *part, const struct tile *tile,
+static __device__ float scale_for(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                   word down, word across)
 {
     return part->scales != NULL ? part->scales[down * part->scales_pitch + across]
                                 : scale_of(part, tile);
 }
 
-static __device__ word eight_codes(const struct tdm__cuda_part *part, const struct tile *tile,
+static __device__ word eight_codes(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                    word row, word column, float inverse)
 {
     word codes = 0;
@@ -437,11 +437,11 @@ static __device__ word eight_codes(const struct tdm__cuda_part *part, const stru
 /* A block of threads for each tile: the scale first, then the quotients. */
 KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
 {
-    const struct tdm__cuda_part *part = &batch.parts[blockIdx.y];
+    const struct tdm__cuda_copy_op *part = &batch.copy_ops[blockIdx.y];
     word row_pairs = up(part->columns, STRIPE_BYTES) * STRIPE_PAIRS;
     word across = up(part->columns, TILE);
     word count = across * up(part->rows, TILE);
-    word lanes[TDM__CUDA_LANES] = {0};
+    word lanes[TDM__CUDA_CHECKSUM_LANES] = {0};
 
     for (word block = blockIdx.x; block < count; block += gridDim.x) {
         struct tile tile = tile_at(part, block / across, block % across);
@@ -468,7 +468,7 @@ KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
 }
 
 /* Of two tiles next to each other; zeros behind the last one. */
-static __device__ word two_scales(const struct tdm__cuda_part *part, word down, word across)
+static __device__ word two_scales(const struct tdm__cuda_copy_op *part, word down, word across)
 {
     word tiles = up(part->columns, TILE);
     word scales = 0;
@@ -484,11 +484,11 @@ static __device__ word two_scales(const struct tdm__cuda_part *part, word down, 
 /* A block of threads for each four tiles, whose scales are a pair. */
 KERNEL void tandem_scales(struct tdm__cuda_batch batch)
 {
-    const struct tdm__cuda_part *part = &batch.parts[blockIdx.y];
+    const struct tdm__cuda_copy_op *part = &batch.copy_ops[blockIdx.y];
     word row_bytes = up(part->columns, TILE) * 4;
     word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
     word count = across * up(part->rows, TILE);
-    word lanes[TDM__CUDA_LANES] = {0};
+    word lanes[TDM__CUDA_CHECKSUM_LANES] = {0};
 
     for (word at = blockIdx.x; at < count; at += gridDim.x) {
         word column = at % across;

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/device.h"
 
-#include "colocate/device/host/mapped.h"
+#include "colocate/device/host/mapping_cache.h"
 #include "colocate/memory/broker_client.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -20,7 +20,7 @@ _Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of
 struct host_device {
     struct tdm__device base;
     struct tdm__broker_client *client; /* borrowed */
-    struct tdm__mapped mapped;
+    struct tdm__mapping_cache mapping_cache;
 };
 
 struct host_block {
@@ -28,21 +28,20 @@ struct host_block {
     int fd; /* owned */
 };
 
-static struct tdm__mapped *mapped_of(struct tdm__device *device)
+static struct tdm__mapping_cache *mapping_cache_of(struct tdm__device *device)
 {
-    return &((struct host_device *)device)->mapped;
+    return &((struct host_device *)device)->mapping_cache;
 }
 
 static void host_close(struct tdm__device *device)
 {
-    tdm__mapped_fini(mapped_of(device));
+    tdm__mapping_cache_fini(mapping_cache_of(device));
     free(device);
 }
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
-static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes,
-                               void **address_out)
+static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     size_t unit = device->granularity_bytes;
 
@@ -50,25 +49,25 @@ static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes,
         return tdm__fail(TDM_E_INVAL, "%zu bytes of addresses: a multiple of %zu is needed",
                          size_bytes, unit);
     }
-    return tdm__addresses_reserve(size_bytes, address_out);
+    return tdm__address_range_reserve(size_bytes, address_out);
 }
 
 static void host_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    tdm__mapped_forget(mapped_of(device), address, size_bytes);
+    tdm__mapping_cache_forget(mapping_cache_of(device), address, size_bytes);
     (void)munmap(address, size_bytes);
 }
 
 static tdm_status host_map(struct tdm__device *device, void *address, struct tdm__block *block,
                            enum tdm__access access)
 {
-    return tdm__mapped_show(mapped_of(device), address, block->size_bytes,
-                            ((struct host_block *)block)->fd, access);
+    return tdm__mapping_cache_map(mapping_cache_of(device), address, block->size_bytes,
+                                  ((struct host_block *)block)->fd, access);
 }
 
 static tdm_status host_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    return tdm__mapped_hide(mapped_of(device), address, size_bytes);
+    return tdm__mapping_cache_unmap(mapping_cache_of(device), address, size_bytes);
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
@@ -82,8 +81,7 @@ static void release_keys(struct host_device *host, const struct tdm__id *keys, u
 }
 
 /* Takes the handle's descriptor on TDM_OK. */
-static tdm_status wrap_handle(const struct tdm__block_handle *handle,
-                              struct tdm__block **block_out)
+static tdm_status wrap_handle(const struct tdm__block_handle *handle, struct tdm__block **block_out)
 {
     struct host_block *block = calloc(1, sizeof(*block));
 
@@ -119,7 +117,7 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
                               struct tdm__block **blocks_out)
 {
     struct host_device *host = (struct host_device *)device;
-    struct tdm__block_wish wish = {.gpu = device->gpu, .tag = tag, .count = count};
+    struct tdm__block_request request = {.gpu = device->gpu, .tag = tag, .count = count};
     struct tdm__block_handle handles[TDM__BLOCKS_MAX];
     struct tdm__block *blocks[TDM__BLOCKS_MAX];
     tdm_status status = TDM_OK;
@@ -129,8 +127,8 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
         return tdm__fail(TDM_E_LIMIT, "%u blocks at once: at most %d", count,
                          TDM__DEVICE_BLOCKS_MAX);
     }
-    memcpy(wish.sizes_bytes, sizes_bytes, count * sizeof(sizes_bytes[0]));
-    TDM_TRY(host->client->ops->make(host->client, &wish, handles));
+    memcpy(request.sizes_bytes, sizes_bytes, count * sizeof(sizes_bytes[0]));
+    TDM_TRY(host->client->ops->make(host->client, &request, handles));
     while (wrapped < count && status == TDM_OK) {
         status = wrap_handle(&handles[wrapped], &blocks[wrapped]);
         wrapped += status == TDM_OK ? 1 : 0;
@@ -183,19 +181,19 @@ static tdm_status exchange_one(struct tdm__device *device, const struct tdm__map
     int error_number;
 
     TDM_TRY(host_reserve(device, size_bytes, &aside));
-    error_number = tdm__pages_move(aside, address_a, size_bytes);
+    error_number = tdm__page_tables_move(aside, address_a, size_bytes);
     if (error_number == 0) {
-        error_number = tdm__pages_move(address_a, address_b, size_bytes);
+        error_number = tdm__page_tables_move(address_a, address_b, size_bytes);
         if (error_number == 0) {
-            error_number = tdm__pages_move(address_b, aside, size_bytes);
+            error_number = tdm__page_tables_move(address_b, aside, size_bytes);
             if (error_number != 0) {
-                /* Slower, but from the descriptor it can always be mapped. */
-                status = tdm__pages_map(address_b, size_bytes,
-                                        ((struct host_block *)a->blocks[index])->fd,
-                                        TDM__READ_WRITE);
+                /* Slower, but from the descriptor it can always be mapping_cache. */
+                status =
+                    tdm__pages_map(address_b, size_bytes,
+                                   ((struct host_block *)a->blocks[index])->fd, TDM__READ_WRITE);
                 error_number = 0;
             }
-            tdm__mapped_exchange(mapped_of(device), address_a, address_b);
+            tdm__mapping_cache_exchange(mapping_cache_of(device), address_a, address_b);
         }
     }
     (void)munmap(aside, size_bytes);
@@ -270,18 +268,17 @@ static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__
     return TDM_OK;
 }
 
-static tdm_status host_move(struct tdm__device *device, const struct tdm__part *parts,
+static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                             uint32_t count, uint64_t *sums_out)
 {
     (void)device;
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm__part_run(&parts[i], &sums_out[i]));
+        TDM_TRY(tdm__copy_op_execute(&copy_ops[i], &sums_out[i]));
     }
     return TDM_OK;
 }
 
-static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
-                                  void **address_out)
+static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     void *address =
         mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -332,7 +329,7 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
     host->base.ops = &ops;
     host->base.gpu = gpu;
     host->base.granularity_bytes = TDM__BLOCK_BYTES_UNIT;
-    _Static_assert((int)TDM__PAGES_UNIT == (int)TDM__BLOCK_BYTES_UNIT, "of both");
+    _Static_assert((int)TDM__PAGE_TABLE_UNIT_BYTES == (int)TDM__BLOCK_BYTES_UNIT, "of both");
     (void)snprintf(host->base.uuid, sizeof(host->base.uuid), "GPU-host-%u", gpu);
     host->client = client;
     *device_out = &host->base;

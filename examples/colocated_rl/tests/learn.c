@@ -30,7 +30,7 @@ struct job {
     uint64_t seed;
     int64_t prompts_count, samples_each, answer_max, steps_count, warmup_steps, warmup_size;
     double seconds_rollout, seconds_step, seconds_update;
-    double difference_max, difference_mean_max;
+    double logprob_difference_max, difference_mean_max;
 };
 
 static double now(void)
@@ -60,8 +60,8 @@ static struct dataset read_dataset(const tdm_config *config, const char *key, co
     FILE *file;
 
     TDM_CHECK(tdm_config_string(config, key, "", &name));
-    (void)snprintf(path, sizeof(path), "%.*s%s", slash == NULL ? 0 : (int)(slash - job) + 1,
-                   job, name);
+    (void)snprintf(path, sizeof(path), "%.*s%s", slash == NULL ? 0 : (int)(slash - job) + 1, job,
+                   name);
     file = fopen(path, "re");
     if (file == NULL) {
         tdm_check(tdm_fail(TDM_E_NOT_FOUND, "cannot be opened"), path);
@@ -85,8 +85,7 @@ static void pick(const struct job *job, uint64_t step, uint32_t *picks, uint32_t
     uint64_t counter = step << 32;
 
     for (uint32_t i = 0; i < count;) {
-        uint32_t pair =
-            (uint32_t)(random_bits(job->seed ^ 0x5eed, counter++) % job->train.count);
+        uint32_t pair = (uint32_t)(random_bits(job->seed ^ 0x5eed, counter++) % job->train.count);
 
         if (!taken[pair]) {
             taken[pair] = 1;
@@ -201,9 +200,9 @@ static void note(struct job *job, uint32_t step, const struct tdm_metrics *metri
     double largest = world_metric(metrics, "logprob_diff_max");
     double mean = world_metric(metrics, "logprob_diff_mean");
 
-    job->difference_max = largest > job->difference_max ? largest : job->difference_max;
-    job->difference_mean_max =
-        mean > job->difference_mean_max ? mean : job->difference_mean_max;
+    job->logprob_difference_max =
+        largest > job->logprob_difference_max ? largest : job->logprob_difference_max;
+    job->difference_mean_max = mean > job->difference_mean_max ? mean : job->difference_mean_max;
     if (step % EVALUATE_EVERY == 0) {
         (void)printf("step %3u  train %.3f  unseen %.3f  grad %.2f  diff max %.1e mean %.1e  "
                      "rollout %.1f s  step %.1f s  update %.1f s\n",
@@ -242,7 +241,7 @@ static void run(struct job *job)
     (void)printf("seed %" PRIu64 ": %.3f -> %.3f greedy, %.3f sampled, %u unseen, %.1f s, "
                  "diff max %.1e mean %.1e\n",
                  job->seed, before, evaluate(job, 0.0), evaluate(job, 1.0), job->unseen.count,
-                 now() - start, job->difference_max, job->difference_mean_max);
+                 now() - start, job->logprob_difference_max, job->difference_mean_max);
 }
 
 int main(int count, char **words)
@@ -268,13 +267,13 @@ int main(int count, char **words)
     job.steps_count = setting(config, "rollout.num_rollout");
     job.warmup_steps = setting(config, "rollout.warmup_steps");
     job.warmup_size = setting(config, "rollout.warmup_batch_size");
-    job.world = world_open(config, job.seed);
+    job.world = actor_fixture_open(config, job.seed);
     run(&job);
     TDM_CHECK(tdm_config_string(config, "job.save", NULL, &save));
     if (save != NULL) {
         world_save(job.world, save);
     }
-    world_close(job.world);
+    actor_fixture_close(job.world);
     free(job.train.pairs);
     free(job.unseen.pairs);
     tdm_config_destroy(config);

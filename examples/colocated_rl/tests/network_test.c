@@ -62,7 +62,7 @@ static void open_bench(struct bench *bench, const struct model_shape *shape)
     bench->values = place_floats(network_values_floats(&bench->model, ROWS_MAX, 1));
     bench->cache = place_floats(network_cache_floats(&bench->model, ROWS_MAX));
     bench->scratch = place_floats(network_backward_floats(&bench->model, ROWS_MAX));
-    network_place(&bench->network, machine, bench->values, bench->cache);
+    network_bind_memory(&bench->network, machine, bench->values, bench->cache);
     bench->network.weights = bench->placed_weights;
 }
 
@@ -99,8 +99,7 @@ static void read_golden_weights(struct bench *bench)
 {
     tdm_safetensors *file;
 
-    assert_int_equal(tdm_safetensors_open(TESTS_FOLDER "/golden/model.safetensors", &file),
-                     TDM_OK);
+    assert_int_equal(tdm_safetensors_open(TESTS_FOLDER "/golden/model.safetensors", &file), TDM_OK);
     assert_int_equal(tdm_safetensors_count(file), bench->model.tensors_count);
     for (uint32_t i = 0; i < bench->model.tensors_count; i++) {
         const struct tdm_tensor_view *view =
@@ -108,8 +107,7 @@ static void read_golden_weights(struct bench *bench)
 
         assert_non_null(view);
         assert_int_equal(
-            model_cut(&bench->model, i, 0, view, bench->weights + bench->model.offsets[i]),
-            TDM_OK);
+            model_cut(&bench->model, i, 0, view, bench->weights + bench->model.offsets[i]), TDM_OK);
     }
     tdm_safetensors_close(file);
 }
@@ -263,8 +261,8 @@ static void check_tensor(struct bench *bench, uint32_t tensor, const float *slop
         }
         measured = measure_slope(bench, tensor, direction, slopes);
         if (fabs(measured - expected) > 2e-3 * sqrt(length / (double)count) + 2e-4) {
-            fail_msg("%s: the slope is %g, the gradient says %g",
-                     bench->model.tensors[tensor].name, measured, expected);
+            fail_msg("%s: the slope is %g, the gradient says %g", bench->model.tensors[tensor].name,
+                     measured, expected);
         }
     }
     free(direction);

@@ -56,7 +56,7 @@ static int open_shards(void **state)
 
         assert_int_equal(shard_init(shard, &model, NULL, rank, 3), TDM_OK);
         memory = place(4 * shard->count);
-        shard_place(shard, machine, memory);
+        shard_bind_memory(shard, machine, memory);
         shard->mean = memory + shard->count;
         shard->square = memory + 2 * shard->count;
         shard->gradients = memory + 3 * shard->count;
@@ -110,12 +110,12 @@ static void first_weights_do_not_depend_on_the_ranks(void **state)
     (void)state;
     assert_int_equal(shard_init(&whole, &model, NULL, 0, 1), TDM_OK);
     memory = place(whole.count);
-    shard_place(&whole, machine, memory);
-    assert_int_equal(shard_randomise(&whole, 5, 0.02), TDM_OK);
+    shard_bind_memory(&whole, machine, memory);
+    assert_int_equal(shard_init_random(&whole, 5, 0.02), TDM_OK);
     for (uint32_t rank = 0; rank < 3; rank++) {
         size_t count = rank == 2 ? model.elements - shards[2].first : shards[rank].count;
 
-        assert_int_equal(shard_randomise(&shards[rank], 5, 0.02), TDM_OK);
+        assert_int_equal(shard_init_random(&shards[rank], 5, 0.02), TDM_OK);
         assert_same(shards[rank].parameters, memory + shards[rank].first, count);
     }
     assert_true(peek(memory + model_final_norm(&model)) == 1.0F);
@@ -135,7 +135,7 @@ static void adamw_moves_as_written(void **state)
     double square = 0.0;
 
     (void)state;
-    assert_int_equal(shard_randomise(shard, 5, 0.02), TDM_OK);
+    assert_int_equal(shard_init_random(shard, 5, 0.02), TDM_OK);
     value = (double)peek(shard->parameters + 3);
     for (uint64_t number = 1; number <= 5; number++) {
         struct shard_step step = {.lr = 1e-2, .number = number};
@@ -144,7 +144,7 @@ static void adamw_moves_as_written(void **state)
 
         poke(gradients + 3, (float)gradient);
         poke(gradients + 4, 1.0F);
-        assert_int_equal(shard_learn(shard, &settings, gradients, &step), TDM_OK);
+        assert_int_equal(shard_optimizer_step(shard, &settings, gradients, &step), TDM_OK);
         assert_true(fabs(step.grad_norm - sqrt(gradient * gradient + 1.0)) < 1e-6);
         clipped = gradient * 0.5 / (step.grad_norm + 1e-6);
         mean = 0.9 * mean + 0.1 * clipped;
@@ -168,10 +168,10 @@ static void norms_do_not_decay(void **state)
     float matrix;
 
     (void)state;
-    assert_int_equal(shard_randomise(shard, 5, 0.02), TDM_OK);
-    shard_forget_moments(shard);
+    assert_int_equal(shard_init_random(shard, 5, 0.02), TDM_OK);
+    shard_reset_moments(shard);
     matrix = peek(shard->parameters);
-    assert_int_equal(shard_learn(shard, &settings, gradients, &step), TDM_OK);
+    assert_int_equal(shard_optimizer_step(shard, &settings, gradients, &step), TDM_OK);
     assert_true(peek(shard->parameters + norm) == 1.0F);
     assert_true(fabsf(peek(shard->parameters) - 0.95F * matrix) < 1e-8F);
     memory_give(machine, gradients);
@@ -186,7 +186,7 @@ static void a_gradient_that_is_not_finite_is_refused(void **state)
 
     (void)state;
     poke(gradients, NAN);
-    assert_int_equal(shard_learn(shard, &settings, gradients, &step), TDM_E_METHOD);
+    assert_int_equal(shard_optimizer_step(shard, &settings, gradients, &step), TDM_E_METHOD);
     memory_give(machine, gradients);
 }
 

@@ -120,9 +120,9 @@ static void a_method_may_go_on_after_its_reply(void **state)
     char text[64];
 
     (void)state;
-    world_ask_text(actor, "greet", "you", text, sizeof(text));
+    actor_fixture_call_text(actor, "greet", "you", text, sizeof(text));
     assert_string_equal(text, "hello");
-    world_ask_text(actor, "greeted", "", text, sizeof(text));
+    actor_fixture_call_text(actor, "greeted", "", text, sizeof(text));
     assert_string_equal(text, "you/you");
     stage_end(actor);
 }
@@ -131,8 +131,7 @@ static void a_method_may_go_on_after_its_reply(void **state)
 
 static void threads_of_an_actor_run_at_once(void **state)
 {
-    tdm_actor *actor =
-        stage_make("crowd", &(struct tdm_actor_options){.max_concurrency = 4}, NULL);
+    tdm_actor *actor = stage_make("crowd", &(struct tdm_actor_options){.max_concurrency = 4}, NULL);
     tdm_ref *refs[4];
     int64_t threads[4];
 
@@ -248,8 +247,7 @@ static void an_asynchronous_actor_answers_later_and_from_any_thread(void **state
 
 static void an_asynchronous_actor_takes_so_many_calls_at_once(void **state)
 {
-    tdm_actor *desk =
-        stage_make("desk", &(struct tdm_actor_options){.max_concurrency = 3}, NULL);
+    tdm_actor *desk = stage_make("desk", &(struct tdm_actor_options){.max_concurrency = 3}, NULL);
     tdm_ref *refs[2] = {stage_call(desk, "ask"), stage_call(desk, "ask")};
     tdm_ref *third;
     tdm_ref *behind;
@@ -407,15 +405,14 @@ static void a_forced_cancel_kills_what_does_not_listen(void **state)
     assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
     MUST(tdm_cancel(ref, 1));
     assert_int_equal(stage_status(ref), TDM_E_CANCELED);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(deaf, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(deaf);
 }
 
 static void a_forced_cancel_restarts_what_may_be_restarted(void **state)
 {
-    tdm_actor *deaf =
-        stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
+    tdm_actor *deaf = stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
     int64_t pid = stage_pid(deaf);
     tdm_ref *ref = stage_call(deaf, "hang");
 
@@ -423,7 +420,7 @@ static void a_forced_cancel_restarts_what_may_be_restarted(void **state)
     assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
     MUST(tdm_cancel(ref, 1));
     assert_int_equal(stage_status(ref), TDM_E_CANCELED);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_not_equal(stage_int_of_next_life(deaf, "pid"), pid);
     stage_end(deaf);
 }
@@ -435,7 +432,7 @@ static void a_result_that_is_there_cannot_be_canceled_away(void **state)
     tdm_ref *put;
 
     (void)state;
-    MUST(tdm_get(ref, PATIENCE_MS, "i", &(int64_t){0}));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "i", &(int64_t){0}));
     MUST(tdm_cancel(ref, 0));
     assert_int_equal(stage_int(ref), 6);
     MUST(tdm_put(stage_runtime(), &put, "i", (int64_t)1));
@@ -458,23 +455,22 @@ static void a_call_past_its_deadline_fails_by_itself(void **state)
 
 static void a_method_sees_the_callers_deadline(void **state)
 {
-    const struct tdm_call_options soon = {.timeout_ms = PATIENCE_MS};
+    const struct tdm_call_options soon = {.timeout_ms = TEST_TIMEOUT_MS};
     tdm_actor *patient = make_patient();
-    int64_t left_ms;
+    int64_t remaining_ms;
     tdm_ref *ref;
 
     (void)state;
     MUST(tdm_actor_call_with(patient, "left", &soon, &ref, ""));
-    left_ms = stage_int(ref);
-    assert_true(left_ms > 0 && left_ms <= PATIENCE_MS);
+    remaining_ms = stage_int(ref);
+    assert_true(remaining_ms > 0 && remaining_ms <= TEST_TIMEOUT_MS);
     assert_int_equal(stage_int(stage_call(patient, "left")), TDM_FOREVER);
     stage_end(patient);
 }
 
 static void too_many_pending_calls_are_refused_at_once(void **state)
 {
-    tdm_actor *desk =
-        stage_make("desk", &(struct tdm_actor_options){.max_pending_calls = 3}, NULL);
+    tdm_actor *desk = stage_make("desk", &(struct tdm_actor_options){.max_pending_calls = 3}, NULL);
     tdm_ref *refs[3];
     tdm_ref *more = NULL;
 

@@ -16,7 +16,7 @@ static const char *home(void)
 }
 
 /* The same options, on the driver's own node. */
-static struct tdm_actor_options at_home(struct tdm_actor_options options)
+static struct tdm_actor_options at_owner_node(struct tdm_actor_options options)
 {
     options.scheduling = TDM_SCHEDULE_NODE;
     options.node_id = home();
@@ -51,7 +51,7 @@ static void making_an_actor_waits_for_nothing(void **state)
     ref = stage_call_int(actor, "perish", 0);
     assert_int_equal(tdm_actor_wait_ready(actor, 50), TDM_E_TIMEOUT);
     open_gate(path);
-    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     assert_int_equal(stage_int(ref), 0);
     stage_end(actor);
     (void)unlink(path);
@@ -91,11 +91,11 @@ static void a_constructor_gets_references_and_handles(void **state)
     assert_int_equal(stage_int(stage_call_int(holder, "ask", 1)), 1);
     pid = stage_pid(holder);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_int_of_next_life(holder, "read"), 41); /* its arguments were kept */
     assert_int_equal(stage_int(stage_call_int(holder, "ask", 1)), 2);
     stage_end(holder);
-    assert_true(world_process_ends(employee_pid, PATIENCE_MS)); /* nobody has a handle now */
+    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* nobody has a handle now */
 }
 
 static void a_constructor_gets_the_values_of_references(void **state)
@@ -109,7 +109,7 @@ static void a_constructor_gets_the_values_of_references(void **state)
     MUST(tdm_put(stage_runtime(), &ref, "s", path));
     MUST(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "r", ref));
     tdm_ref_release(ref);
-    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     stage_end(actor);
     assert_int_equal(unlink(path), 0); /* it wrote there */
 }
@@ -140,7 +140,7 @@ static void a_constructor_waits_for_the_values_of_its_references(void **state)
     assert_int_equal(stage_int(runs), 41);
     pid = stage_pid(actor);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_int_of_next_life(actor, "runs"), 41); /* its arguments were kept */
     stage_end(actor);
     stage_end(desk);
@@ -158,9 +158,9 @@ static void a_failed_reference_fails_the_creation(void **state)
     MUST(stage_status(stage_call(desk, "refuse")));
     assert_int_equal(stage_try(early, "runs"), TDM_E_ACTOR_DIED);
     stage_detail_has("question 0 is not for us");
-    assert_int_equal(tdm_actor_wait_ready(early, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_wait_ready(early, TEST_TIMEOUT_MS), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(early);
-    MUST(tdm_wait(&failed, 1, 1, PATIENCE_MS, &done));
+    MUST(tdm_wait(&failed, 1, 1, TEST_TIMEOUT_MS, &done));
     MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &late, "r", failed));
     assert_int_equal(stage_try(late, "runs"), TDM_E_ACTOR_DIED);
     stage_detail_has("question 1 is not for us");
@@ -181,18 +181,17 @@ static void one_that_waits_for_a_value_can_be_killed_or_let_go_of(void **state)
         tdm_ref *question = stage_call(desk, "ask");
         tdm_actor *actor;
 
-        MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &actor, "rh", question,
-                              employee));
+        MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &actor, "rh", question, employee));
         tdm_ref_release(question);
         tdm_actor_destroy(employee);
         assert_int_equal(tdm_actor_wait_ready(actor, 20), TDM_E_TIMEOUT);
         assert_int_equal(kill((pid_t)pid, 0), 0);
         if (is_killed) {
-            MUST(tdm_actor_kill(actor, PATIENCE_MS));
+            MUST(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
             assert_int_equal(stage_try(actor, "runs"), TDM_E_ACTOR_DIED);
         }
         tdm_actor_destroy(actor);
-        assert_true(world_process_ends(pid, PATIENCE_MS));
+        assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     }
     stage_end(desk);
 }
@@ -207,7 +206,7 @@ static void a_detached_one_ends_with_who_owes_it_a_value(void **state)
 
     (void)state;
     MUST(tdm_actor_call(parent, "expect", &ref, "R", question));
-    MUST(tdm_get(ref, PATIENCE_MS, "h", &child));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "h", &child));
     tdm_ref_release(ref);
     tdm_ref_release(question);
     stage_end(parent);
@@ -224,7 +223,7 @@ static void a_constructors_failure_reaches_the_first_call(void **state)
     MUST(tdm_actor_create(stage_runtime(), "tester", NULL, &actor, "s", "broken"));
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     stage_detail_has("the engine has no fuel");
-    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
 }
 
@@ -255,8 +254,7 @@ static void mistakes_in_the_options_are_told_at_once(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
-        if (tdm_actor_create(stage_runtime(), "tester", &mistakes[i], &actor, "") !=
-            TDM_E_INVAL) {
+        if (tdm_actor_create(stage_runtime(), "tester", &mistakes[i], &actor, "") != TDM_E_INVAL) {
             fail_msg("mistake %zu was not told", i);
         }
         assert_string_not_equal(tdm_error_detail(), "");
@@ -273,7 +271,7 @@ static void an_actor_makes_actors(void **state)
     (void)state;
     MUST(tdm_actor_call(parent, "breed", &ref, "s?", "child", 0));
     pid = stage_int(ref);
-    MUST(tdm_actor_find(stage_runtime(), "child", PATIENCE_MS, &child));
+    MUST(tdm_actor_find(stage_runtime(), "child", TEST_TIMEOUT_MS, &child));
     assert_int_equal(stage_pid(child), pid);
     tdm_actor_destroy(child);
     stage_end(parent);
@@ -281,8 +279,7 @@ static void an_actor_makes_actors(void **state)
 
 static void a_class_may_come_from_a_library(void **state)
 {
-    struct tdm_actor_options options = {.library =
-                                            TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
+    struct tdm_actor_options options = {.library = TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
     tdm_actor *actor = stage_make("librarian", &options, NULL);
 
     (void)state;
@@ -298,12 +295,12 @@ static void a_name_finds_its_actor(void **state)
     tdm_actor *found;
 
     (void)state;
-    MUST(tdm_actor_find(stage_runtime(), "one", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "one", TEST_TIMEOUT_MS, &found));
     assert_int_equal(stage_int(stage_call_int(found, "add", 2)), 2);
     assert_int_equal(stage_int(stage_call_int(actor, "add", 2)), 4);
     tdm_actor_destroy(found);
     stage_end(actor);
-    assert_int_equal(tdm_actor_find(stage_runtime(), "one", PATIENCE_MS, &found),
+    assert_int_equal(tdm_actor_find(stage_runtime(), "one", TEST_TIMEOUT_MS, &found),
                      TDM_E_NOT_FOUND);
 }
 
@@ -317,7 +314,7 @@ static void a_taken_name_is_refused_and_free_after_a_kill(void **state)
         tdm_actor *first = stage_make("tester", &options, NULL);
 
         MUST(tdm_actor_create(stage_runtime(), "tester", &options, &second, ""));
-        assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_E_EXISTS);
+        assert_int_equal(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS), TDM_E_EXISTS);
         tdm_actor_destroy(second);
         stage_end(first);
     }
@@ -333,13 +330,13 @@ static void names_live_in_name_spaces(void **state)
     (void)state;
     options.name_space = "elsewhere";
     theirs = stage_make("mortal", &options, "");
-    MUST(tdm_actor_find(stage_runtime(), "same", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "same", TEST_TIMEOUT_MS, &found));
     assert_int_equal(stage_pid(found), stage_pid(mine));
     tdm_actor_destroy(found);
     stage_end(mine);
-    assert_int_equal(tdm_actor_find(stage_runtime(), "same", PATIENCE_MS, &found),
+    assert_int_equal(tdm_actor_find(stage_runtime(), "same", TEST_TIMEOUT_MS, &found),
                      TDM_E_NOT_FOUND);
-    MUST(tdm_actor_find_in(stage_runtime(), "elsewhere", "same", PATIENCE_MS, &found));
+    MUST(tdm_actor_find_in(stage_runtime(), "elsewhere", "same", TEST_TIMEOUT_MS, &found));
     assert_int_equal(stage_pid(found), stage_pid(theirs));
     tdm_actor_destroy(found);
     stage_end(theirs);
@@ -378,8 +375,8 @@ static void cpus_are_held_for_the_actors_life_and_by_default_none(void **state)
 
 static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
 {
-    struct tdm_actor_options part = at_home((struct tdm_actor_options){.num_gpus = 0.5});
-    struct tdm_actor_options whole = at_home((struct tdm_actor_options){.num_gpus = 1});
+    struct tdm_actor_options part = at_owner_node((struct tdm_actor_options){.num_gpus = 0.5});
+    struct tdm_actor_options whole = at_owner_node((struct tdm_actor_options){.num_gpus = 1});
     tdm_actor *actors[3];
     char gpus[3][16];
 
@@ -387,7 +384,7 @@ static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
     stage_await_free("GPU", 4);
     for (int i = 0; i < 3; i++) {
         actors[i] = stage_make("tester", i < 2 ? &part : &whole, NULL);
-        world_ask_text(actors[i], "gpus", "", gpus[i], sizeof(gpus[i]));
+        actor_fixture_call_text(actors[i], "gpus", "", gpus[i], sizeof(gpus[i]));
     }
     assert_string_equal(gpus[0], gpus[1]);
     assert_string_not_equal(gpus[0], gpus[2]);
@@ -398,16 +395,16 @@ static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
 
 static void gpus_are_told_ascending_and_in_the_environment(void **state)
 {
-    struct tdm_actor_options options = at_home((struct tdm_actor_options){.num_gpus = 2});
+    struct tdm_actor_options options = at_owner_node((struct tdm_actor_options){.num_gpus = 2});
     tdm_actor *actor;
     char text[64];
 
     (void)state;
     stage_await_free("GPU", 4);
     actor = stage_make("tester", &options, NULL);
-    world_ask_text(actor, "gpus", "", text, sizeof(text));
+    actor_fixture_call_text(actor, "gpus", "", text, sizeof(text));
     assert_string_equal(text, "0,1");
-    world_ask_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
     assert_string_equal(text, "GPU-a,GPU-b");
     stage_end(actor);
 }
@@ -420,7 +417,7 @@ static void visible_devices_can_be_left_as_they_are(void **state)
     char text[64];
 
     (void)state;
-    world_ask_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
     assert_string_equal(text, "mine");
     stage_end(actor);
 }
@@ -435,9 +432,9 @@ static void memory_is_counted(void **state)
     (void)state;
     assert_true(stage_free("memory") == before - (1 << 20));
     MUST(tdm_actor_create(stage_runtime(), "tester",
-                          &(struct tdm_actor_options){.memory_bytes = UINT64_C(1) << 43},
-                          &giant, ""));
-    assert_int_equal(tdm_actor_wait_ready(giant, PATIENCE_MS), TDM_E_NO_RESOURCES);
+                          &(struct tdm_actor_options){.memory_bytes = UINT64_C(1) << 43}, &giant,
+                          ""));
+    assert_int_equal(tdm_actor_wait_ready(giant, TEST_TIMEOUT_MS), TDM_E_NO_RESOURCES);
     tdm_actor_destroy(giant);
     stage_end(actor);
 }
@@ -458,8 +455,8 @@ static void resources_of_the_users_are_held(void **state)
 
 static void an_actor_waits_for_what_others_hold(void **state)
 {
-    struct tdm_actor_options all = at_home((struct tdm_actor_options){.num_gpus = 2});
-    struct tdm_actor_options none = at_home((struct tdm_actor_options){.num_gpus = 0});
+    struct tdm_actor_options all = at_owner_node((struct tdm_actor_options){.num_gpus = 2});
+    struct tdm_actor_options none = at_owner_node((struct tdm_actor_options){.num_gpus = 0});
     tdm_actor *second;
     tdm_actor *first;
     tdm_actor *other;
@@ -471,7 +468,7 @@ static void an_actor_waits_for_what_others_hold(void **state)
     assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
     other = stage_make("tester", &none, NULL); /* those who need none of it do not wait */
     stage_end(first);
-    MUST(tdm_actor_wait_ready(second, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS));
     stage_end(second);
     stage_end(other);
 }
@@ -499,9 +496,9 @@ static void the_environment_is_the_one_asked_for(void **state)
     char text[64];
 
     (void)state;
-    world_ask_text(actor, "variable", "GIVEN", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "GIVEN", text, sizeof(text));
     assert_string_equal(text, "yes");
-    world_ask_text(actor, "variable", "EMPTY", text, sizeof(text));
+    actor_fixture_call_text(actor, "variable", "EMPTY", text, sizeof(text));
     assert_string_equal(text, "");
     stage_end(actor);
 }
@@ -525,7 +522,7 @@ static void omp_threads_are_as_many_as_cpus_unless_set(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         tdm_actor *actor = stage_make("tester", &cases[i].options, NULL);
 
-        world_ask_text(actor, "variable", "OMP_NUM_THREADS", text, sizeof(text));
+        actor_fixture_call_text(actor, "variable", "OMP_NUM_THREADS", text, sizeof(text));
         assert_string_equal(text, cases[i].threads);
         stage_end(actor);
     }
@@ -557,11 +554,11 @@ static void the_working_directory_is_the_one_asked_for(void **state)
     char text[256];
 
     (void)state;
-    world_ask_text(actor, "place", "", text, sizeof(text));
+    actor_fixture_call_text(actor, "place", "", text, sizeof(text));
     assert_string_equal(text, "/usr");
     stage_end(actor);
     actor = stage_make("tester", NULL, NULL);
-    world_ask_text(actor, "place", "", text, sizeof(text));
+    actor_fixture_call_text(actor, "place", "", text, sizeof(text));
     assert_non_null(getcwd(own, sizeof(own)));
     assert_string_equal(text, own);
     stage_end(actor);

@@ -26,7 +26,7 @@ static void a_methods_failure_arrives_with_its_words(void **state)
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
     (void)state;
-    assert_int_equal(world_call(actor, "fail", "prompt 7 is too long"), TDM_E_METHOD);
+    assert_int_equal(actor_fixture_call(actor, "fail", "prompt 7 is too long"), TDM_E_METHOD);
     stage_detail_has("prompt 7 is too long");
     assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 1); /* it lives on */
     stage_end(actor);
@@ -40,8 +40,7 @@ static void a_method_may_fail_with_any_status(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
-        assert_int_equal(stage_status(stage_call_int(actor, "status", statuses[i])),
-                         statuses[i]);
+        assert_int_equal(stage_status(stage_call_int(actor, "status", statuses[i])), statuses[i]);
     }
     stage_end(actor);
 }
@@ -77,7 +76,7 @@ static void arguments_of_another_shape_are_told_with_both_shapes(void **state)
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
     (void)state;
-    assert_int_equal(world_call(actor, "add", "five"), TDM_E_TYPE);
+    assert_int_equal(actor_fixture_call(actor, "add", "five"), TDM_E_TYPE);
     stage_detail_has("wanted an integer, got a string");
     assert_int_equal(stage_try(actor, "add"), TDM_E_TYPE);
     assert_int_equal(stage_int(stage_call_int(actor, "add", 5)), 5);
@@ -91,7 +90,7 @@ static void a_result_of_another_shape_is_told_and_can_be_read_again(void **state
     const char *text;
 
     (void)state;
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "s", &text), TDM_E_TYPE);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "s", &text), TDM_E_TYPE);
     assert_int_equal(stage_int(ref), 5);
     stage_end(actor);
 }
@@ -133,7 +132,7 @@ static void a_death_tells_its_last_words(void **state)
     tdm_actor *actor = stage_make("mortal", NULL, "");
 
     (void)state;
-    assert_int_equal(world_call(actor, "mumble", "the shard is torn"), TDM_E_ACTOR_DIED);
+    assert_int_equal(actor_fixture_call(actor, "mumble", "the shard is torn"), TDM_E_ACTOR_DIED);
     stage_detail_has("| the shard is torn");
     tdm_actor_destroy(actor);
 }

@@ -45,7 +45,7 @@ static void the_last_handle_gone_ends_it_after_its_calls(void **state)
     for (int i = 0; i < 50; i++) {
         MUST(stage_status(refs[i]));
     }
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     expect_diary(path, "born end ");
 }
 
@@ -57,9 +57,9 @@ static void a_handle_that_was_found_keeps_nobody_alive(void **state)
     tdm_actor *found;
 
     (void)state;
-    MUST(tdm_actor_find(stage_runtime(), "weak", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "weak", TEST_TIMEOUT_MS, &found));
     tdm_actor_destroy(actor);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(found, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(found);
 }
@@ -76,7 +76,7 @@ static void a_handle_elsewhere_keeps_it_alive(void **state)
     assert_int_equal(stage_int(stage_call_int(employer, "ask", 2)), 2);
     assert_int_equal(kill((pid_t)pid, 0), 0);
     MUST(stage_try(employer, "dismiss"));
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     stage_end(employer);
 }
 
@@ -92,15 +92,15 @@ static void a_kill_is_at_once_and_for_good(void **state)
         diary_path(path);
         actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, path);
         pid = stage_pid(actor);
-        MUST(tdm_actor_kill(actor, PATIENCE_MS));
-        assert_true(world_process_ends(pid, 0));
+        MUST(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
+        assert_true(wait_process_exit(pid, 0));
         assert_int_equal(stage_try(actor, "about"), TDM_E_ACTOR_DIED); /* each time */
         expect_diary(path, "born ");
         tdm_actor_destroy(actor);
     }
     actor = stage_make("tester", NULL, NULL);
     ref = stage_call(actor, "hang");
-    MUST(tdm_actor_kill(actor, PATIENCE_MS));
+    MUST(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
     assert_int_equal(stage_status(ref), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
 }
@@ -118,7 +118,7 @@ static void one_that_waits_for_resources_can_be_killed(void **state)
     MUST(tdm_actor_create(stage_runtime(), "tester", &all, &waiting, ""));
     assert_int_equal(tdm_actor_wait_ready(waiting, 20), TDM_E_TIMEOUT);
     stage_detail_has("it waits");
-    MUST(tdm_actor_kill(waiting, PATIENCE_MS));
+    MUST(tdm_actor_kill(waiting, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(waiting, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(waiting);
     for (uint32_t i = 0; i < stage_nodes(); i++) {
@@ -144,7 +144,7 @@ static void one_that_waits_for_resources_ends_with_its_last_handle(void **state)
     stage_await_state(waiting, "PENDING");
     assert_int_equal(kill((pid_t)employee_pid, 0), 0);
     tdm_actor_destroy(waiting);
-    assert_true(world_process_ends(employee_pid, PATIENCE_MS));
+    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS));
     for (uint32_t i = 0; i < stage_nodes(); i++) {
         stage_end(holders[i]);
     }
@@ -163,10 +163,10 @@ static void an_actor_may_leave_by_itself(void **state)
     actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, path);
     pid = stage_pid(actor);
     ref = stage_call(actor, "leave");
-    MUST(tdm_get(ref, PATIENCE_MS, "s", &words)); /* what runs still answers */
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "s", &words)); /* what runs still answers */
     assert_string_equal(words, "farewell");
     tdm_ref_release(ref);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(actor, "about"), TDM_E_ACTOR_DIED);
     expect_diary(path, "born end ");
     tdm_actor_destroy(actor);
@@ -193,10 +193,10 @@ static void children_end_with_their_creator(void **state)
 
         assert_int_equal(kill((pid_t)child, 0), 0);
         if (graceful == 0) {
-            MUST(tdm_actor_kill(parent, PATIENCE_MS));
+            MUST(tdm_actor_kill(parent, TEST_TIMEOUT_MS));
         }
         tdm_actor_destroy(parent);
-        assert_true(world_process_ends(child, PATIENCE_MS));
+        assert_true(wait_process_exit(child, TEST_TIMEOUT_MS));
     }
 }
 
@@ -208,13 +208,13 @@ static void a_detached_actor_outlives_its_creator_and_handles(void **state)
 
     (void)state;
     stage_end(parent);
-    MUST(tdm_actor_find(stage_runtime(), "heir", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "heir", TEST_TIMEOUT_MS, &found));
     assert_int_equal(stage_int(stage_call_int(found, "perish", 0)), 0);
     tdm_actor_destroy(found);
-    MUST(tdm_actor_find(stage_runtime(), "heir", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "heir", TEST_TIMEOUT_MS, &found));
     assert_int_equal(stage_pid(found), child);
     stage_end(found);
-    assert_true(world_process_ends(child, PATIENCE_MS));
+    assert_true(wait_process_exit(child, TEST_TIMEOUT_MS));
 }
 
 static void processes_it_started_end_with_it(void **state)
@@ -229,7 +229,7 @@ static void processes_it_started_end_with_it(void **state)
         pid = stage_int(ref);
         assert_int_equal(kill((pid_t)pid, 0), 0);
         assert_int_equal(kill((pid_t)stage_pid(actor), SIGKILL), 0);
-        assert_true(world_process_ends(pid, PATIENCE_MS));
+        assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
         tdm_actor_destroy(actor);
     }
 }
@@ -243,7 +243,7 @@ static void one_that_does_not_answer_is_killed(void **state)
     assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     stage_detail_has("had not answered for");
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     tdm_actor_destroy(actor);
 }
 
@@ -261,7 +261,7 @@ static void the_runtime_context_tells_who_and_where(void **state)
     tdm_ref *ref = stage_call(actor, "about");
 
     (void)state;
-    MUST(tdm_get(ref, PATIENCE_MS, "iissss", &restarts, &pid, &job, &class_name, &name,
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "iissss", &restarts, &pid, &job, &class_name, &name,
                  &name_space));
     tdm_runtime_describe(stage_runtime(), &driver);
     assert_int_equal(restarts, 0);

@@ -10,7 +10,7 @@ static tdm_actor *make_plain(const struct tdm_actor_options *options)
     tdm_actor *actor = NULL;
 
     MUST(tdm_actor_create(stage_runtime(), "tester", options, &actor, ""));
-    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -36,7 +36,7 @@ static tdm_status why_not(const struct tdm_actor_options *options)
     tdm_status status;
 
     MUST(tdm_actor_create(stage_runtime(), "tester", options, &actor, ""));
-    status = tdm_actor_wait_ready(actor, PATIENCE_MS);
+    status = tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS);
     tdm_actor_destroy(actor);
     return status;
 }
@@ -56,14 +56,14 @@ static void spread_takes_the_node_with_the_fewest_actors(void **state)
 {
     const struct tdm_actor_options spread = {.scheduling = TDM_SCHEDULE_SPREAD};
     tdm_actor *actors[4];
-    int at_home = 0;
+    int at_owner_node = 0;
 
     (void)state;
     for (int i = 0; i < 4; i++) {
         actors[i] = make_plain(&spread);
-        at_home += strcmp(about(actors[i]).node_id, home()) == 0;
+        at_owner_node += strcmp(about(actors[i]).node_id, home()) == 0;
     }
-    assert_int_equal(at_home, stage_nodes() == 2 ? 2 : 4);
+    assert_int_equal(at_owner_node, stage_nodes() == 2 ? 2 : 4);
     for (int i = 0; i < 4; i++) {
         stage_end(actors[i]);
     }
@@ -76,7 +76,7 @@ static void node_affinity_is_obeyed_or_fails(void **state)
     uint32_t count;
 
     (void)state;
-    MUST(tdm_list_nodes(stage_runtime(), PATIENCE_MS, &nodes, &count));
+    MUST(tdm_list_nodes(stage_runtime(), TEST_TIMEOUT_MS, &nodes, &count));
     assert_int_equal(count, stage_nodes());
     for (uint32_t i = 0; i < count; i++) {
         tdm_actor *actor;
@@ -148,16 +148,16 @@ static tdm_placement_group *make_group(const struct tdm_bundle *bundles, uint32_
 {
     tdm_placement_group *group = NULL;
 
-    MUST(tdm_placement_group_create(stage_runtime(), bundles, count, strategy, PATIENCE_MS,
+    MUST(tdm_placement_group_create(stage_runtime(), bundles, count, strategy, TEST_TIMEOUT_MS,
                                     &group));
     return group;
 }
 
-static struct tdm_bundle_place place_of(const tdm_placement_group *group, uint32_t bundle)
+static struct tdm_bundle_placement place_of(const tdm_placement_group *group, uint32_t bundle)
 {
-    struct tdm_bundle_place place;
+    struct tdm_bundle_placement place;
 
-    MUST(tdm_placement_group_place(group, bundle, &place));
+    MUST(tdm_placement_group_locate_bundle(group, bundle, &place));
     return place;
 }
 
@@ -172,8 +172,8 @@ static void bundles_come_in_the_order_of_nodes_and_gpus(void **state)
         uint32_t changes = 0;
 
         for (uint32_t i = 1; i < 4; i++) {
-            struct tdm_bundle_place before = place_of(group, i - 1);
-            struct tdm_bundle_place here = place_of(group, i);
+            struct tdm_bundle_placement before = place_of(group, i - 1);
+            struct tdm_bundle_placement here = place_of(group, i);
 
             if (strcmp(before.node_id, here.node_id) != 0) {
                 changes++;
@@ -182,7 +182,7 @@ static void bundles_come_in_the_order_of_nodes_and_gpus(void **state)
             }
         }
         assert_int_equal(changes, stage_nodes() - 1);
-        MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+        MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     }
 }
 
@@ -192,7 +192,7 @@ static void actors_of_a_bundle_share_its_gpu(void **state)
                                                  {.num_cpus = 1, .num_gpus = 1}};
     tdm_placement_group *group = make_group(bundles, 2, TDM_PACK);
     struct tdm_actor_options options = {.group = group, .bundle = 1, .num_gpus = 0.4};
-    struct tdm_bundle_place place = place_of(group, 1);
+    struct tdm_bundle_placement place = place_of(group, 1);
     tdm_actor *actors[2];
 
     (void)state;
@@ -208,20 +208,19 @@ static void actors_of_a_bundle_share_its_gpu(void **state)
     }
     stage_end(actors[0]);
     stage_end(actors[1]);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
 static void any_bundle_is_the_first_with_room(void **state)
 {
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *group = make_group(bundles, 2, TDM_PACK);
-    struct tdm_actor_options options = {
-        .group = group, .bundle = TDM_BUNDLE_ANY, .num_gpus = 0.6};
+    struct tdm_actor_options options = {.group = group, .bundle = TDM_BUNDLE_ANY, .num_gpus = 0.6};
     tdm_actor *actors[3];
 
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct tdm_bundle_place place = place_of(group, i);
+        struct tdm_bundle_placement place = place_of(group, i);
         struct tdm_actor_info info;
 
         actors[i] = make_plain(&options);
@@ -232,16 +231,16 @@ static void any_bundle_is_the_first_with_room(void **state)
     MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actors[2], ""));
     assert_int_equal(tdm_actor_wait_ready(actors[2], 20), TDM_E_TIMEOUT);
     stage_end(actors[0]);
-    MUST(tdm_actor_wait_ready(actors[2], PATIENCE_MS)); /* where the first one was */
+    MUST(tdm_actor_wait_ready(actors[2], TEST_TIMEOUT_MS)); /* where the first one was */
     assert_int_equal(about(actors[2]).gpu_indices[0], place_of(group, 0).gpu_indices[0]);
     stage_end(actors[1]);
     stage_end(actors[2]);
     options.num_gpus = 2;
     MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actors[0], ""));
-    assert_int_equal(tdm_actor_wait_ready(actors[0], PATIENCE_MS), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm_actor_wait_ready(actors[0], TEST_TIMEOUT_MS), TDM_E_NO_RESOURCES);
     stage_detail_has("none of 2 bundles");
     tdm_actor_destroy(actors[0]);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
 static void strict_strategies_hold_or_fail(void **state)
@@ -252,22 +251,21 @@ static void strict_strategies_hold_or_fail(void **state)
 
     (void)state;
     assert_string_equal(place_of(group, 0).node_id, place_of(group, 1).node_id);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     status = tdm_placement_group_create(stage_runtime(), pair, 2, TDM_STRICT_SPREAD,
-                                        PATIENCE_MS, &group);
+                                        TEST_TIMEOUT_MS, &group);
     if (stage_nodes() == 1) {
         assert_int_equal(status, TDM_E_NO_RESOURCES);
         return;
     }
     MUST(status);
     assert_string_not_equal(place_of(group, 0).node_id, place_of(group, 1).node_id);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
 static void soft_strategies_take_what_there_is(void **state)
 {
-    static const struct tdm_bundle bundles[3] = {
-        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const struct tdm_bundle bundles[3] = {{.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
     static const enum tdm_placement_strategy soft[2] = {TDM_PACK, TDM_SPREAD};
 
     (void)state;
@@ -276,26 +274,24 @@ static void soft_strategies_take_what_there_is(void **state)
         bool one_node = strcmp(place_of(group, 0).node_id, place_of(group, 2).node_id) == 0;
 
         assert_int_equal(one_node, stage_nodes() == 1);
-        MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+        MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     }
 }
 
 static void a_group_is_held_whole_or_not_at_all(void **state)
 {
-    static const struct tdm_bundle most[3] = {
-        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const struct tdm_bundle most[3] = {{.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
     static const struct tdm_bundle more[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *first = make_group(most, 3, TDM_PACK);
     tdm_placement_group *second;
 
     (void)state;
-    assert_int_equal(
-        tdm_placement_group_create(stage_runtime(), more, 2, TDM_PACK, 50, &second),
-        TDM_E_TIMEOUT);
+    assert_int_equal(tdm_placement_group_create(stage_runtime(), more, 2, TDM_PACK, 50, &second),
+                     TDM_E_TIMEOUT);
     stage_await_free("GPU", 1);
-    MUST(tdm_placement_group_remove(first, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(first, TEST_TIMEOUT_MS));
     second = make_group(more, 2, TDM_PACK);
-    MUST(tdm_placement_group_remove(second, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(second, TEST_TIMEOUT_MS));
     stage_await_free("GPU", 4);
 }
 
@@ -306,7 +302,7 @@ static void an_impossible_group_is_refused(void **state)
 
     (void)state;
     assert_int_equal(
-        tdm_placement_group_create(stage_runtime(), bundles, 1, TDM_PACK, PATIENCE_MS, &group),
+        tdm_placement_group_create(stage_runtime(), bundles, 1, TDM_PACK, TEST_TIMEOUT_MS, &group),
         TDM_E_NO_RESOURCES);
 }
 
@@ -323,7 +319,7 @@ static void what_a_bundle_never_holds_is_refused(void **state)
                                       &(struct tdm_actor_options){.group = group, .bundle = 1},
                                       &actor, ""),
                      TDM_E_INVAL);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
 static void removing_a_group_ends_its_actors(void **state)
@@ -333,7 +329,7 @@ static void removing_a_group_ends_its_actors(void **state)
     tdm_actor *actor = make_plain(&(struct tdm_actor_options){.group = group, .num_cpus = 1});
 
     (void)state;
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
     stage_await_free("CPU", 8);
@@ -345,7 +341,7 @@ static tdm_status make_named(const char *name, int detached, tdm_placement_group
     const struct tdm_placement_group_options options = {
         .strategy = TDM_SPREAD, .name = name, .detached = detached};
 
-    return tdm_placement_group_create_with(stage_runtime(), bundles, 2, &options, PATIENCE_MS,
+    return tdm_placement_group_create_with(stage_runtime(), bundles, 2, &options, TEST_TIMEOUT_MS,
                                            group_out);
 }
 
@@ -353,7 +349,7 @@ static tdm_status find_named(const char *name_space, const char *name)
 {
     tdm_placement_group *group;
     tdm_status status =
-        tdm_placement_group_find(stage_runtime(), name_space, name, PATIENCE_MS, &group);
+        tdm_placement_group_find(stage_runtime(), name_space, name, TEST_TIMEOUT_MS, &group);
 
     if (status == TDM_OK) {
         tdm_placement_group_release(group);
@@ -372,27 +368,27 @@ static void a_group_may_have_a_name(void **state)
     MUST(make_named("stage", 0, &group));
     assert_int_equal(make_named("stage", 0, &second), TDM_E_EXISTS);
     assert_int_equal(find_named("elsewhere", "stage"), TDM_E_NOT_FOUND);
-    MUST(tdm_placement_group_find(stage_runtime(), NULL, "stage", PATIENCE_MS, &found));
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "stage", TEST_TIMEOUT_MS, &found));
     assert_int_equal(tdm_placement_group_bundles_count(found), 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_string_equal(place_of(found, i).node_id, place_of(group, i).node_id);
     }
     actor = make_plain(&(struct tdm_actor_options){.group = found, .bundle = 1, .num_cpus = 1});
     assert_string_equal(about(actor).node_id, place_of(group, 1).node_id);
-    MUST(tdm_placement_group_remove(found, PATIENCE_MS)); /* whoever made it */
+    MUST(tdm_placement_group_remove(found, TEST_TIMEOUT_MS)); /* whoever made it */
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
     assert_int_equal(find_named(NULL, "stage"), TDM_E_NOT_FOUND);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS)); /* gone already */
-    MUST(make_named("stage", 0, &group));                 /* the name is free */
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS)); /* gone already */
+    MUST(make_named("stage", 0, &group));                     /* the name is free */
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     stage_await_free("CPU", 8);
 }
 
 /* The founder is on the other node, if there is one: its group is removed from this one. */
 static void a_detached_group_outlives_its_creator(void **state)
 {
-    const struct tdm_group_state *groups;
+    const struct tdm_placement_group_state *groups;
     struct tdm_actor_options there = {.labels = {stage_nodes() == 2 ? "side=second" : NULL}};
     tdm_actor *founder = stage_make("founder", &there, NULL);
     tdm_placement_group *group;
@@ -405,15 +401,15 @@ static void a_detached_group_outlives_its_creator(void **state)
     stage_end(founder);
     stage_await_free("CPU", 6); /* its own group is gone */
     assert_int_equal(find_named(NULL, "founder's own"), TDM_E_NOT_FOUND);
-    MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", PATIENCE_MS, &group));
-    MUST(tdm_list_groups(stage_runtime(), PATIENCE_MS, &groups, &count));
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", TEST_TIMEOUT_MS, &group));
+    MUST(tdm_list_placement_groups(stage_runtime(), TEST_TIMEOUT_MS, &groups, &count));
     assert_int_equal(count, 1);
     assert_string_equal(groups[0].name, "founded");
     assert_string_equal(groups[0].name_space, "default");
     assert_int_equal(groups[0].detached, 1);
     tdm_list_free(groups);
     actor = make_plain(&(struct tdm_actor_options){.group = group, .num_cpus = 1});
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
     stage_await_free("CPU", 8);
@@ -424,7 +420,7 @@ static tdm_actor *child_of(tdm_actor *parent, enum tdm_scheduling scheduling)
     tdm_ref *ref = stage_call_int(parent, "child", (int64_t)scheduling);
     tdm_actor *child;
 
-    MUST(tdm_get(ref, PATIENCE_MS, "h", &child));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "h", &child));
     tdm_ref_release(ref);
     return child;
 }
@@ -436,7 +432,7 @@ static bool is_in_a_group(tdm_actor *actor)
     uint32_t count;
     bool is_in = false;
 
-    MUST(tdm_list_actors(stage_runtime(), PATIENCE_MS, &actors, &count, NULL));
+    MUST(tdm_list_actors(stage_runtime(), TEST_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
         is_in = is_in || (strcmp(actors[i].id, info.id) == 0 && actors[i].group[0] != '\0');
     }
@@ -453,8 +449,8 @@ static void children_may_be_captured_by_the_group(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_create(stage_runtime(), "founder",
-                                      &(struct tdm_actor_options){.capture_children = 1},
-                                      &spread, ""),
+                                      &(struct tdm_actor_options){.capture_children = 1}, &spread,
+                                      ""),
                      TDM_E_INVAL);
     MUST(make_named(NULL, 0, &group));
     options.group = group;
@@ -466,7 +462,7 @@ static void children_may_be_captured_by_the_group(void **state)
     spread = child_of(family[1], TDM_SCHEDULE_SPREAD); /* it says where */
     assert_false(is_in_a_group(spread));
     assert_int_equal(stage_try(spread, "current"), TDM_E_NOT_FOUND);
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(stage_try(family[i], "current"), TDM_E_ACTOR_DIED);
         tdm_actor_destroy(family[i]);
@@ -486,7 +482,7 @@ static void children_are_not_captured_unless_asked(void **state)
     child = child_of(parent, TDM_SCHEDULE_DEFAULT);
     assert_true(is_in_a_group(parent));
     assert_false(is_in_a_group(child));
-    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     tdm_actor_destroy(child);
     tdm_actor_destroy(parent);
 }

@@ -20,7 +20,7 @@ static tdm_ref *given(tdm_ref *ref)
 {
     tdm_ref *inner = NULL;
 
-    MUST(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     return inner;
 }
@@ -67,7 +67,7 @@ static void all_of_many_are_given_in_order(void **state)
     for (int i = 0; i < MANY; i++) {
         refs[i] = i % 2 == 0 ? put(i) : stage_call_int(actor, "echo", i);
     }
-    MUST(tdm_get_many(refs, MANY, PATIENCE_MS, values));
+    MUST(tdm_get_many(refs, MANY, TEST_TIMEOUT_MS, values));
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(tdm_value_int(tdm_value_at(values[i], 0), -1), i);
         tdm_ref_release(refs[i]);
@@ -84,7 +84,7 @@ static void the_first_failure_of_many_comes_without_the_others(void **state)
 
     (void)state;
     MUST(tdm_actor_call(actor, "fail", &refs[1], "s", "no luck"));
-    assert_int_equal(tdm_get_many(refs, 2, PATIENCE_MS, values), TDM_E_METHOD);
+    assert_int_equal(tdm_get_many(refs, 2, TEST_TIMEOUT_MS, values), TDM_E_METHOD);
     stage_detail_has("no luck");
     tdm_ref_release(refs[0]);
     tdm_ref_release(refs[1]);
@@ -101,12 +101,12 @@ static void a_wait_ends_with_as_many_as_are_wanted(void **state)
 
     (void)state;
     MUST(tdm_actor_call(actor, "fail", &refs[1], "s", "done all the same"));
-    MUST(tdm_wait(refs, 3, 2, PATIENCE_MS, done));
+    MUST(tdm_wait(refs, 3, 2, TEST_TIMEOUT_MS, done));
     assert_true(done[0] == 0 && done[1] == 1 && done[2] == 1);
     assert_int_equal(tdm_wait(refs, 3, 3, 20, done), TDM_E_TIMEOUT);
     assert_true(done[0] == 0 && done[1] == 1 && done[2] == 1);
     MUST(stage_status(stage_call_int(desk, "answer", 1)));
-    MUST(tdm_wait(refs, 3, 3, PATIENCE_MS, done));
+    MUST(tdm_wait(refs, 3, 3, TEST_TIMEOUT_MS, done));
     assert_true(done[0] == 1);
     for (int i = 0; i < 3; i++) {
         tdm_ref_release(refs[i]);
@@ -131,7 +131,7 @@ static void a_callback_runs_once_when_the_result_is_there(void **state)
     MUST(tdm_ref_on_done(ref, count_done, &calls));
     assert_int_equal(atomic_load(&calls), 0);
     MUST(stage_status(stage_call_int(desk, "answer", 1)));
-    for (int i = 0; i < PATIENCE_MS && atomic_load(&calls) == 0; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS && atomic_load(&calls) == 0; i++) {
         (void)poll(NULL, 0, 1);
     }
     MUST(tdm_ref_on_done(put(1), count_done, &calls)); /* at once */
@@ -156,7 +156,7 @@ static void a_result_outlives_its_actor(void **state)
     tdm_ref *ref = stage_call_int(actor, "add", 8);
 
     (void)state;
-    MUST(tdm_get(ref, PATIENCE_MS, "i", &(int64_t){0}));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "i", &(int64_t){0}));
     stage_end(actor);
     assert_int_equal(stage_int(ref), 8);
 }
@@ -172,7 +172,7 @@ static void top_level_references_are_resolved_and_nested_ones_passed_on(void **s
 
     (void)state;
     MUST(tdm_actor_call(holder, "kinds", &reply, "r(R)", ref, ref));
-    MUST(tdm_get(reply, PATIENCE_MS, "ii", &kinds[0], &kinds[1]));
+    MUST(tdm_get(reply, TEST_TIMEOUT_MS, "ii", &kinds[0], &kinds[1]));
     assert_int_equal(kinds[0], TDM_INT);
     assert_int_equal(kinds[1], TDM_REFERENCE);
     tdm_ref_release(reply);
@@ -258,7 +258,7 @@ static void references_inside_values_live_with_them(void **state)
     tdm_ref_release(inner);
     MUST(tdm_actor_call(actor, "echo", &reply, "r", outer));
     tdm_ref_release(outer);
-    MUST(tdm_get(reply, PATIENCE_MS, "v", &value));
+    MUST(tdm_get(reply, TEST_TIMEOUT_MS, "v", &value));
     MUST(tdm_value_ref(stage_runtime(), tdm_value_at(value, 1), &found));
     tdm_ref_release(reply);
     assert_int_equal(stage_int(found), 31);
@@ -273,7 +273,7 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     tdm_ref *lost = given(stage_call_int(owner, "make", 2));
 
     (void)state;
-    MUST(tdm_get(here, PATIENCE_MS, "i", &(int64_t){0}));
+    MUST(tdm_get(here, TEST_TIMEOUT_MS, "i", &(int64_t){0}));
     MUST(tdm_actor_call(borrower, "keep", NULL, "R", lost));
     stage_end(owner);
     assert_int_equal(stage_status(lost), TDM_E_OWNER_DIED);
@@ -298,7 +298,7 @@ static void a_borrowers_death_takes_nothing_along(void **state)
 
 static void assert_freed(tdm_ref *ref)
 {
-    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &(int64_t){0}), TDM_E_VALUE_LOST);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &(int64_t){0}), TDM_E_VALUE_LOST);
     stage_detail_has("freed by its owner");
 }
 
@@ -345,7 +345,7 @@ static void only_what_is_there_is_freed_and_by_its_owner(void **state)
     MUST(stage_status(stage_call_int(desk, "answer", 3)));
     assert_int_equal(stage_int(late), 3);
     MUST(tdm_actor_call(desk, "fly", &failed, ""));
-    assert_int_equal(tdm_get(failed, PATIENCE_MS, ""), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm_get(failed, TEST_TIMEOUT_MS, ""), TDM_E_NOT_FOUND);
     MUST(tdm_ref_free_value(failed));
     assert_int_equal(stage_status(failed), TDM_E_NOT_FOUND);
     stage_end(desk);
@@ -363,10 +363,9 @@ static void values_of_every_kind_come_back_as_they_went(void **state)
     tdm_ref *ref;
 
     (void)state;
-    MUST(tdm_actor_call(actor, "echo", &ref, "(iuf?sbn(is){sf}a)", INT64_MIN, UINT64_MAX, 0.1,
-                        1, "text", "by\0tes", (size_t)6, (int64_t)1, "inner", "key", 2.5,
-                        &array));
-    MUST(tdm_get(ref, PATIENCE_MS, "v", &value));
+    MUST(tdm_actor_call(actor, "echo", &ref, "(iuf?sbn(is){sf}a)", INT64_MIN, UINT64_MAX, 0.1, 1,
+                        "text", "by\0tes", (size_t)6, (int64_t)1, "inner", "key", 2.5, &array));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "v", &value));
     assert_int_equal(tdm_value_count(value), 10);
     assert_true(tdm_value_int(tdm_value_at(value, 0), 0) == INT64_MIN);
     assert_true(tdm_value_uint(tdm_value_at(value, 1), 0) == UINT64_MAX);
@@ -414,7 +413,7 @@ static void a_large_value_arrives_wherever_it_is_read(void **state)
 
         assert_int_equal(sum(first, refs[i]), expected);
         assert_int_equal(sum(second, refs[i]), expected);
-        MUST(tdm_get(refs[i], PATIENCE_MS, "a", &array));
+        MUST(tdm_get(refs[i], TEST_TIMEOUT_MS, "a", &array));
         MUST(tdm_put(stage_runtime(), &copy, "a", &array));
         assert_int_equal(sum(first, copy), expected);
         assert_int_equal(sum(second, copy), expected);
@@ -459,7 +458,7 @@ static void a_large_value_of_this_node_is_read_in_place(void **state)
     options.node_id = here.node_id;
     holder = stage_make("holder", &options, NULL);
     ref = range(holder, LARGE_NUMBERS);
-    MUST(tdm_get(ref, PATIENCE_MS, "a", &array));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "a", &array));
     assert_int_equal((uintptr_t)array.data % sizeof(int64_t), 0);
     rights_to(array.data, rights);
     assert_string_equal(rights, "r--s"); /* shared, and nobody can write to it */

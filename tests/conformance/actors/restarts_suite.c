@@ -18,10 +18,10 @@ static void a_restarted_actor_is_the_same_with_a_new_state(void **state)
     tdm_actor_describe(actor, &before);
     assert_int_equal(stage_int(stage_call_int(actor, "add", 5)), 5);
     assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-    assert_true(world_process_ends(before.pid, PATIENCE_MS));
+    assert_true(wait_process_exit(before.pid, TEST_TIMEOUT_MS));
     pid = stage_int_of_next_life(actor, "pid");
     assert_int_not_equal(pid, before.pid);
-    MUST(tdm_actor_find(stage_runtime(), "phoenix", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "phoenix", TEST_TIMEOUT_MS, &found));
     tdm_actor_describe(found, &after);
     assert_string_equal(before.id, after.id);
     assert_int_equal(stage_int(stage_call_int(found, "add", 1)), 1);
@@ -39,8 +39,8 @@ static void its_constructor_runs_again_with_its_arguments(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/lives", getenv("TMPDIR"));
-    actor = stage_make(
-        "mortal", &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = 1}, path);
+    actor = stage_make("mortal",
+                       &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = 1}, path);
     assert_int_equal(stage_int(stage_call_int(actor, "perish", 1)), 1);
     diary = fopen(path, "r");
     assert_non_null(diary);
@@ -68,20 +68,20 @@ static void check_kept_arguments(struct tdm_actor_options options, tdm_actor *bo
     MUST(tdm_actor_create(stage_runtime(), "holder", &options, &holder, "Rh", ref, employee));
     tdm_ref_release(ref);
     tdm_actor_destroy(employee);
-    MUST(tdm_actor_wait_ready(holder, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(holder, TEST_TIMEOUT_MS));
     if (boss != NULL) {
         MUST(tdm_actor_call(boss, "employ", &ref, "h", holder));
         MUST(stage_status(ref));
     }
     tdm_actor_destroy(holder);
-    MUST(tdm_actor_find(stage_runtime(), "keeper", PATIENCE_MS, &found));
+    MUST(tdm_actor_find(stage_runtime(), "keeper", TEST_TIMEOUT_MS, &found));
     pid = stage_pid(found);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_equal(stage_int_of_next_life(found, "read"), 41);
     assert_int_equal(stage_int(stage_call_int(found, "ask", 1)), 1);
     stage_end(found);
-    assert_true(world_process_ends(employee_pid, PATIENCE_MS)); /* nothing is kept now */
+    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* nothing is kept now */
 }
 
 static void its_arguments_stay_when_its_creator_lets_go(void **state)
@@ -107,15 +107,14 @@ static void it_returns_as_often_as_it_may(void **state)
 
 static void a_restart_may_be_asked_for(void **state)
 {
-    tdm_actor *actor =
-        stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
+    tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
     int64_t pid = stage_pid(actor);
 
     (void)state;
-    MUST(tdm_actor_restart(actor, PATIENCE_MS));
-    assert_true(world_process_ends(pid, PATIENCE_MS));
+    MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS));
+    assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_not_equal(stage_int_of_next_life(actor, "pid"), pid);
-    MUST(tdm_actor_restart(actor, PATIENCE_MS)); /* that was its only restart */
+    MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS)); /* that was its only restart */
     while (stage_try(actor, "pid") == TDM_OK) {
     }
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
@@ -124,8 +123,7 @@ static void a_restart_may_be_asked_for(void **state)
 
 static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void **state)
 {
-    tdm_actor *actor =
-        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
 
     (void)state;
     assert_int_equal(stage_status(stage_call_int(actor, "perish", 1)), TDM_E_ACTOR_RESTARTING);
@@ -135,8 +133,7 @@ static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void 
 
 static void calls_made_during_a_restart_wait_for_the_next_life(void **state)
 {
-    tdm_actor *actor =
-        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
     tdm_ref *refs[10];
 
     (void)state;
@@ -166,8 +163,7 @@ static void retries_may_be_set_for_one_call(void **state)
 {
     const struct tdm_call_options once = {.max_retries = 1};
     const struct tdm_call_options never = {.max_retries = -2};
-    tdm_actor *plain =
-        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_actor *plain = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
     tdm_actor *eager = stage_make(
         "mortal", &(struct tdm_actor_options){.max_restarts = -1, .max_task_retries = -1}, "");
     tdm_ref *ref;
@@ -187,15 +183,14 @@ static void a_failing_method_is_not_run_again(void **state)
     tdm_actor *actor = stage_make("tester", &options, NULL);
 
     (void)state;
-    assert_int_equal(world_call(actor, "fail", "once is enough"), TDM_E_METHOD);
+    assert_int_equal(actor_fixture_call(actor, "fail", "once is enough"), TDM_E_METHOD);
     assert_int_equal(stage_int(stage_call(actor, "pid")), stage_pid(actor));
     stage_end(actor);
 }
 
 static void an_exit_of_its_own_is_no_accident(void **state)
 {
-    tdm_actor *actor =
-        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
 
     (void)state;
     MUST(stage_try(actor, "leave"));

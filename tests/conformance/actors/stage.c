@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/actors/stage.h"
 
-#include "tests/conformance/actors/cast.h"
+#include "tests/conformance/actors/test_actors.h"
 #include "tests/support/two_nodes.h"
 
 #include <poll.h>
@@ -76,21 +76,21 @@ static int play_all(void)
 {
     return conformance_creation() + conformance_placement() + conformance_calls() +
            conformance_streams() + conformance_references() + conformance_lifetimes() +
-           conformance_restarts() + conformance_looking() + conformance_errors();
+           conformance_restarts() + conformance_state() + conformance_errors();
 }
 
 int stage_play(enum stage_kind kind, int argc, char **argv)
 {
     int failed = 1;
 
-    cast_use();
+    test_actors_use();
     if (getenv("TANDEM_WORKER") != NULL) {
         return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
     }
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }
-    world_prepare();
+    actor_fixture_prepare();
     set_environment(kind);
     if (open_world(kind) == TDM_OK) {
         failed = play_all();
@@ -101,7 +101,7 @@ int stage_play(enum stage_kind kind, int argc, char **argv)
     if (kind != STAGE_PRIVATE) {
         two_nodes_close(&cluster);
     }
-    return failed + world_tidy();
+    return failed + actor_fixture_clean_up();
 }
 
 /* ---- asking ----------------------------------------------------------------------------- */
@@ -141,13 +141,13 @@ tdm_actor *stage_make(const char *class_name, const struct tdm_actor_options *op
     } else {
         MUST(tdm_actor_create(runtime, class_name, &placed, &actor, "s", word));
     }
-    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
 void stage_end(tdm_actor *actor)
 {
-    MUST(tdm_actor_kill(actor, PATIENCE_MS));
+    MUST(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
     tdm_actor_destroy(actor);
 }
 
@@ -155,7 +155,7 @@ int64_t stage_int(tdm_ref *ref)
 {
     int64_t number = 0;
 
-    MUST(tdm_get(ref, PATIENCE_MS, "i", &number));
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
     tdm_ref_release(ref);
     return number;
 }
@@ -163,7 +163,7 @@ int64_t stage_int(tdm_ref *ref)
 tdm_status stage_status(tdm_ref *ref)
 {
     const tdm_value *value;
-    tdm_status status = tdm_get_value(ref, PATIENCE_MS, &value);
+    tdm_status status = tdm_get_value(ref, TEST_TIMEOUT_MS, &value);
 
     tdm_ref_release(ref);
     return status;
@@ -171,7 +171,7 @@ tdm_status stage_status(tdm_ref *ref)
 
 tdm_status stage_try(tdm_actor *actor, const char *method)
 {
-    return world_call(actor, method, NULL);
+    return actor_fixture_call(actor, method, NULL);
 }
 
 tdm_ref *stage_call(tdm_actor *actor, const char *method)
@@ -198,7 +198,7 @@ int64_t stage_int_of_next_life(tdm_actor *actor, const char *method)
     do {
         tdm_ref *ref = stage_call(actor, method);
 
-        status = tdm_get(ref, PATIENCE_MS, "i", &number);
+        status = tdm_get(ref, TEST_TIMEOUT_MS, "i", &number);
         tdm_ref_release(ref);
     } while (status == TDM_E_ACTOR_RESTARTING);
     MUST(status);
@@ -228,7 +228,7 @@ void stage_state(tdm_actor *actor, char state[16])
 
     tdm_actor_describe(actor, &info);
     state[0] = '\0';
-    MUST(tdm_list_actors(runtime, PATIENCE_MS, &actors, &count, NULL));
+    MUST(tdm_list_actors(runtime, TEST_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(actors[i].id, info.id) == 0) {
             (void)snprintf(state, 16, "%s", actors[i].state);
@@ -241,7 +241,7 @@ void stage_await_state(tdm_actor *actor, const char *wanted)
 {
     char state[16] = "";
 
-    for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_AGAIN_MS) {
+    for (int waited_ms = 0; waited_ms < TEST_TIMEOUT_MS; waited_ms += LOOK_AGAIN_MS) {
         stage_state(actor, state);
         if (strcmp(state, wanted) == 0) {
             return;
@@ -257,7 +257,7 @@ double stage_free(const char *resource)
     uint32_t count;
     double sum = 0;
 
-    MUST(tdm_list_nodes(runtime, PATIENCE_MS, &nodes, &count));
+    MUST(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &count));
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t j = 0; j < nodes[i].amounts_count; j++) {
             if (strcmp(nodes[i].amounts[j].name, resource) == 0) {
@@ -273,7 +273,7 @@ void stage_await_free(const char *resource, double wanted)
 {
     double amount = 0;
 
-    for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_AGAIN_MS) {
+    for (int waited_ms = 0; waited_ms < TEST_TIMEOUT_MS; waited_ms += LOOK_AGAIN_MS) {
         amount = stage_free(resource);
         if (amount == wanted) {
             return;

@@ -4,7 +4,7 @@
 #ifndef TDM_TESTS_STAGE_H
 #define TDM_TESTS_STAGE_H
 
-#include "tests/support/actor_world.h"
+#include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ int conformance_streams(void);
 int conformance_references(void);
 int conformance_lifetimes(void);
 int conformance_restarts(void);
-int conformance_looking(void);
+int conformance_state(void);
 int conformance_errors(void);
 
 /* ---- asking: all of these fail the test when what they do fails -------------------------- */

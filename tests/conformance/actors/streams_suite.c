@@ -22,7 +22,7 @@ static void take(tdm_stream *stream, int64_t from, int64_t to)
     for (int64_t i = from; i < to; i++) {
         tdm_ref *ref;
 
-        MUST(tdm_stream_next(stream, PATIENCE_MS, &ref));
+        MUST(tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref));
         assert_int_equal(stage_int(ref), i);
     }
 }
@@ -35,7 +35,7 @@ static void a_stream_gives_its_items_in_order_and_then_the_end(void **state)
 
     (void)state;
     take(stream, 0, 100);
-    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &ref), TDM_E_END);
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref), TDM_E_END);
     assert_int_equal(tdm_stream_next(stream, 0, &ref), TDM_E_END);
     tdm_stream_destroy(stream);
     stage_end(source);
@@ -66,7 +66,7 @@ static void a_streams_failure_comes_after_its_items(void **state)
 
     (void)state;
     take(stream, 0, 3);
-    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &ref), TDM_E_METHOD);
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref), TDM_E_METHOD);
     stage_detail_has("the source is dry");
     tdm_stream_destroy(stream);
     stage_end(source);
@@ -98,7 +98,7 @@ static void a_stream_may_have_a_deadline(void **state)
     while (status == TDM_OK) {
         tdm_ref *ref;
 
-        status = tdm_stream_next(stream, PATIENCE_MS, &ref);
+        status = tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref);
         if (status == TDM_OK) {
             tdm_ref_release(ref);
         }
@@ -118,8 +118,8 @@ static void a_stream_ends_with_its_actor(void **state)
     (void)state;
     MUST(tdm_actor_stream(source, "flow", NULL, &stream, ""));
     take(stream, 0, 3);
-    MUST(tdm_actor_kill(source, PATIENCE_MS));
-    while ((status = tdm_stream_next(stream, PATIENCE_MS, &ref)) == TDM_OK) {
+    MUST(tdm_actor_kill(source, TEST_TIMEOUT_MS));
+    while ((status = tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref)) == TDM_OK) {
         tdm_ref_release(ref); /* what had come already */
     }
     assert_int_equal(status, TDM_E_ACTOR_DIED);

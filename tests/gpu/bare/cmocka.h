@@ -38,12 +38,12 @@ _Noreturn static inline void bare_end(int how, const char *file, int line)
     longjmp(*bare_test, how);
 }
 
-#define bare_check(condition)                                                                  \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            (void)printf("not so: %s\n", #condition);                                          \
-            bare_end(BARE_FAILED, __FILE__, __LINE__);                                         \
-        }                                                                                      \
+#define bare_check(condition)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            (void)printf("not so: %s\n", #condition);                                              \
+            bare_end(BARE_FAILED, __FILE__, __LINE__);                                             \
+        }                                                                                          \
     } while (0)
 
 #define assert_true(condition)         bare_check(condition)
@@ -53,23 +53,23 @@ _Noreturn static inline void bare_end(int how, const char *file, int line)
 #define assert_string_equal(a, b)      bare_check(strcmp((a), (b)) == 0)
 #define assert_memory_equal(a, b, len) bare_check(memcmp((a), (b), (len)) == 0)
 #define skip()                         bare_end(BARE_SKIPPED, __FILE__, __LINE__)
-#define fail_msg(...)                                                                          \
-    do {                                                                                       \
-        (void)printf(__VA_ARGS__);                                                             \
-        bare_end(BARE_FAILED, __FILE__, __LINE__);                                             \
+#define fail_msg(...)                                                                              \
+    do {                                                                                           \
+        (void)printf(__VA_ARGS__);                                                                 \
+        bare_end(BARE_FAILED, __FILE__, __LINE__);                                                 \
     } while (0)
 
-#define cmocka_unit_test(f)                                                                    \
-    {                                                                                          \
-#f, f, NULL, NULL, NULL                                                                \
+#define cmocka_unit_test(f)                                                                        \
+    {                                                                                              \
+#f, f, NULL, NULL, NULL                                                                    \
     }
-#define cmocka_unit_test_setup_teardown(f, setup, down)                                        \
-    {                                                                                          \
-#f, f, setup, down, NULL                                                               \
+#define cmocka_unit_test_setup_teardown(f, setup, down)                                            \
+    {                                                                                              \
+#f, f, setup, down, NULL                                                                   \
     }
-#define cmocka_run_group_tests_name(name, tests, setup, down)                                  \
+#define cmocka_run_group_tests_name(name, tests, setup, down)                                      \
     bare_run(name, tests, sizeof(tests) / sizeof((tests)[0]))
-#define cmocka_run_group_tests(tests, setup, down)                                             \
+#define cmocka_run_group_tests(tests, setup, down)                                                 \
     bare_run("tests", tests, sizeof(tests) / sizeof((tests)[0]))
 
 /* Runs one function of a test.  Returns 0, BARE_FAILED or BARE_SKIPPED. */

@@ -1,4 +1,4 @@
-/* memory.c - memory for tests of the model on either machine, with a stand-in for a GPU. */
+/* memory.c - memory for tests of the model on either machine, with a fake library for a GPU. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/tests/support/memory.h"
 
@@ -13,7 +13,7 @@
 static struct {
     pthread_mutex_t lock;
     struct machine *machine; /* NULL: not opened yet */
-    char folder[64];         /* of the stand-in; "": a real GPU */
+    char folder[64];         /* of the fake library; "": a real GPU */
     int (*allocate)(uint64_t *address, size_t bytes);
     int (*release)(uint64_t address);
 } cuda = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -26,7 +26,7 @@ static void must(int good, const char *what)
     }
 }
 
-/* ---- the stand-in ----------------------------------------------------------------------- */
+/* ---- the fake library ----------------------------------------------------------------------- */
 
 static void remove_folder(void)
 {
@@ -46,7 +46,7 @@ static void remove_folder(void)
     }
 }
 
-/* What stands for kernels: the stand-in has its own, and looks at the mark of PTX alone. */
+/* What stands for kernels: the fake library has its own, and looks at the mark of PTX alone. */
 static void write_kernels(void)
 {
     char path[80];
@@ -58,18 +58,18 @@ static void write_kernels(void)
     (void)setenv("COLOCATED_RL_KERNELS", path, 1);
 }
 
-static void choose_standin(void)
+static void choose_fake(void)
 {
     if (getenv("TANDEM_TEST_REAL_GPU") != NULL) {
         return;
     }
-    (void)snprintf(cuda.folder, sizeof(cuda.folder), "%s/standin-model-XXXXXX",
+    (void)snprintf(cuda.folder, sizeof(cuda.folder), "%s/fake-model-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     must(mkdtemp(cuda.folder) != NULL && atexit(remove_folder) == 0, "a folder");
-    (void)setenv("STANDIN_CUDA_DIRECTORY", cuda.folder, 1);
-    (void)setenv("STANDIN_CUDA_DEFER", "1", 1); /* what is not waited for does not happen */
-    (void)setenv("TANDEM_CUDA_LIBRARY", STANDINS_FOLDER "/cuda_standin.so", 1);
-    (void)setenv("COLOCATED_RL_CUBLAS_LIBRARY", STANDINS_FOLDER "/cublas_standin.so", 1);
+    (void)setenv("FAKE_CUDA_DIRECTORY", cuda.folder, 1);
+    (void)setenv("FAKE_CUDA_DEFER", "1", 1); /* what is not waited for does not happen */
+    (void)setenv("TANDEM_CUDA_LIBRARY", FAKES_FOLDER "/cuda_fake.so", 1);
+    (void)setenv("COLOCATED_RL_CUBLAS_LIBRARY", FAKES_FOLDER "/cublas_fake.so", 1);
     write_kernels();
 }
 
@@ -78,7 +78,7 @@ static void open_cuda(void)
     const char *path;
     void *library;
 
-    choose_standin();
+    choose_fake();
     must(machine_open("cuda", &cuda.machine) == TDM_OK, "CUDA");
     path = getenv("TANDEM_CUDA_LIBRARY");
     library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

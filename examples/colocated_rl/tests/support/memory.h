@@ -1,4 +1,4 @@
-/* memory.h - memory for tests of the model on either machine, with a stand-in for a GPU. */
+/* memory.h - memory for tests of the model on either machine, with a fake library for a GPU. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_TESTS_MEMORY_H
 #define COLOCATED_RL_TESTS_MEMORY_H
@@ -6,7 +6,7 @@
 #include "examples/colocated_rl/ops.h"
 
 /* The machine of that name ("host", "cuda"), one for all tests of the program, not to be
- * closed. CUDA is a stand-in under tests/ or, with TANDEM_TEST_REAL_GPU in the environment,
+ * closed. CUDA is a fake library under tests/ or, with TANDEM_TEST_REAL_GPU in the environment,
  * real.  Ends the program with the reason on any failure, as all of these do; any thread. */
 struct machine *memory_machine(const char *name);
 

@@ -1,4 +1,4 @@
-/* thread_group.c - the calls of tandem/group.h among threads of one process, for tests. */
+/* thread_group.c - the calls of tandem/collective.h among threads of one process, for tests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/tests/support/thread_group.h"
 
@@ -8,7 +8,7 @@
 
 enum { RANKS_MAX = 16 };
 
-struct tdm_group {
+struct tdm_collective_group {
     struct thread_group *shared;
     uint32_t rank;
 };
@@ -17,7 +17,7 @@ struct thread_group {
     uint32_t ranks_count;
     pthread_barrier_t barrier;
     const void *data[RANKS_MAX]; /* what each rank gives to the call under way */
-    struct tdm_group members[RANKS_MAX];
+    struct tdm_collective_group members[RANKS_MAX];
 };
 
 struct thread_group *thread_group_create(uint32_t ranks_count)
@@ -30,7 +30,7 @@ struct thread_group *thread_group_create(uint32_t ranks_count)
     }
     group->ranks_count = ranks_count;
     for (uint32_t rank = 0; rank < ranks_count; rank++) {
-        group->members[rank] = (struct tdm_group){group, rank};
+        group->members[rank] = (struct tdm_collective_group){group, rank};
     }
     return group;
 }
@@ -43,18 +43,18 @@ void thread_group_destroy(struct thread_group *group)
     }
 }
 
-tdm_group *thread_group_member(struct thread_group *group, uint32_t rank)
+tdm_collective_group *thread_group_member(struct thread_group *group, uint32_t rank)
 {
     return &group->members[rank];
 }
 
-static void meet(tdm_group *group)
+static void meet(tdm_collective_group *group)
 {
     (void)pthread_barrier_wait(&group->shared->barrier);
 }
 
 /* Shows this rank's data to the others, who may read it until the next meet(). */
-static void show(tdm_group *group, const void *data)
+static void show(tdm_collective_group *group, const void *data)
 {
     group->shared->data[group->rank] = data;
     meet(group);
@@ -70,24 +70,24 @@ static void *scratch(size_t size_bytes)
     return memory;
 }
 
-uint32_t tdm_group_rank(const tdm_group *group)
+uint32_t tdm_collective_rank(const tdm_collective_group *group)
 {
     return group->rank;
 }
 
-uint32_t tdm_group_ranks_count(const tdm_group *group)
+uint32_t tdm_collective_ranks_count(const tdm_collective_group *group)
 {
     return group->shared->ranks_count;
 }
 
-tdm_status tdm_group_barrier(tdm_group *group)
+tdm_status tdm_collective_barrier(tdm_collective_group *group)
 {
     meet(group);
     return TDM_OK;
 }
 
-tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
-                                enum tdm_reduction reduction)
+tdm_status tdm_collective_all_reduce(tdm_collective_group *group, float *data, size_t count,
+                                     enum tdm_reduction reduction)
 {
     float *result = scratch(count * sizeof(float));
 
@@ -98,9 +98,7 @@ tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
         for (size_t i = 0; i < count; i++) {
             int takes = reduction == TDM_MAX && (rank == 0 || other[i] > result[i]);
 
-            result[i] = takes                  ? other[i]
-                        : reduction == TDM_MAX ? result[i]
-                                               : result[i] + other[i];
+            result[i] = takes ? other[i] : reduction == TDM_MAX ? result[i] : result[i] + other[i];
         }
     }
     meet(group);
@@ -109,8 +107,8 @@ tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
     return TDM_OK;
 }
 
-tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t count,
-                                       enum tdm_reduction reduction)
+tdm_status tdm_collective_all_reduce_double(tdm_collective_group *group, double *data, size_t count,
+                                            enum tdm_reduction reduction)
 {
     double *result = scratch(count * sizeof(double));
 
@@ -121,9 +119,7 @@ tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t co
         for (size_t i = 0; i < count; i++) {
             int takes = reduction == TDM_MAX && (rank == 0 || other[i] > result[i]);
 
-            result[i] = takes                  ? other[i]
-                        : reduction == TDM_MAX ? result[i]
-                                               : result[i] + other[i];
+            result[i] = takes ? other[i] : reduction == TDM_MAX ? result[i] : result[i] + other[i];
         }
     }
     meet(group);
@@ -132,8 +128,8 @@ tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t co
     return TDM_OK;
 }
 
-tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
-                                void *out)
+tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in,
+                                     size_t bytes_per_rank, void *out)
 {
     show(group, in);
     for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
@@ -147,7 +143,8 @@ tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_p
     return TDM_OK;
 }
 
-tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t count, float *out)
+tdm_status tdm_collective_reduce_scatter(tdm_collective_group *group, const float *in, size_t count,
+                                         float *out)
 {
     show(group, in);
     memset(out, 0, count * sizeof(float));

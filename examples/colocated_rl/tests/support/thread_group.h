@@ -1,17 +1,17 @@
-/* thread_group.h - the calls of tandem/group.h among threads of one process, for tests. */
+/* thread_group.h - the calls of tandem/collective.h among threads of one process, for tests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_TESTS_THREAD_GROUP_H
 #define COLOCATED_RL_TESTS_THREAD_GROUP_H
 
-#include <tandem/group.h>
+#include <tandem/collective.h>
 
-/* Stands in for the library's group.c in the programs it is linked to: same contract, less the
+/* Stands in for the library's collective.c in the programs it is linked to: same contract, less the
  * deadlines. */
 struct thread_group;
 
 struct thread_group *thread_group_create(uint32_t ranks_count);
 void thread_group_destroy(struct thread_group *group); /* NULL is allowed */
 /* Rank's end, borrowed from the group. */
-tdm_group *thread_group_member(struct thread_group *group, uint32_t rank);
+tdm_collective_group *thread_group_member(struct thread_group *group, uint32_t rank);
 
 #endif

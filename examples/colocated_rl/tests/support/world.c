@@ -24,8 +24,7 @@ static void *run_task(void *self)
     return NULL;
 }
 
-static void run_all(struct world_rank *ranks, uint32_t count, rank_work *work,
-                    const void *argument)
+static void run_all(struct world_rank *ranks, uint32_t count, rank_work *work, const void *argument)
 {
     struct task tasks[WORLD_RANKS_MAX];
 
@@ -96,7 +95,7 @@ static struct machine *machine_of(const tdm_config *config)
     return memory_machine(name);
 }
 
-struct world *world_open(const tdm_config *config, uint64_t seed)
+struct world *actor_fixture_open(const tdm_config *config, uint64_t seed)
 {
     struct world *world = room(1, sizeof(*world));
     struct machine *machine = machine_of(config);
@@ -144,7 +143,7 @@ static void free_regions(struct world_rank *rank)
     }
 }
 
-void world_close(struct world *world)
+void actor_fixture_close(struct world *world)
 {
     for (uint32_t i = 0; i < world->trainers_count; i++) {
         trainer_ops.close(world->trainers[i].state);
@@ -186,8 +185,7 @@ static uint64_t collect(struct world_rank *rank, struct update *update)
     uint32_t slices_count;
     uint64_t elements = 0;
 
-    TDM_CHECK(
-        trainer_ops.layout(rank->state, &tensors, &update->count, &slices, &slices_count));
+    TDM_CHECK(trainer_ops.layout(rank->state, &tensors, &update->count, &slices, &slices_count));
     if (update->views == NULL) {
         update->views = room(update->count, sizeof(*update->views));
         for (uint32_t i = 0; i < update->count; i++) {
@@ -268,8 +266,8 @@ static tdm_status generate(struct world_rank *rank, const void *argument)
     return status;
 }
 
-void world_generate(struct world *world, const struct tdm_prompt *prompts,
-                    uint32_t prompts_count, uint32_t group, const struct tdm_sampling *sampling,
+void world_generate(struct world *world, const struct tdm_prompt *prompts, uint32_t prompts_count,
+                    uint32_t group, const struct tdm_sampling *sampling,
                     struct tdm_completion *completions)
 {
     const struct generation all = {world, prompts, prompts_count, group, sampling, completions};

@@ -32,14 +32,14 @@ struct world {
 /* Ends the program with the reason on any failure, as all of these do.  Sizes come from the
  * config's trainer.num_ranks, engine.num_engines and engine.rollout_num_gpus_per_engine; the
  * machine is cluster.device. */
-struct world *world_open(const tdm_config *config, uint64_t seed);
-void world_close(struct world *world);
+struct world *actor_fixture_open(const tdm_config *config, uint64_t seed);
+void actor_fixture_close(struct world *world);
 
 /* Brings the trainer's weights to every engine rank, as an update would. */
 void world_update(struct world *world);
 /* Shares the prompts out among the engines, in groups of `group` that stay together. */
-void world_generate(struct world *world, const struct tdm_prompt *prompts,
-                    uint32_t prompts_count, uint32_t group, const struct tdm_sampling *sampling,
+void world_generate(struct world *world, const struct tdm_prompt *prompts, uint32_t prompts_count,
+                    uint32_t group, const struct tdm_sampling *sampling,
                     struct tdm_completion *completions);
 /* Shares the batch out among the trainer's ranks, groups together; rank 0's metrics. */
 void world_step(struct world *world, const struct tdm_batch *batch, uint32_t group,

@@ -1,0 +1,470 @@
+/* actor_channel.c - this process's way to one actor: found, lost, found again, or dead. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/actor_channel.h"
+
+#include "actors/client/actor_handle.h"
+#include "actors/client/call_arguments.h"
+#include "actors/client/send_queue.h"
+#include "actors/objects/ref.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/messages/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FATE_TIMEOUT_MS = 5000,
+    AGAIN_FIRST_MS = 10, /* doubled each time */
+    AGAIN_LAST_MS = 1000,
+    UNREACHABLE_MS = 60000 /* alive, says its node */
+};
+
+tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
+                                     struct tdm__pending_call *pending_call)
+{
+    if (channel->state == TDM__CHANNEL_DEAD) {
+        return tdm__fail(channel->death_status, "%s", channel->death_detail);
+    }
+    if (channel->max_pending_calls > 0 && channel->pending_count >= channel->max_pending_calls) {
+        return tdm__fail(TDM_E_AGAIN, "%u calls of actor %s are pending, its limit is %u",
+                         channel->pending_count, channel->label, channel->max_pending_calls);
+    }
+    tdm__send_queue_push(channel, pending_call);
+    return TDM_OK;
+}
+
+/* ---- where it is ------------------------------------------------------------------------ */
+
+static tdm_status read_description(struct tdm__actor_channel *channel, const tdm_value *description,
+                                   char *address, size_t room)
+{
+    struct tdm__actor_description_message message;
+    const char *chosen;
+    bool here;
+
+    TDM_TRY(tdm__actor_description_decode(description, &message));
+    here = strcmp(message.node_id, channel->runtime->node_id) == 0;
+    chosen = here ? message.unix_address : message.tcp_address;
+    if (chosen == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor %s on node %s has no %s address", channel->label,
+                         message.node_id, here ? "unix" : "tcp");
+    }
+    (void)snprintf(address, room, "%s", chosen);
+    channel->info.pid = message.pid;
+    (void)snprintf(channel->info.node_id, sizeof(channel->info.node_id), "%s", message.node_id);
+    channel->info.gpus_count = 0;
+    for (uint32_t i = 0; i < message.gpu_indices.count && i < TDM__RUNTIME_GPUS_MAX; i++) {
+        tdm__message_list_read(&message.gpu_indices, i, &channel->info.gpu_indices[i],
+                               sizeof(channel->info.gpu_indices[i]));
+        channel->info.gpus_count++;
+    }
+    channel->incarnation = message.incarnation;
+    return TDM_OK;
+}
+
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail);
+
+static tdm_status channel_connect_to(struct tdm__actor_channel *channel, const char *address)
+{
+    TDM_TRY(tdm__rpc_connect(channel->runtime->rpc, address, &channel->conn));
+    tdm__conn_on_closed(channel->conn, on_closed, channel);
+    channel->state = TDM__CHANNEL_OPEN;
+    tdm__send_queue_flush(channel);
+    return TDM_OK;
+}
+
+static void channel_query_actor_fate(struct tdm__actor_channel *channel);
+
+/* Nothing is heard of it any more: its daemon knows why. */
+static void channel_lose_connection(struct tdm__actor_channel *channel)
+{
+    channel->state = TDM__CHANNEL_RECONNECTING;
+    channel->lost_since_ms = tdm__clock_ms();
+    channel->reconnect_attempts = 0;
+    channel_query_actor_fate(channel);
+}
+
+static void drop_arguments(struct tdm__actor_channel *channel)
+{
+    struct tdm__call_arguments *arguments = channel->arguments;
+
+    channel->arguments = NULL;
+    channel->owes_constructor_arguments = false;
+    tdm__call_arguments_destroy(arguments);
+}
+
+/* One that cannot be reached may have ended since it was described, and be restarted. */
+void tdm__actor_channel_connect(struct tdm__actor_channel *channel, const tdm_value *description)
+{
+    char address[TDM__ADDRESS_BYTES];
+
+    if (channel->state != TDM__CHANNEL_CREATING) {
+        return; /* killed meanwhile */
+    }
+    channel->may_find_existing = false;
+    if (read_description(channel, description, address, sizeof(address)) != TDM_OK) {
+        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
+    } else if (channel_connect_to(channel, address) != TDM_OK) {
+        channel_lose_connection(channel);
+    }
+    if (!channel->may_be_restarted) {
+        drop_arguments(channel); /* it is constructed */
+    }
+}
+
+/* All handles, and the calls that wait, go over to a channel that there was before. */
+static void channel_move_handles(struct tdm__actor_channel *channel,
+                                 struct tdm__actor_channel *other)
+{
+    while (channel->handles != NULL) {
+        tdm_actor *actor = channel->handles;
+
+        channel->handles = actor->next;
+        actor->channel = other;
+        actor->next = other->handles;
+        other->handles = actor;
+        other->holders_count++;
+        other->counted_handles += actor->is_counted ? 1 : 0;
+        channel->counted_handles -= actor->is_counted ? 1 : 0;
+        tdm__actor_channel_release(channel);
+    }
+    tdm__send_queue_move(channel, other);
+}
+
+/* Nobody counts: it was found by its name. */
+static void channel_drop_keep_alive(struct tdm__actor_channel *channel)
+{
+    tdm_ref *hold = channel->hold;
+
+    channel->hold = NULL;
+    if (hold != NULL) {
+        hold->on_end = NULL;
+        tdm_ref_release(hold);
+    }
+}
+
+void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struct tdm__id *id,
+                                 const char *class_name, const tdm_value *description)
+{
+    struct tdm__actor_channel *other = tdm__actor_channel_retain_by_id(channel->runtime, id);
+
+    channel->may_find_existing = false;
+    channel_drop_keep_alive(channel);
+    drop_arguments(channel);
+    if (other == NULL) {
+        channel->id = *id;
+        (void)tdm__id_text(id, channel->info.id);
+        (void)snprintf(channel->info.class_name, sizeof(channel->info.class_name), "%s",
+                       class_name);
+        tdm__actor_channel_connect(channel, description);
+        return;
+    }
+    if (other != channel) {
+        channel_move_handles(channel, other);
+    }
+    tdm__actor_channel_release(other);
+}
+
+/* ---- the end of an actor ---------------------------------------------------------------- */
+
+void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status status,
+                             const char *detail)
+{
+    if (channel->state == TDM__CHANNEL_DEAD) {
+        return;
+    }
+    channel->state = TDM__CHANNEL_DEAD;
+    channel->death_status = status;
+    channel->death_detail = strdup(detail);
+    TDM_ASSERT(channel->death_detail != NULL);
+    channel->holders_count++; /* with the last call it may be idle, and this is not through */
+    tdm__send_queue_fail_all(channel, status, channel->death_detail);
+    drop_arguments(channel);
+    channel->holders_count--;
+    if (channel->conn != NULL) {
+        tdm__conn_on_closed(channel->conn, NULL, NULL);
+        tdm__conn_close(channel->conn);
+        channel->conn = NULL;
+    }
+}
+
+/* The daemon is gone: that is what ended the actor, and the first thing to know. */
+static void die_with_daemon(struct tdm__actor_channel *channel, const char *detail)
+{
+    (void)tdm__runtime_set_daemon_lost(channel->runtime, detail);
+    tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
+}
+
+void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail)
+{
+    struct tdm__actor_channel *channel = runtime->actor_channels;
+
+    while (channel != NULL) {
+        struct tdm__actor_channel *next;
+
+        channel->holders_count++;
+        if (strcmp(channel->info.node_id, runtime->node_id) == 0) {
+            die_with_daemon(channel, detail);
+        }
+        next = channel->next; /* what has died may have taken others along */
+        tdm__actor_channel_release(channel);
+        channel = next;
+    }
+}
+
+static void channel_query_later(struct tdm__actor_channel *channel);
+
+/* It lives: as it was, behind a channel that was cut, or restarted. */
+static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *description)
+{
+    uint64_t before = channel->incarnation;
+    char address[TDM__ADDRESS_BYTES];
+    char reason[160];
+    tdm_status status = read_description(channel, description, address, sizeof(address));
+
+    if (status == TDM_OK && channel->incarnation != before) {
+        (void)snprintf(reason, sizeof(reason), "actor %s died and was restarted", channel->label);
+        tdm__send_queue_fail_unrepeatable(channel, reason);
+        tdm__send_queue_renumber(channel);
+    }
+    if (status == TDM_OK) {
+        status = channel_connect_to(channel, address);
+    }
+    if (status == TDM_OK) {
+        return;
+    }
+    if (status == TDM_E_PROTOCOL || tdm__clock_ms() - channel->lost_since_ms > UNREACHABLE_MS) {
+        tdm__actor_channel_fail(channel, TDM_E_ACTOR_DIED, tdm_error_detail());
+    } else {
+        channel_query_later(channel);
+    }
+}
+
+static void channel_reconnect(struct tdm__actor_channel *channel,
+                              const struct tdm__rpc_reply *reply)
+{
+    tdm_document *document;
+
+    if (tdm__rpc_reply_document(reply, &document) != TDM_OK) {
+        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
+    }
+    channel_reopen(channel, tdm_document_root(document));
+    tdm_document_destroy(document);
+}
+
+static void channel_query_again(void *arg)
+{
+    struct tdm__actor_channel *channel = arg;
+
+    if (channel->state == TDM__CHANNEL_RECONNECTING) {
+        channel_query_actor_fate(channel);
+    }
+}
+
+/* The longer it takes, the less often. */
+static void channel_query_later(struct tdm__actor_channel *channel)
+{
+    int64_t wait_ms = AGAIN_LAST_MS;
+    tdm_status status = TDM_OK;
+
+    if (channel->reconnect_attempts < 7) {
+        wait_ms = (int64_t)AGAIN_FIRST_MS << channel->reconnect_attempts++;
+    }
+    if (channel->reconnect_timer == NULL) {
+        status = tdm__timer_create(channel->runtime->loop, channel_query_again, channel,
+                                   &channel->reconnect_timer);
+    }
+    if (status == TDM_OK) {
+        status = tdm__timer_set(channel->reconnect_timer, tdm__deadline_after(wait_ms));
+    }
+    if (status != TDM_OK) {
+        tdm__actor_channel_fail(channel, status, tdm_error_detail());
+    }
+}
+
+static void on_actor_fate(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct tdm__actor_channel *channel = arg;
+    char detail[512];
+
+    if (channel->state != TDM__CHANNEL_RECONNECTING) {
+        /* killed meanwhile, or the runtime stops */
+    } else if (reply->status == TDM_OK) {
+        channel_reconnect(channel, reply);
+    } else if (reply->status == TDM_E_CLOSED) {
+        die_with_daemon(channel, reply->detail);
+    } else if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
+        tdm__actor_channel_fail(channel, reply->status, reply->detail);
+    } else if (reply->status == TDM_E_ACTOR_RESTARTING) {
+        tdm__send_queue_fail_unrepeatable(channel, reply->detail);
+        channel_query_later(channel);
+    } else if (reply->status == TDM_E_TIMEOUT) {
+        channel_query_later(channel); /* it is being restarted, or its node is looked for */
+    } else {
+        (void)snprintf(detail, sizeof(detail),
+                       "actor %s is lost: the connection to pid %lld ended, and %s", channel->label,
+                       (long long)channel->info.pid, reply->detail);
+        tdm__actor_channel_fail(channel, TDM_E_ACTOR_DIED, detail);
+    }
+    tdm__actor_channel_release(channel);
+}
+
+static tdm_status send_fate_question(struct tdm__actor_channel *channel)
+{
+    struct tdm__rpc_request request = {.method = "actor.fate",
+                                       .deadline_ms = tdm__deadline_after(FATE_TIMEOUT_MS)};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b", (const void *)channel->id.bytes, sizeof(channel->id.bytes));
+    request.packed = tdm_writer_bytes(writer);
+    if (status == TDM_OK) {
+        status = tdm__conn_call(daemon, &request, on_actor_fate, channel, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* The connection ended: only the daemon that watches the process knows how. */
+static void channel_query_actor_fate(struct tdm__actor_channel *channel)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+    tdm_status status;
+
+    channel->holders_count++;
+    status = send_fate_question(channel);
+    if (status == TDM_OK) {
+        return; /* on_actor_fate() lets go */
+    }
+    (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
+    if (status == TDM_E_CLOSED) {
+        die_with_daemon(channel, detail);
+    } else {
+        tdm__actor_channel_fail(channel, status, detail);
+    }
+    tdm__actor_channel_release(channel);
+}
+
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    struct tdm__actor_channel *channel = arg;
+
+    (void)conn;
+    tdm__log(TDM__DEBUG, "channel", "connection to %s ended: %s: %s", channel->label,
+             tdm_strerror(reason), detail);
+    channel->conn = NULL;
+    if (channel->state == TDM__CHANNEL_DEAD || channel->runtime->is_stopping) {
+        return;
+    }
+    channel->state = TDM__CHANNEL_RECONNECTING;
+    tdm__send_queue_requeue_in_flight(channel);
+    if (channel->lost_since_ms == 0) {
+        channel_lose_connection(channel);
+    } else {
+        channel_query_later(channel); /* again, and nothing was heard of it in between */
+    }
+}
+
+/* ---- the beginning ---------------------------------------------------------------------- */
+
+tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id *id,
+                                     const char *name, const char *class_name,
+                                     struct tdm__actor_channel **link_out)
+{
+    struct tdm__actor_channel *channel = calloc(1, sizeof(*channel));
+
+    if (channel == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a channel to an actor");
+    }
+    channel->runtime = runtime;
+    channel->holders_count = 1;
+    channel->id = *id;
+    tdm__send_queue_init(channel);
+    (void)tdm__id_text(id, channel->info.id);
+    (void)snprintf(channel->info.name, sizeof(channel->info.name), "%s", name);
+    (void)snprintf(channel->info.class_name, sizeof(channel->info.class_name), "%s", class_name);
+    (void)tdm__actor_label(name, class_name, id, channel->label, sizeof(channel->label));
+    channel->next = runtime->actor_channels;
+    runtime->actor_channels = channel;
+    *link_out = channel;
+    return TDM_OK;
+}
+
+struct tdm__actor_channel *tdm__actor_channel_retain_by_id(tdm_runtime *runtime,
+                                                           const struct tdm__id *id)
+{
+    for (struct tdm__actor_channel *channel = runtime->actor_channels; channel != NULL;
+         channel = channel->next) {
+        if (tdm__id_equal(&channel->id, id)) {
+            channel->holders_count++;
+            return channel;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the end of a channel ------------------------------------------------------------------ */
+
+static void channel_remove_from_runtime(struct tdm__actor_channel *channel)
+{
+    struct tdm__actor_channel **place = &channel->runtime->actor_channels;
+
+    while (*place != channel) {
+        place = &(*place)->next;
+    }
+    *place = channel->next;
+}
+
+/* The actor may be constructed again, and then wants what it was given. */
+static bool keeps_arguments(const struct tdm__actor_channel *channel)
+{
+    return channel->may_be_restarted && channel->arguments != NULL &&
+           tdm__call_arguments_contain_refs(channel->arguments);
+}
+
+/* With calls under way it stays: their results may be awaited. */
+bool tdm__actor_channel_is_unused(const struct tdm__actor_channel *channel)
+{
+    return channel->holders_count == 0 && tdm__send_queue_is_idle(channel) &&
+           !keeps_arguments(channel);
+}
+
+void tdm__actor_channel_release(struct tdm__actor_channel *channel)
+{
+    TDM_ASSERT(channel->holders_count > 0);
+    channel->holders_count--;
+    tdm__handle_release_unused(channel);
+    if (tdm__actor_channel_is_unused(channel)) {
+        tdm__actor_channel_destroy(channel);
+    }
+}
+
+/* Handles that the user has not destroyed outlive the runtime.  They refer to nothing then. */
+static void detach_handles(struct tdm__actor_channel *channel)
+{
+    for (tdm_actor *actor = channel->handles; actor != NULL; actor = actor->next) {
+        actor->runtime = NULL;
+        actor->channel = NULL;
+    }
+}
+
+void tdm__actor_channel_destroy(struct tdm__actor_channel *channel)
+{
+    channel_remove_from_runtime(channel); /* so that nobody else comes to destroy it */
+    tdm__actor_channel_fail(channel, TDM_E_CANCELED,
+                            "the runtime has stopped, or nobody holds the actor any more");
+    tdm__send_queue_fini(channel);
+    tdm__timer_destroy(channel->reconnect_timer);
+    tdm_ref_release(channel->hold);
+    detach_handles(channel);
+    free(channel->death_detail);
+    free(channel);
+}

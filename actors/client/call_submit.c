@@ -1,0 +1,283 @@
+/* call_submit.c - calls of an actor, and their cancellation. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/actor_channel.h"
+#include "actors/client/call_arguments.h"
+#include "actors/client/call_stream.h"
+#include "actors/client/send_queue.h"
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <string.h>
+
+enum { RESULTS_MAX = 4096 };
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+struct call {
+    tdm_actor *actor;
+    const char *method;
+    const struct tdm_call_options *options; /* may be NULL */
+};
+
+static tdm_status count_results(const struct tdm_call_options *options, uint32_t *count_out)
+{
+    uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
+
+    if (count > RESULTS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u results of one call, %d are possible", count,
+                         (int)RESULTS_MAX);
+    }
+    *count_out = count;
+    return TDM_OK;
+}
+
+/* A call that failed leaves no references to the caller. */
+static tdm_status clear_on_failure(tdm_status status, const struct tdm_call_options *options,
+                                   tdm_ref **refs_out)
+{
+    uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
+
+    if (status != TDM_OK && refs_out != NULL && count <= RESULTS_MAX) {
+        memset(refs_out, 0, count * sizeof(*refs_out));
+    }
+    return status;
+}
+
+/* Takes `arguments`, also on failure.  With the lock. */
+static tdm_status make_call(const struct call *call, struct tdm__call_arguments *arguments,
+                            tdm_ref **refs_out)
+{
+    struct tdm__actor_channel *channel = call->actor->channel;
+    struct tdm__pending_call *pending_call = NULL;
+    tdm_ref *refs[RESULTS_MAX];
+    uint32_t count = 0;
+    tdm_status status = count_results(call->options, &count);
+
+    count = refs_out == NULL ? 0 : count;
+    if (status == TDM_OK) {
+        status = tdm__runtime_check(channel->runtime);
+    }
+    if (status == TDM_OK) {
+        status = tdm__pending_call_create(channel, call->method, call->options, count, arguments,
+                                          &pending_call);
+    }
+    if (status != TDM_OK) {
+        tdm__call_arguments_destroy(arguments);
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        refs[i] = pending_call->refs[i];
+        tdm__ref_retain(refs[i]);
+    }
+    status = tdm__actor_channel_submit(channel, pending_call);
+    if (status != TDM_OK) {
+        tdm__pending_call_complete(pending_call, status, tdm_error_detail(), NULL);
+        tdm__pending_call_destroy(pending_call);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (status == TDM_OK) {
+            refs_out[i] = refs[i];
+        } else {
+            tdm_ref_release(refs[i]);
+        }
+    }
+    return status;
+}
+
+static tdm_status call_va(const struct call *call, tdm_ref **refs_out, const char *format,
+                          va_list args)
+{
+    struct tdm__call_arguments *arguments;
+    TDM__LOCK(call->actor->runtime); /* references are taken */
+
+    TDM_TRY(tdm__call_arguments_create(call->actor->runtime, format, args, &arguments));
+    return make_call(call, arguments, refs_out);
+}
+
+tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
+                          const char *format, ...)
+{
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
+    struct call call = {actor, method, NULL};
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = call_va(&call, ref_out, format, args);
+    va_end(args);
+    return clear_on_failure(status, NULL, ref_out);
+}
+
+tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
+                               const struct tdm_call_options *options, tdm_ref **refs_out,
+                               const char *format, ...)
+{
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
+    struct call call = {actor, method, options};
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = call_va(&call, refs_out, format, args);
+    va_end(args);
+    return clear_on_failure(status, options, refs_out);
+}
+
+tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
+                                      const struct tdm_call_options *options,
+                                      struct tdm_bytes packed, tdm_ref **refs_out)
+{
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+
+    struct call call = {actor, method, options};
+    struct tdm__call_arguments *arguments;
+    tdm_status status;
+    TDM__LOCK(actor->runtime);
+
+    status = tdm__call_arguments_copy(actor->runtime, packed, &arguments);
+    if (status == TDM_OK) {
+        status = make_call(&call, arguments, refs_out);
+    }
+    return clear_on_failure(status, options, refs_out);
+}
+
+tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
+                                 tdm_ref **ref_out)
+{
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+
+    return tdm_actor_call_packed_with(actor, method, NULL, packed, ref_out);
+}
+
+/* ---- streams ---------------------------------------------------------------------------- */
+
+/* Takes `arguments`, also on failure.  With the lock. */
+static tdm_status make_stream(const struct call *call, struct tdm__call_arguments *arguments,
+                              tdm_stream **stream_out)
+{
+    struct tdm__actor_channel *channel = call->actor->channel;
+    struct tdm__pending_call *pending_call;
+    tdm_status status = tdm__runtime_check(channel->runtime);
+
+    if (status == TDM_OK) {
+        status = tdm__pending_call_create(channel, call->method, call->options, 0, arguments,
+                                          &pending_call);
+    }
+    if (status != TDM_OK) {
+        tdm__call_arguments_destroy(arguments);
+        return status;
+    }
+    status = tdm__stream_create(pending_call, stream_out);
+    if (status == TDM_OK) {
+        status = tdm__actor_channel_submit(channel, pending_call);
+        if (status == TDM_OK) {
+            return TDM_OK;
+        }
+    }
+    tdm__pending_call_complete(pending_call, status, tdm_error_detail(), NULL);
+    tdm__pending_call_destroy(pending_call);
+    return status;
+}
+
+tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
+                            const struct tdm_call_options *options, tdm_stream **stream_out,
+                            const char *format, ...)
+{
+    TDM__REQUIRE(stream_out);
+    *stream_out = NULL;
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
+    struct call call = {actor, method, options};
+    struct tdm__call_arguments *arguments;
+    tdm_stream *stream = NULL;
+    tdm_status status;
+    va_list args;
+    TDM__LOCK(actor->runtime);
+
+    va_start(args, format);
+    status = tdm__call_arguments_create(actor->runtime, format, args, &arguments);
+    va_end(args);
+    TDM_TRY(status);
+    status = make_stream(&call, arguments, &stream);
+    if (status != TDM_OK) {
+        tdm_stream_destroy(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return TDM_OK;
+}
+
+/* ---- cancellation ----------------------------------------------------------------------- */
+
+static void on_killed(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct tdm__actor_channel *channel = arg;
+
+    if (reply->status != TDM_OK) {
+        tdm__log(TDM__WARN, "channel", "canceling by force: killing actor %s: %s", channel->label,
+                 reply->detail);
+    }
+    tdm__actor_channel_release(channel);
+}
+
+/* Its process only: an actor that may be restarted comes back. */
+static tdm_status kill_process(struct tdm__actor_channel *channel)
+{
+    struct tdm__rpc_request request = {.method = "actor.kill", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b?", (const void *)channel->id.bytes, sizeof(channel->id.bytes), 1);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        channel->holders_count++;
+        status = tdm__conn_call(daemon, &request, on_killed, channel, NULL);
+        channel->holders_count -= status == TDM_OK ? 0 : 1;
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_cancel(tdm_ref *ref, int how)
+{
+    TDM__REQUIRE(ref);
+
+    struct tdm__pending_call *pending_call;
+    struct tdm__actor_channel *channel;
+    tdm_status status = TDM_OK;
+    bool in_flight;
+    TDM__LOCK(ref->runtime);
+
+    if (!ref->is_of_call) {
+        return tdm__fail(TDM_E_STATE, "this reference is not the result of a call of this "
+                                      "process: it cannot be canceled");
+    }
+    pending_call = ref->pending_call;
+    if (pending_call == NULL) {
+        return TDM_OK; /* the result is there */
+    }
+    channel = pending_call->channel;
+    channel->holders_count++;
+    in_flight = pending_call->in_flight;
+    tdm__send_queue_cancel(pending_call, (how & TDM_CANCEL_CHILDREN) != 0);
+    if ((how & TDM_CANCEL_FORCE) != 0 && in_flight) {
+        status = kill_process(channel);
+    }
+    tdm__actor_channel_release(channel);
+    return tdm__wrap(status, "canceling by force");
+}

@@ -1,0 +1,55 @@
+/* child_calls.c - the calls that a method makes: canceled with it where that is asked for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/child_calls.h"
+
+#include "actors/client/actor_channel.h"
+#include "actors/client/send_queue.h"
+
+static _Thread_local uint64_t current;
+
+uint64_t tdm__child_calls_set_parent(uint64_t parent)
+{
+    uint64_t before = current;
+
+    current = parent;
+    return before;
+}
+
+uint64_t tdm__child_calls_parent(void)
+{
+    return current;
+}
+
+static struct tdm__pending_call *child_call_find_in(const struct tdm__pending_calls *list,
+                                                    uint64_t parent)
+{
+    struct tdm__pending_call *pending_call = TAILQ_FIRST(list);
+
+    while (pending_call != NULL && (pending_call->parent != parent || pending_call->settled)) {
+        pending_call = TAILQ_NEXT(pending_call, entry);
+    }
+    return pending_call;
+}
+
+static struct tdm__pending_call *child_call_find(const tdm_runtime *runtime, uint64_t parent)
+{
+    struct tdm__pending_call *found = NULL;
+
+    for (struct tdm__actor_channel *channel = runtime->actor_channels;
+         channel != NULL && found == NULL; channel = channel->next) {
+        found = child_call_find_in(&channel->waiting, parent);
+        found = found != NULL ? found : child_call_find_in(&channel->retry_paused, parent);
+        found = found != NULL ? found : child_call_find_in(&channel->in_flight, parent);
+    }
+    return found;
+}
+
+/* With each of them others may go, and actor_channels: it looks anew. */
+void tdm__child_calls_cancel(tdm_runtime *runtime, uint64_t parent)
+{
+    struct tdm__pending_call *child;
+
+    while (runtime != NULL && (child = child_call_find(runtime, parent)) != NULL) {
+        tdm__send_queue_cancel(child, true);
+    }
+}

@@ -1,0 +1,220 @@
+/* pending_call.c - one call of this process, from when it is made until its results are there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/pending_call.h"
+
+#include "actors/client/actor_channel.h"
+#include "actors/client/call_arguments.h"
+#include "actors/client/call_retry.h"
+#include "actors/client/call_stream.h"
+#include "actors/client/child_calls.h"
+#include "actors/common/actor_class.h"
+#include "actors/objects/pull.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/free_list.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- making ----------------------------------------------------------------------------- */
+
+static tdm_status check_method(const char *method, size_t length)
+{
+    if (length == 0 || length > TDM__RPC_NAME_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a method name has 1 to %d bytes: \"%.70s\"",
+                         TDM__RPC_NAME_BYTES_MAX, method);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make_refs(struct tdm__pending_call *pending_call, uint32_t refs_count)
+{
+    while (pending_call->refs_count < refs_count) {
+        tdm_ref **place = &pending_call->refs[pending_call->refs_count];
+
+        TDM_TRY(tdm__ref_create(pending_call->channel->runtime, place));
+        (*place)->is_of_call = true;
+        (*place)->pending_call = pending_call;
+        pending_call->refs_count++;
+    }
+    return TDM_OK;
+}
+
+static int32_t retries_of(const struct tdm__actor_channel *channel,
+                          const struct tdm_call_options *options)
+{
+    int32_t retries = options == NULL ? 0 : options->max_retries;
+
+    if (retries == 0) {
+        retries = channel->max_task_retries;
+    }
+    return retries == TDM__NO_RETRIES ? 0 : retries;
+}
+
+/* Small ones move in, behind the method's name. */
+static void take_arguments(struct tdm__pending_call *pending_call, size_t method_bytes,
+                           struct tdm__call_arguments *arguments, struct tdm_bytes small)
+{
+    char *place = (char *)(pending_call->refs + pending_call->refs_count) + method_bytes;
+
+    if (small.data == NULL) {
+        pending_call->arguments = arguments;
+        return;
+    }
+    memcpy(place, small.data, small.size_bytes);
+    pending_call->packed = (struct tdm_bytes){place, small.size_bytes};
+    tdm__call_arguments_destroy(arguments);
+}
+
+tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const char *method,
+                                    const struct tdm_call_options *options, uint32_t refs_count,
+                                    struct tdm__call_arguments *arguments,
+                                    struct tdm__pending_call **pending_call_out)
+{
+    size_t method_bytes = strlen(method) + 1;
+    struct tdm_bytes small = tdm__call_arguments_inline_bytes(arguments);
+    size_t size_bytes = sizeof(struct tdm__pending_call) + refs_count * sizeof(tdm_ref *) +
+                        method_bytes + small.size_bytes;
+    struct tdm__pending_call *pending_call;
+    tdm_status status;
+
+    TDM_TRY(check_method(method, method_bytes - 1));
+    TDM_TRY(tdm__retry_check_options(options));
+    pending_call = tdm__free_list_alloc_zeroed(size_bytes);
+    if (pending_call == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a call of %s", method);
+    }
+    pending_call->channel = channel;
+    pending_call->size_bytes = size_bytes;
+    pending_call->method = memcpy(pending_call->refs + refs_count, method, method_bytes);
+    pending_call->made_ms = tdm__clock_coarse_ms();
+    pending_call->deadline_ms = options != NULL && options->timeout_ms > 0
+                                    ? tdm__deadline_after(options->timeout_ms)
+                                    : TDM__NEVER;
+    pending_call->retries_left = retries_of(channel, options);
+    pending_call->parent = tdm__child_calls_parent();
+    if (options != NULL && options->concurrency_group != NULL) {
+        pending_call->group = tdm__concurrency_group_id(options->concurrency_group);
+    }
+    if (options != NULL) {
+        memcpy(pending_call->retry_failures, options->retry_failures,
+               sizeof(pending_call->retry_failures));
+    }
+    status = make_refs(pending_call, refs_count);
+    if (status != TDM_OK) {
+        tdm__pending_call_complete(pending_call, status, "", NULL);
+        tdm__pending_call_destroy(pending_call);
+        return status;
+    }
+    take_arguments(pending_call, method_bytes, arguments, small);
+    *pending_call_out = pending_call;
+    return TDM_OK;
+}
+
+void tdm__pending_call_destroy(struct tdm__pending_call *pending_call)
+{
+    TDM_ASSERT(pending_call->settled && pending_call->call_id == 0);
+    tdm__pull_abandon(pending_call->pull);
+    tdm__call_arguments_destroy(pending_call->arguments);
+    tdm__free_list_free(pending_call, pending_call->size_bytes);
+}
+
+/* ---- settling --------------------------------------------------------------------------- */
+
+/* A result is an array: of the one value, for each of several. */
+static tdm_status result_wrap_single(const tdm_value *value, tdm_document **document_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 1);
+    tdm_write_value(writer, value);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = tdm_document_parse(tdm_writer_bytes(writer), document_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static void complete_ref(tdm_ref *ref, tdm_status status, const char *detail,
+                         tdm_document *document)
+{
+    ref->pending_call = NULL;
+    tdm__ref_complete(ref, status, detail, document);
+    tdm__ref_release_locked(ref);
+}
+
+static void refs_complete_each(struct tdm__pending_call *pending_call, tdm_document *document)
+{
+    const tdm_value *values = tdm_document_root(document);
+    uint32_t replied = tdm_value_count(values);
+    char detail[160];
+
+    (void)snprintf(detail, sizeof(detail), "method %s replied %u values, %u were asked for",
+                   pending_call->method, replied, pending_call->refs_count);
+    for (uint32_t i = 0; i < pending_call->refs_count; i++) {
+        tdm_document *part = NULL;
+        tdm_status status = replied == pending_call->refs_count
+                                ? result_wrap_single(tdm_value_at(values, i), &part)
+                                : TDM_E_TYPE;
+
+        complete_ref(pending_call->refs[i], status,
+                     status == TDM_E_TYPE ? detail : tdm_error_detail(), part);
+    }
+    tdm_document_destroy(document);
+}
+
+static void complete_all(struct tdm__pending_call *pending_call, tdm_status status,
+                         const char *detail)
+{
+    for (uint32_t i = 0; i < pending_call->refs_count; i++) {
+        complete_ref(pending_call->refs[i], status, detail, NULL);
+    }
+}
+
+void tdm__pending_call_complete(struct tdm__pending_call *pending_call, tdm_status status,
+                                const char *detail, tdm_document *document)
+{
+    char silent[128];
+
+    if (pending_call->settled) {
+        tdm_document_destroy(document);
+        return;
+    }
+    pending_call->settled = true;
+    pending_call->channel->pending_count -= pending_call->is_pending ? 1 : 0;
+    pending_call->channel->runtime->results_arrived = true;
+    if (status != TDM_OK && detail[0] == '\0') {
+        (void)snprintf(silent, sizeof(silent), "method %s failed without saying why",
+                       pending_call->method);
+        detail = silent;
+    }
+    if (pending_call->stream != NULL) {
+        tdm__stream_end(pending_call->stream, status, detail);
+        tdm_document_destroy(document);
+    } else if (status != TDM_OK || pending_call->refs_count == 0) {
+        complete_all(pending_call, status, detail);
+        tdm_document_destroy(document);
+    } else if (pending_call->refs_count == 1) {
+        complete_ref(pending_call->refs[0], status, detail, document);
+    } else {
+        refs_complete_each(pending_call, document);
+    }
+    pending_call->refs_count = 0;
+}
+
+void tdm__pending_call_fail(struct tdm__pending_call *pending_call, tdm_status status,
+                            const char *reason)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    size_t first_line = strcspn(reason, "\n");
+
+    (void)snprintf(detail, sizeof(detail),
+                   "%.*s, in method %s, call %llu, %lld ms after it began%s", (int)first_line,
+                   reason, pending_call->method, (unsigned long long)pending_call->sequence,
+                   (long long)(tdm__clock_ms() - pending_call->made_ms), reason + first_line);
+    tdm__pending_call_complete(pending_call, status, detail, NULL);
+}

@@ -1,0 +1,270 @@
+/* placement_group.c - placement groups, from their creator's side. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/placement_group.h"
+
+#include "actors/runtime.h"
+#include "runtime/error.h"
+#include "runtime/messages/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Checks a name and its name space, and sets both to "" if there is no name. */
+static tdm_status check_names(const tdm_runtime *runtime, const char **name_space,
+                              const char **name)
+{
+    if (*name_space == NULL) {
+        *name_space = runtime->name_space;
+    }
+    if (*name == NULL) {
+        *name_space = *name = "";
+    }
+    TDM_TRY(tdm__check_name("a group's name", *name, "*"));
+    return tdm__check_name("name space", *name_space, "*/");
+}
+
+static void get_bundle(const void *arg, uint32_t index, void *item_out)
+{
+    *(struct tdm__resources_message *)item_out =
+        tdm__resources_to_message(&((const struct tdm__resources *)arg)[index]);
+}
+
+static tdm_status write_bundles(tdm_writer *writer, const struct tdm_bundle *bundles,
+                                struct tdm__group_create_message *message)
+{
+    uint32_t count = message->bundles.count;
+    struct tdm__resources *wanted = calloc(count, sizeof(*wanted));
+    tdm_status status = TDM_OK;
+
+    if (wanted == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm__wrap(tdm__resources_of_bundle(&bundles[i], &wanted[i]), "bundle %u", i);
+    }
+    if (status == TDM_OK) {
+        message->bundles.get = get_bundle;
+        message->bundles.arg = wanted;
+        status = tdm__group_create_encode(message, writer);
+    }
+    free(wanted);
+    return status;
+}
+
+static tdm_status write_request(tdm_writer *writer, const tdm_runtime *runtime,
+                                const struct tdm_bundle *bundles, uint32_t bundles_count,
+                                const struct tdm_placement_group_options *options)
+{
+    struct tdm__group_create_message message = {.strategy = (int64_t)options->strategy,
+                                                .bundles = {.count = bundles_count},
+                                                .name_space = options->name_space,
+                                                .name = options->name,
+                                                .detached = options->detached != 0};
+
+    if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
+                         (int)TDM_BUNDLES_MAX, bundles_count);
+    }
+    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
+    return write_bundles(writer, bundles, &message);
+}
+
+static tdm_status read_place(const struct tdm__bundle_place_message *message,
+                             struct tdm_bundle_placement *place)
+{
+    (void)snprintf(place->node_id, sizeof(place->node_id), "%s", message->node_id);
+    if (message->gpu_indices.count > TDM_BUNDLE_GPUS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bundle with %u GPUs", message->gpu_indices.count);
+    }
+    place->gpus_count = message->gpu_indices.count;
+    for (uint32_t i = 0; i < place->gpus_count; i++) {
+        tdm__message_list_read(&message->gpu_indices, i, &place->gpu_indices[i],
+                               sizeof(place->gpu_indices[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status placement_group_read_reply(const tdm_value *reply, tdm_placement_group *group)
+{
+    struct tdm__group_places_message message;
+
+    TDM_TRY(tdm__group_places_decode(reply, &message));
+    if (message.places.count == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "an answer without places");
+    }
+    group->id = message.id;
+    group->bundles_count = message.places.count;
+    group->places = calloc(group->bundles_count, sizeof(*group->places));
+    if (group->places == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the places of %u bundles", group->bundles_count);
+    }
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        struct tdm__bundle_place_message place;
+
+        tdm__message_list_read(&message.places, i, &place, sizeof(place));
+        TDM_TRY(read_place(&place, &group->places[i]));
+    }
+    return TDM_OK;
+}
+
+void tdm_placement_group_release(tdm_placement_group *group)
+{
+    if (group != NULL) {
+        free(group->places);
+        free(group);
+    }
+}
+
+/* What the daemon answers to `method`: a group and its places. */
+static tdm_status ask_for_group(tdm_runtime *runtime, const char *method, const tdm_writer *writer,
+                                int64_t timeout_ms, tdm_placement_group **group_out)
+{
+    tdm_placement_group *group = calloc(1, sizeof(*group));
+    tdm_document *reply;
+    tdm_status status;
+
+    if (group == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a placement group");
+    }
+    group->runtime = runtime;
+    status =
+        tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), timeout_ms, &reply);
+    if (status == TDM_OK) {
+        status = placement_group_read_reply(tdm_document_root(reply), group);
+        tdm_document_destroy(reply);
+    }
+    if (status != TDM_OK) {
+        tdm_placement_group_release(group);
+        return status;
+    }
+    *group_out = group;
+    return TDM_OK;
+}
+
+tdm_status tdm_placement_group_create_with(tdm_runtime *runtime, const struct tdm_bundle *bundles,
+                                           uint32_t bundles_count,
+                                           const struct tdm_placement_group_options *options,
+                                           int64_t timeout_ms, tdm_placement_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_ARRAY(bundles, bundles_count);
+    TDM__REQUIRE(options);
+
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = write_request(writer, runtime, bundles, bundles_count, options);
+    if (status == TDM_OK) {
+        status = ask_for_group(runtime, "placement_group.create", writer, timeout_ms, group_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bundle *bundles,
+                                      uint32_t bundles_count, enum tdm_placement_strategy strategy,
+                                      int64_t timeout_ms, tdm_placement_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_ARRAY(bundles, bundles_count);
+
+    const struct tdm_placement_group_options options = {.strategy = strategy};
+
+    return tdm_placement_group_create_with(runtime, bundles, bundles_count, &options, timeout_ms,
+                                           group_out);
+}
+
+static tdm_status find_group(tdm_runtime *runtime, const struct tdm__id *id, const char *name_space,
+                             const char *name, int64_t timeout_ms, tdm_placement_group **group_out)
+{
+    struct tdm__group_find_message message = {*id, name_space, name};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__group_find_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = ask_for_group(runtime, "placement_group.find", writer, timeout_ms, group_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space, const char *name,
+                                    int64_t timeout_ms, tdm_placement_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(name);
+
+    const struct tdm__id any = {{0}};
+
+    if (name == NULL || name[0] == '\0') {
+        return tdm__fail(TDM_E_INVAL, "a placement group is found by its name");
+    }
+    return find_group(runtime, &any, name_space, name, timeout_ms, group_out);
+}
+
+tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
+                                       tdm_placement_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+
+    if (tdm__id_is_none(&runtime->group)) {
+        return tdm__fail(TDM_E_NOT_FOUND, "this process is in no placement group");
+    }
+    return find_group(runtime, &runtime->group, NULL, NULL, timeout_ms, group_out);
+}
+
+tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group, uint32_t bundle,
+                                             struct tdm_bundle_placement *placement_out)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE(placement_out);
+
+    if (bundle >= group->bundles_count) {
+        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle, group->bundles_count);
+    }
+    *placement_out = group->places[bundle];
+    return TDM_OK;
+}
+
+uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group)
+{
+    TDM__REQUIRE_OR(group, 0);
+
+    return group->bundles_count;
+}
+
+tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (group == NULL) {
+        return TDM_OK;
+    }
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        const struct tdm__id_request_message message = {group->id};
+
+        status = tdm__id_request_encode(&message, writer);
+        if (status == TDM_OK) {
+            status = tdm__runtime_call_daemon(group->runtime, "placement_group.remove",
+                                              tdm_writer_bytes(writer), timeout_ms, NULL);
+        }
+        tdm_writer_destroy(writer);
+    }
+    tdm_placement_group_release(group);
+    return status;
+}

@@ -1,0 +1,161 @@
+/* actor_class.c - the classes that this program and its libraries define. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/common/actor_class.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Filled by constructors, before main() or inside dlopen(), on one thread. */
+static const struct tdm_actor_class *classes[TDM__CLASSES_MAX];
+static uint32_t classes_count;
+
+_Noreturn static void class_refuse(const char *name, const char *why)
+{
+    (void)fprintf(stderr, "tandem: class \"%s\": %s\n", name, why);
+    abort();
+}
+
+/* A call finds its group by the number of the name. */
+static void check_groups(const struct tdm_actor_class *actor_class)
+{
+    const struct tdm_concurrency_group *groups = actor_class->concurrency_groups;
+
+    for (uint32_t i = 0; i < TDM_CONCURRENCY_GROUPS_MAX && groups[i].name != NULL; i++) {
+        uint32_t number = tdm__concurrency_group_id(groups[i].name);
+
+        if (number == tdm__concurrency_group_id(TDM__DEFAULT_CONCURRENCY_GROUP)) {
+            class_refuse(actor_class->name, "\"" TDM__DEFAULT_CONCURRENCY_GROUP
+                                            "\" is the group of methods without one, and its "
+                                            "limit the actor's max_concurrency");
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            if (number == tdm__concurrency_group_id(groups[j].name)) {
+                class_refuse(actor_class->name, "two concurrency groups have one name");
+            }
+        }
+    }
+}
+
+void tdm_class_register(const struct tdm_actor_class *actor_class)
+{
+    TDM__REQUIRE_OR(actor_class, );
+
+    size_t length = strnlen(actor_class->name, 64);
+
+    if (length == 0 || length > 63) {
+        class_refuse(actor_class->name, "a name has 1 to 63 bytes");
+    }
+    if (tdm__class_find(actor_class->name) != NULL) {
+        class_refuse(actor_class->name, "defined twice in this process");
+    }
+    if (classes_count == TDM__CLASSES_MAX) {
+        class_refuse(actor_class->name, "more than 512 classes");
+    }
+    check_groups(actor_class);
+    classes[classes_count++] = actor_class;
+}
+
+const struct tdm_actor_class *tdm__class_find(const char *name)
+{
+    for (uint32_t i = 0; i < classes_count; i++) {
+        if (strcmp(classes[i]->name, name) == 0) {
+            return classes[i];
+        }
+    }
+    return NULL;
+}
+
+enum { SLOTS = 2 * TDM_METHODS_MAX };
+
+/* FNV-1a. */
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return hash;
+}
+
+void tdm__method_index_init(struct tdm__method_index *index,
+                            const struct tdm_actor_class *actor_class)
+{
+    const struct tdm_method_entry *methods = actor_class->methods;
+
+    *index = (struct tdm__method_index){.actor_class = actor_class};
+    for (uint32_t i = 0; i < TDM_METHODS_MAX && methods[i].name != NULL; i++) {
+        uint32_t slot = hash_of(methods[i].name) % SLOTS;
+
+        if (strcmp(methods[i].name, "*") == 0) {
+            index->any = &methods[i];
+        }
+        while (index->slots[slot] != 0) { /* at least half of them are free */
+            slot = (slot + 1) % SLOTS;
+        }
+        index->slots[slot] = (uint8_t)(i + 1);
+    }
+}
+
+const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
+                                                const char *name)
+{
+    uint32_t slot = hash_of(name) % SLOTS;
+
+    for (; index->slots[slot] != 0; slot = (slot + 1) % SLOTS) {
+        const struct tdm_method_entry *method =
+            &index->actor_class->methods[index->slots[slot] - 1];
+
+        if (strcmp(method->name, name) == 0) {
+            return method;
+        }
+    }
+    return index->any;
+}
+
+/* ---- names for messages ----------------------------------------------------------------- */
+
+/* Whole names only. */
+static void add_name(char *text, size_t text_bytes, const char *name)
+{
+    size_t used = strlen(text);
+    int added = snprintf(text + used, text_bytes - used, "%s%s", used == 0 ? "" : ", ", name);
+
+    if (added < 0 || (size_t)added >= text_bytes - used) {
+        text[used] = '\0';
+    }
+}
+
+const char *tdm__classes_text(char *text, size_t text_bytes)
+{
+    text[0] = '\0';
+    for (uint32_t i = 0; i < classes_count; i++) {
+        if (strncmp(classes[i]->name, "tandem.", 7) != 0) {
+            add_name(text, text_bytes, classes[i]->name);
+        }
+    }
+    return text;
+}
+
+const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
+                                    size_t text_bytes)
+{
+    text[0] = '\0';
+    for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
+        add_name(text, text_bytes, actor_class->methods[i].name);
+    }
+    return text;
+}
+
+/* FNV-1a: two groups of one class would have to be named for it to collide. */
+uint32_t tdm__concurrency_group_id(const char *name)
+{
+    uint32_t hash = 2166136261U;
+
+    for (const char *byte = name; *byte != '\0'; byte++) {
+        hash = (hash ^ (uint8_t)*byte) * 16777619U;
+    }
+    return hash == 0 ? 1 : hash;
+}

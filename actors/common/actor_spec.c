@@ -1,0 +1,407 @@
+/* actor_spec.c - everything a node needs to know to make an actor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/common/actor_spec.h"
+
+#include "actors/client/placement_group.h"
+#include "runtime/error.h"
+#include "runtime/messages/messages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONCURRENCY_MAX = 100000 };
+
+/* Copies a text of 0 … room-1 bytes; NULL is "". */
+static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
+{
+    size_t length = text == NULL ? 0 : strlen(text);
+
+    if (length >= room) {
+        return tdm__fail(TDM_E_INVAL, "%s of %zu bytes, at most %zu: \"%.40s…\"", what, length,
+                         room - 1, text);
+    }
+    memcpy(target, text == NULL ? "" : text, length + 1);
+    return TDM_OK;
+}
+
+static tdm_status add_environment(struct tdm__actor_spec *spec, const char *assignment)
+{
+    const char *equals = strchr(assignment, '=');
+
+    if (equals == NULL || equals == assignment) {
+        return tdm__fail(TDM_E_INVAL, "environment \"%.60s\" is not NAME=value", assignment);
+    }
+    if (spec->environment_count == TDM_ACTOR_ENVIRONMENT_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "more than %d environment settings for one actor",
+                         (int)TDM_ACTOR_ENVIRONMENT_MAX);
+    }
+    spec->environment[spec->environment_count] = strdup(assignment);
+    if (spec->environment[spec->environment_count] == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an environment setting");
+    }
+    spec->environment_count++;
+    return TDM_OK;
+}
+
+tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct tdm_bytes arguments)
+{
+    void *copy = malloc(arguments.size_bytes == 0 ? 1 : arguments.size_bytes);
+
+    if (copy == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "constructor arguments of %zu bytes", arguments.size_bytes);
+    }
+    if (arguments.size_bytes > 0) {
+        memcpy(copy, arguments.data, arguments.size_bytes);
+    }
+    free(spec->arguments);
+    spec->arguments = copy;
+    spec->arguments_bytes = arguments.size_bytes;
+    spec->awaits_creator_arguments = false;
+    return TDM_OK;
+}
+
+static tdm_status own_program(char *target, size_t room)
+{
+    ssize_t length = readlink("/proc/self/exe", target, room - 1);
+
+    if (length < 0 || (size_t)length >= room - 1) {
+        return tdm__fail_errno(length < 0 ? errno : ENAMETOOLONG, "readlink /proc/self/exe");
+    }
+    target[length] = '\0';
+    return TDM_OK;
+}
+
+/* A path is made whole, since the worker may run in another directory; a bare name is looked
+ * for by the worker's dlopen(). */
+static tdm_status set_library(struct tdm__actor_spec *spec, const char *library)
+{
+    char *real;
+    tdm_status status;
+
+    if (strchr(library, '/') == NULL) {
+        return copy_text("library", library, spec->library, sizeof(spec->library));
+    }
+    real = realpath(library, NULL);
+    if (real == NULL) {
+        return tdm__fail_errno(errno, "library %s", library);
+    }
+    status = copy_text("library", real, spec->library, sizeof(spec->library));
+    free(real);
+    return status;
+}
+
+static tdm_status set_paths(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+{
+    TDM_TRY(options->library != NULL ? set_library(spec, options->library)
+                                     : own_program(spec->program, sizeof(spec->program)));
+    if (options->working_directory != NULL) {
+        return copy_text("working directory", options->working_directory, spec->directory,
+                         sizeof(spec->directory));
+    }
+    if (getcwd(spec->directory, sizeof(spec->directory)) == NULL) {
+        return tdm__fail_errno(errno, "getcwd");
+    }
+    return TDM_OK;
+}
+
+static tdm_status set_resources(struct tdm__actor_spec *spec,
+                                const struct tdm_actor_options *options)
+{
+    struct tdm__resources *wanted = &spec->wish.wanted;
+
+    TDM_TRY(tdm__resources_add(wanted, "CPU", options->num_cpus));
+    TDM_TRY(tdm__resources_add(wanted, "GPU", options->num_gpus));
+    TDM_TRY(tdm__resources_add(wanted, "memory", (double)options->memory_bytes));
+    for (uint32_t i = 0; i < TDM_ACTOR_RESOURCES_MAX && options->resources[i].name != NULL; i++) {
+        TDM_TRY(
+            tdm__resources_add(wanted, options->resources[i].name, options->resources[i].amount));
+    }
+    if (options->capture_children != 0 && options->group == NULL) {
+        return tdm__fail(TDM_E_INVAL, "capture_children goes with a placement group");
+    }
+    if (options->group != NULL) {
+        spec->group = options->group->id;
+        spec->bundle = options->bundle;
+        spec->captures_child_actors = options->capture_children != 0;
+        if (options->bundle >= options->group->bundles_count && options->bundle != TDM_BUNDLE_ANY) {
+            return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", options->bundle,
+                             options->group->bundles_count);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__check_name(const char *what, const char *name, const char *forbidden)
+{
+    for (const char *byte = name; *byte != '\0'; byte++) {
+        if (*byte < ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
+            return tdm__fail(TDM_E_INVAL, "%s \"%.63s\": printable ASCII without \"%s\"", what,
+                             name, forbidden);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status set_names(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+{
+    TDM_TRY(copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(
+        copy_text("name space", options->name_space, spec->name_space, sizeof(spec->name_space)));
+    TDM_TRY(tdm__check_name("actor name", spec->name, "*"));
+    TDM_TRY(tdm__check_name("name space", spec->name_space, "*/"));
+    if (options->get_if_exists != 0 && spec->name[0] == '\0') {
+        return tdm__fail(TDM_E_INVAL, "get_if_exists needs a name");
+    }
+    spec->get_if_exists = options->get_if_exists != 0;
+    return TDM_OK;
+}
+
+static tdm_status check_count(const char *what, int32_t count)
+{
+    return count >= -1
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL, "%s %d: 0 or more, or -1 for no limit", what, (int)count);
+}
+
+static tdm_status set_limits(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+{
+    TDM_TRY(check_count("max_restarts", options->max_restarts));
+    TDM_TRY(check_count("max_task_retries", options->max_task_retries));
+    if (options->max_concurrency > CONCURRENCY_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "max_concurrency %u, at most %d", options->max_concurrency,
+                         (int)CONCURRENCY_MAX);
+    }
+    spec->max_restarts = options->max_restarts;
+    spec->max_task_retries = options->max_task_retries;
+    spec->max_concurrency = options->max_concurrency;
+    spec->allow_out_of_order = options->allow_out_of_order != 0;
+    spec->max_pending_calls = options->max_pending_calls;
+    return TDM_OK;
+}
+
+static bool is_scheduling(int64_t number)
+{
+    return number >= TDM_SCHEDULE_DEFAULT && number <= TDM_SCHEDULE_NODE_SOFT;
+}
+
+static tdm_status set_scheduling(struct tdm__actor_spec *spec,
+                                 const struct tdm_actor_options *options)
+{
+    bool names_node =
+        options->scheduling == TDM_SCHEDULE_NODE || options->scheduling == TDM_SCHEDULE_NODE_SOFT;
+
+    if (!is_scheduling(options->scheduling)) {
+        return tdm__fail(TDM_E_INVAL, "scheduling %d: there are 0 to %d", (int)options->scheduling,
+                         (int)TDM_SCHEDULE_NODE_SOFT);
+    }
+    if (names_node != (options->node_id != NULL)) {
+        return tdm__fail(TDM_E_INVAL, "a node_id goes with TDM_SCHEDULE_NODE and …_SOFT, and "
+                                      "with nothing else");
+    }
+    if (options->group != NULL &&
+        (options->scheduling != TDM_SCHEDULE_DEFAULT || options->labels[0] != NULL)) {
+        return tdm__fail(TDM_E_INVAL, "an actor in a placement group lies where its bundle "
+                                      "does: no scheduling, no labels");
+    }
+    spec->wish.scheduling = options->scheduling;
+    if (names_node) {
+        TDM_TRY(tdm__wrap(tdm__id_parse(options->node_id, &spec->wish.node), "node_id"));
+    }
+    for (uint32_t i = 0; i < TDM_LABELS_MAX && options->labels[i] != NULL; i++) {
+        TDM_TRY(tdm__labels_add_constraint(&spec->wish.labels, options->labels[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status fill_spec(struct tdm__actor_spec *spec, const char *class_name,
+                            const struct tdm_actor_options *options, struct tdm_bytes arguments)
+{
+    if (class_name == NULL || class_name[0] == '\0') {
+        return tdm__fail(TDM_E_INVAL, "an actor needs the name of a class");
+    }
+    TDM_TRY(tdm__id_generate(&spec->id));
+    TDM_TRY(copy_text("class name", class_name, spec->class_name, sizeof(spec->class_name)));
+    TDM_TRY(set_names(spec, options));
+    TDM_TRY(set_limits(spec, options));
+    TDM_TRY(set_scheduling(spec, options));
+    TDM_TRY(set_paths(spec, options));
+    TDM_TRY(set_resources(spec, options));
+    for (uint32_t i = 0; i < TDM_ACTOR_ENVIRONMENT_MAX && options->environment[i] != NULL; i++) {
+        TDM_TRY(add_environment(spec, options->environment[i]));
+    }
+    spec->keep_visible_devices = options->keep_visible_devices != 0;
+    spec->detached = options->detached != 0;
+    return tdm__actor_spec_set_arguments(spec, arguments);
+}
+
+tdm_status tdm__actor_spec_create(const char *class_name, const struct tdm_actor_options *options,
+                                  struct tdm_bytes arguments, struct tdm__actor_spec **spec_out)
+{
+    static const struct tdm_actor_options defaults;
+    struct tdm__actor_spec *spec = calloc(1, sizeof(*spec));
+    tdm_status status;
+
+    if (spec == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an actor's description");
+    }
+    status = fill_spec(spec, class_name, options == NULL ? &defaults : options, arguments);
+    if (status != TDM_OK) {
+        tdm__actor_spec_destroy(spec);
+        return status;
+    }
+    *spec_out = spec;
+    return TDM_OK;
+}
+
+void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
+{
+    if (spec == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < spec->environment_count; i++) {
+        free(spec->environment[i]);
+    }
+    free(spec->arguments);
+    free(spec);
+}
+
+/* ---- as a value ------------------------------------------------------------------------- */
+
+struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec)
+{
+    return (struct tdm__actor_spec_message){
+        .id = spec->id,
+        .creator = spec->creator,
+        .name = spec->name,
+        .name_space = spec->name_space,
+        .class_name = spec->class_name,
+        .wanted = tdm__resources_to_message(&spec->wish.wanted),
+        .group = spec->group,
+        .bundle = spec->bundle,
+        .program = spec->program,
+        .library = spec->library,
+        .directory = spec->directory,
+        .environment = {.count = spec->environment_count, .items = spec->environment},
+        .keep_visible_devices = spec->keep_visible_devices,
+        .detached = spec->detached,
+        .arguments = {spec->arguments, spec->arguments_bytes},
+        .job = spec->job,
+        .scheduling = (int32_t)spec->wish.scheduling,
+        .node = spec->wish.node,
+        .labels = tdm__labels_list(&spec->wish.labels),
+        .get_if_exists = spec->get_if_exists,
+        .max_restarts = spec->max_restarts,
+        .max_task_retries = spec->max_task_retries,
+        .max_concurrency = spec->max_concurrency,
+        .max_pending_calls = spec->max_pending_calls,
+        .captures_child_actors = spec->captures_child_actors,
+        .allow_out_of_order = spec->allow_out_of_order,
+        .awaits_creator_arguments = spec->awaits_creator_arguments};
+}
+
+void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec)
+{
+    const struct tdm__actor_spec_message message = tdm__actor_spec_to_message(spec);
+
+    (void)tdm__actor_spec_encode(&message, writer);
+}
+
+static tdm_status read_texts(const struct tdm__actor_spec_message *message,
+                             struct tdm__actor_spec *spec)
+{
+    TDM_TRY(copy_text("actor name", message->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(
+        copy_text("name space", message->name_space, spec->name_space, sizeof(spec->name_space)));
+    TDM_TRY(
+        copy_text("class name", message->class_name, spec->class_name, sizeof(spec->class_name)));
+    TDM_TRY(copy_text("program", message->program, spec->program, sizeof(spec->program)));
+    TDM_TRY(copy_text("library", message->library, spec->library, sizeof(spec->library)));
+    TDM_TRY(copy_text("working directory", message->directory, spec->directory,
+                      sizeof(spec->directory)));
+    for (uint32_t i = 0; i < message->environment.count; i++) {
+        const char *assignment;
+
+        tdm__message_list_read(&message->environment, i, &assignment, sizeof(assignment));
+        TDM_TRY(add_environment(spec, assignment));
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_wish(const struct tdm__actor_spec_message *message,
+                            struct tdm__placement_request *wish)
+{
+    if (!is_scheduling(message->scheduling)) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %d",
+                         message->scheduling);
+    }
+    wish->scheduling = (enum tdm_scheduling)message->scheduling;
+    wish->node = message->node;
+    TDM_TRY(tdm__labels_of_list(&message->labels, &wish->labels));
+    return tdm__resources_of_message(&message->wanted, &wish->wanted);
+}
+
+static tdm_status read_spec(const struct tdm__actor_spec_message *message,
+                            struct tdm__actor_spec *spec)
+{
+    spec->id = message->id;
+    spec->creator = message->creator;
+    spec->group = message->group;
+    spec->bundle = message->bundle;
+    spec->keep_visible_devices = message->keep_visible_devices;
+    spec->detached = message->detached;
+    spec->job = message->job;
+    spec->get_if_exists = message->get_if_exists;
+    spec->max_restarts = message->max_restarts;
+    spec->max_task_retries = message->max_task_retries;
+    spec->max_concurrency = message->max_concurrency;
+    spec->max_pending_calls = message->max_pending_calls;
+    spec->captures_child_actors = message->captures_child_actors;
+    spec->allow_out_of_order = message->allow_out_of_order;
+    TDM_TRY(read_texts(message, spec));
+    TDM_TRY(read_wish(message, &spec->wish));
+    TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));
+    spec->awaits_creator_arguments = message->awaits_creator_arguments;
+    return TDM_OK;
+}
+
+tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *message,
+                                      struct tdm__actor_spec **spec_out)
+{
+    struct tdm__actor_spec *spec = calloc(1, sizeof(*spec));
+    tdm_status status;
+
+    if (spec == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an actor's description");
+    }
+    status = read_spec(message, spec);
+    if (status != TDM_OK) {
+        tdm__actor_spec_destroy(spec);
+        return status;
+    }
+    *spec_out = spec;
+    return TDM_OK;
+}
+
+tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out)
+{
+    struct tdm__actor_spec_message message;
+
+    TDM_TRY(tdm__actor_spec_decode(value, &message));
+    return tdm__actor_spec_of_message(&message, spec_out);
+}
+
+const char *tdm__actor_label(const char *name, const char *class_name, const struct tdm__id *id,
+                             char *text, size_t text_bytes)
+{
+    char id_text[TDM__ID_TEXT_BYTES];
+
+    if (name[0] != '\0') {
+        (void)snprintf(text, text_bytes, "%s", name);
+    } else {
+        (void)snprintf(text, text_bytes, "%s %.8s", class_name, tdm__id_text(id, id_text));
+    }
+    return text;
+}

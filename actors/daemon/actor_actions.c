@@ -1,0 +1,137 @@
+/* actor_actions.c - hands events to an actor's lifecycle and carries out its actions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_entry.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct actor_facts tdm__actor_entry_facts(const struct actor_entry *entry)
+{
+    const struct tdm__actor_spec *spec = entry->spec;
+    /* An actor that holds resources asks for none, so the list of releases is not searched. */
+    bool may_reserve = !tdm__actor_lifecycle_holds_resources(&entry->lifecycle);
+
+    return (struct actor_facts){.max_restarts = spec->max_restarts,
+                                .has_group = !tdm__id_is_none(&spec->group),
+                                .is_detached = spec->detached,
+                                .is_guest = !tdm__id_is_none(&entry->owner_node),
+                                .is_claimable = spec->name[0] != '\0' || spec->max_restarts != 0 ||
+                                                entry->record.grant.gpus_count > 0,
+                                .takes_name_holder = spec->get_if_exists,
+                                .awaits_creator_arguments = spec->awaits_creator_arguments,
+                                .is_releasing = may_reserve && tdm__actor_entry_is_returning(entry),
+                                .node_is_stopping = entry->node->stopping,
+                                .lease_was_lost_recently = tdm__node_lease_was_lost(entry->node)};
+}
+
+static void explain_wait(struct actor_entry *entry, const char *what_for)
+{
+    (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s%s",
+                   what_for[0] == '\0' ? "" : "it waits: ", what_for);
+}
+
+static void refuse(struct actor_entry *entry, const struct actor_action *action)
+{
+    char text[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label, action->text);
+    tdm__actor_entry_remove(entry, action->status, text);
+}
+
+static void answer_waiters(struct actor_entry *entry, const struct tdm__rpc_reply *reply)
+{
+    if (reply != NULL) {
+        tdm__actor_entry_pass_reply(entry, reply);
+    } else {
+        tdm__actor_entry_answer_waiters(entry);
+    }
+}
+
+static void kill_worker(struct actor_entry *entry, const char *why)
+{
+    if (why != NULL && entry->worker != NULL) {
+        tdm__log(TDM__WARN, "actors", "actor %s, pid %d: %s", entry->label, (int)entry->worker->pid,
+                 why);
+    }
+    tdm__actor_entry_kill_now(entry);
+}
+
+static bool is_for_worker(enum actor_action_kind kind)
+{
+    return kind == ACTOR_DO_DRAIN_WORKER || kind == ACTOR_DO_STOP_WORKER ||
+           kind == ACTOR_DO_EXPECT_EXIT || kind == ACTOR_DO_KILL_WORKER;
+}
+
+static void carry_out(struct actor_entry *entry, const struct actor_action *action,
+                      const struct tdm__rpc_reply *reply)
+{
+    if (is_for_worker(action->kind) && action->text != NULL) {
+        (void)snprintf(entry->failure, sizeof(entry->failure), "%s", action->text);
+    }
+    switch (action->kind) {
+    case ACTOR_DO_RESERVE:
+        tdm__actor_entry_reserve(entry);
+        break;
+    case ACTOR_DO_RELEASE:
+        tdm__actor_entry_release_placement(entry, action->reservation);
+        break;
+    case ACTOR_DO_FIND_HOLDER:
+        tdm__actor_entry_reply_name_holder(entry);
+        break;
+    case ACTOR_DO_EXPLAIN_WAIT:
+        explain_wait(entry, action->text);
+        break;
+    case ACTOR_DO_START_WORKER:
+        tdm__actor_entry_start(entry);
+        break;
+    case ACTOR_DO_RESTART_LATER:
+        tdm__actor_entry_start_later(entry, action->delay_ms);
+        break;
+    case ACTOR_DO_ANSWER_WAITERS:
+        answer_waiters(entry, reply);
+        break;
+    case ACTOR_DO_DRAIN_WORKER:
+    case ACTOR_DO_STOP_WORKER:
+        tdm__actor_entry_ask_to_leave(entry, action->kind == ACTOR_DO_DRAIN_WORKER,
+                                      action->delay_ms);
+        break;
+    case ACTOR_DO_EXPECT_EXIT:
+        tdm__actor_entry_expect_exit(entry, action->delay_ms);
+        break;
+    case ACTOR_DO_KILL_WORKER:
+        kill_worker(entry, action->text);
+        break;
+    case ACTOR_DO_START_ELSEWHERE:
+        tdm__actor_entry_start_remote(entry);
+        break;
+    case ACTOR_DO_END_ELSEWHERE:
+        tdm__actor_entry_end_remote(entry);
+        break;
+    case ACTOR_DO_RELEASE_ELSEWHERE:
+        tdm__actor_entry_release_on_other(entry);
+        break;
+    case ACTOR_DO_REWRITE_RECORD:
+        tdm__actor_entry_rewrite(entry);
+        break;
+    case ACTOR_DO_REFUSE:
+        refuse(entry, action);
+        break;
+    case ACTOR_DO_END:
+        tdm__actor_entry_remove(entry, action->status, action->text);
+        break;
+    }
+}
+
+/* Only the last action may hand another event to the same entry, or remove it. */
+void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event)
+{
+    struct actor_actions actions;
+
+    event.facts = tdm__actor_entry_facts(entry);
+    tdm__actor_lifecycle_step(&entry->lifecycle, &event, &actions);
+    for (uint32_t i = 0; i < actions.count; i++) {
+        carry_out(entry, &actions.entries[i], event.reply);
+    }
+}

@@ -1,0 +1,190 @@
+/* actor_end.c - the end of an actor's process: wanted or not, and what comes after it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/death_report.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- the timer of an entry: one thing at a time is due ---------------------------------- */
+
+static void on_timer(void *arg)
+{
+    struct actor_entry *entry = arg;
+
+    if (entry->worker != NULL) {
+        tdm__log(TDM__INFO, "actors", "actor %s does not leave: killing pid %d", entry->label,
+                 (int)entry->worker->pid);
+    }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+}
+
+static tdm_status set_timer(struct actor_entry *entry, int64_t delay_ms)
+{
+    if (entry->timer == NULL) {
+        TDM_TRY(tdm__timer_create(entry->node->loop, on_timer, entry, &entry->timer));
+    }
+    return tdm__timer_set(entry->timer, tdm__deadline_after(delay_ms));
+}
+
+void tdm__actor_entry_start_later(struct actor_entry *entry, int64_t delay_ms)
+{
+    if (set_timer(entry, delay_ms) != TDM_OK) {
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+    }
+}
+
+void tdm__actor_entry_kill_now(struct actor_entry *entry)
+{
+    if (entry->worker != NULL) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+void tdm__actor_entry_expect_exit(struct actor_entry *entry, int64_t patience_ms)
+{
+    if (entry->worker == NULL) {
+        return;
+    }
+    tdm__worker_expect_exit(entry->worker);
+    if (patience_ms > 0 && set_timer(entry, patience_ms) != TDM_OK) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+/* ---- its process has ended -------------------------------------------------------------- */
+
+bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *creator)
+{
+    return (!spec->detached || spec->awaits_creator_arguments) &&
+           tdm__id_equal(&spec->creator, creator);
+}
+
+/* Whatever the process held returns, and what it made or left behind ends. */
+static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
+{
+    struct tdm__node *node = entry->node;
+    struct tdm__peer_identity gone = {
+        .kind = TDM__PEER_WORKER, .id = entry->spec->id, .node = node->record.id, .pid = pid};
+
+    (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
+    tdm__node_process_gone(node, &gone.id);
+    tdm__services_peer_exited(node->services, &gone);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &gone.id, true, NULL, NULL);
+    tdm__placement_groups_creator_gone(node, &gone.id);
+    if (!node->stopping) {
+        tdm__workers_schedule_sweep(node->workers);
+    }
+}
+
+static bool exit_was_voluntary(int wait_status)
+{
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+}
+
+void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status)
+{
+    struct actor_entry *entry = arg;
+    const struct tdm__death_report death = {
+        .label = entry->label,
+        .node_name = entry->node->record.name,
+        .pid = worker->pid,
+        .wait_status = wait_status,
+        .failure = entry->failure,
+        .was_requested = tdm__actor_lifecycle_wants_worker_end(&entry->lifecycle),
+        .oom = &entry->node->oom,
+        .output = worker->output};
+    char text[TDM__DEATH_REPORT_BYTES];
+    struct actor_event event = {.kind = ACTOR_ON_WORKER_ENDED,
+                                .facts = tdm__actor_entry_facts(entry),
+                                .detail = text,
+                                .lifetime_ms = tdm__clock_ms() - entry->started_ms,
+                                .exited_normally = exit_was_voluntary(wait_status)};
+    bool restarts = tdm__actor_lifecycle_restarts(&entry->lifecycle, &event);
+
+    tdm__death_report_write(&death, text);
+    tdm__log(entry->lifecycle.state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s%s",
+             text, restarts ? "; it is restarted" : "");
+    entry->worker = NULL;
+    tdm__timer_destroy(entry->timer);
+    entry->timer = NULL;
+    actor_entry_clear(entry, worker->pid);
+    if (restarts) {
+        entry->pid = 0;
+        entry->unix_address[0] = '\0';
+    }
+    tdm__actor_entry_handle(entry, event);
+}
+
+/* ---- wanted ends ------------------------------------------------------------------------ */
+
+/* With `drain` it comes to the calls that it has been sent, else they fail. */
+void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
+{
+    struct tdm__rpc_request request = {.method = "worker.exit",
+                                       .packed = {drain ? "\x91\xc3" : "\x91\xc2", 2},
+                                       .deadline_ms = tdm__deadline_after(patience_ms)};
+
+    if (entry->worker == NULL) {
+        return;
+    }
+    tdm__actor_entry_expect_exit(entry, patience_ms);
+    if (entry->worker->conn == NULL ||
+        tdm__conn_call(entry->worker->conn, &request, NULL, NULL, NULL) != TDM_OK) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
+{
+    tdm__actor_entry_handle(entry,
+                            (struct actor_event){.kind = at_once ? ACTOR_ON_KILL : ACTOR_ON_END});
+}
+
+void tdm__actor_entry_kill_process(struct actor_entry *entry)
+{
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_KILL_WORKER});
+}
+
+void tdm__actor_entry_release(struct actor_entry *entry)
+{
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_LAST_HANDLE_GONE});
+}
+
+void tdm__actor_entry_exit_requested(struct actor_entry *entry)
+{
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_EXIT});
+}
+
+void tdm__node_actors_end(struct tdm__node *node,
+                          bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
+                          const void *key, bool at_once, void (*fn)(void *arg), void *arg)
+{
+    struct actor_entry *next;
+
+    if (fn != NULL) {
+        struct actors_end_wait *actors_end_wait = calloc(1, sizeof(*actors_end_wait));
+
+        TDM_ASSERT(actors_end_wait != NULL);
+        *actors_end_wait = (struct actors_end_wait){
+            .next = node->actors->actors_end_waits, .matches = matches, .fn = fn, .arg = arg};
+        if (key != NULL) {
+            actors_end_wait->key = *(const struct tdm__id *)key;
+        }
+        node->actors->actors_end_waits = actors_end_wait;
+    }
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (matches(entry->spec, key)) {
+            tdm__actor_entry_end(entry, at_once);
+        }
+    }
+    tdm__node_actors_check_end_waits(node);
+}

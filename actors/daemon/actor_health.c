@@ -1,0 +1,136 @@
+/* actor_health.c - asks processes whether they live, and kills those that do not answer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_entry.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A question to a process: any answer at all says that it lives, since its background_poller thread
+ * answers while a method computes; only a stopped or broken one does not. */
+struct ping {
+    struct tdm__node *node;
+    struct tdm__id actor;
+    uint32_t incarnation;
+    struct tdm__incoming_call *incoming; /* who wants to know; NULL: this node itself */
+};
+
+static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming_call *incoming,
+                            int64_t deadline_ms, tdm__rpc_reply_fn *fn,
+                            const struct ping **ping_out)
+{
+    struct tdm__rpc_request request = {
+        .method = "worker.ping", .packed = {"\x90", 1}, .deadline_ms = deadline_ms};
+    struct ping *ping = calloc(1, sizeof(*ping));
+    tdm_status status;
+
+    if (ping == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a ping");
+    }
+    *ping = (struct ping){entry->node, entry->spec->id, entry->lifecycle.incarnation, incoming};
+    *ping_out = ping;
+    status = entry->worker->conn == NULL
+                 ? tdm__fail(TDM_E_CLOSED, "its line has closed")
+                 : tdm__conn_call(entry->worker->conn, &request, fn, ping, NULL);
+    if (status != TDM_OK) {
+        free(ping);
+        *ping_out = NULL;
+    }
+    return status;
+}
+
+static struct actor_entry *find_entry(const struct ping *ping)
+{
+    return ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
+}
+
+/* ---- for those who lost their connection to it ------------------------------------------ */
+
+static void health_reply_dead(const struct ping *ping)
+{
+    const struct actor_tombstone *actor_tombstone =
+        ping->node->actors == NULL ? NULL : tdm__tombstone_find(ping->node, &ping->actor);
+
+    tdm__incoming_fail(ping->incoming,
+                       actor_tombstone == NULL ? TDM_E_ACTOR_DIED : actor_tombstone->status,
+                       actor_tombstone == NULL ? "the actor has ended" : actor_tombstone->text);
+}
+
+static void on_asked(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct ping *ping = arg;
+    struct actor_entry *entry = find_entry(ping);
+    bool has_replied = reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT;
+
+    if (entry == NULL) {
+        health_reply_dead(ping);
+    } else if (entry->lifecycle.state == ACTOR_ALIVE &&
+               (has_replied || entry->lifecycle.incarnation != ping->incarnation)) {
+        tdm__actor_entry_reply_description(entry, ping->incoming);
+    } else {
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, ping->incoming);
+    }
+    free(ping);
+}
+
+void tdm__actor_entry_ping(struct actor_entry *entry, struct tdm__incoming_call *incoming)
+{
+    const struct ping *ping;
+
+    if (send_ping(entry, incoming, tdm__incoming_deadline(incoming), on_asked, &ping) != TDM_OK) {
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming); /* it is just dying */
+    }
+}
+
+/* ---- for the node ----------------------------------------------------------------------- */
+
+static void on_pinged(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct ping *ping = arg;
+    struct actor_entry *entry = find_entry(ping);
+    bool is_current = entry != NULL && entry->ping == ping;
+    char text[96];
+
+    if (is_current) {
+        entry->ping = NULL;
+    }
+    if (is_current && reply->status == TDM_E_TIMEOUT) {
+        (void)snprintf(text, sizeof(text), "killed by its node: it had not answered for %lld ms",
+                       (long long)ping->node->health_timeout_ms);
+        tdm__actor_entry_handle(entry,
+                                (struct actor_event){.kind = ACTOR_ON_SILENCE, .detail = text});
+    }
+    free(ping);
+}
+
+static void on_health_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (entry->lifecycle.state == ACTOR_ALIVE && entry->ping == NULL) {
+            (void)send_ping(entry, NULL, tdm__deadline_after(node->health_timeout_ms), on_pinged,
+                            &entry->ping);
+        }
+    }
+    (void)tdm__timer_set(node->actors->health_timer,
+                         tdm__deadline_after(node->health_timeout_ms / 3 + 1));
+}
+
+tdm_status tdm__node_health_start(struct tdm__node *node)
+{
+    if (node->health_timeout_ms == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__timer_create(node->loop, on_health_timer, node, &node->actors->health_timer));
+    return tdm__timer_set(node->actors->health_timer,
+                          tdm__deadline_after(node->health_timeout_ms / 3 + 1));
+}
+
+void tdm__node_health_stop(struct tdm__node *node)
+{
+    tdm__timer_destroy(node->actors->health_timer);
+    node->actors->health_timer = NULL;
+}

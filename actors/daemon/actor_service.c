@@ -1,0 +1,289 @@
+/* actor_service.c - the calls about actors that a daemon answers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_entry.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/messages/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fail_here(struct tdm__incoming_call *incoming, tdm_status status)
+{
+    tdm__incoming_fail(incoming, status, tdm_error_detail());
+}
+
+/* ---- create, start, constructed --------------------------------------------------------- */
+
+/* Not what it says, but who it is. */
+static void set_creator(struct tdm__node *node, struct tdm__actor_spec *spec,
+                        const struct tdm__incoming_call *incoming)
+{
+    const struct actor_entry *creator;
+
+    spec->creator = tdm__incoming_peer(incoming)->id;
+    creator = tdm__actor_entry_find(node, &spec->creator);
+    spec->job = creator == NULL ? spec->creator : creator->spec->job;
+}
+
+static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    const tdm_value *value;
+    struct tdm__actor_spec *spec;
+    struct actor_entry *entry;
+    tdm_status status = tdm__incoming_value(incoming, &value);
+
+    if (status == TDM_OK && node->stopping) {
+        status = tdm__fail(TDM_E_STATE, "node %s is stopping", node->record.name);
+    }
+    if (status == TDM_OK) {
+        status = tdm__actor_spec_read(value, &spec);
+    }
+    if (status != TDM_OK) {
+        fail_here(incoming, status);
+        return;
+    }
+    set_creator(node, spec, incoming);
+    entry = tdm__actor_entry_add(node, spec);
+    if (entry == NULL) {
+        tdm__actor_spec_destroy(spec);
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "an actor");
+        return;
+    }
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
+}
+
+/* The entry that waits for arguments of this peer; NULL if it has ended meanwhile. */
+static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incoming_call *incoming,
+                                const struct tdm__id *id, struct actor_entry **entry_out)
+{
+    *entry_out = tdm__actor_entry_find(node, id);
+    if (*entry_out != NULL &&
+        (!(*entry_out)->spec->awaits_creator_arguments ||
+         !tdm__id_equal(&(*entry_out)->spec->creator, &tdm__incoming_peer(incoming)->id))) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor %s waits for no arguments of this process",
+                         (*entry_out)->label);
+    }
+    return TDM_OK;
+}
+
+static void refuse_arguments(struct actor_entry *entry, const char *why)
+{
+    tdm__actor_entry_handle(entry,
+                            (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
+}
+
+/* From its creator. */
+static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = NULL;
+    struct tdm__actor_arguments_message message;
+    tdm_status status = tdm__incoming_decode(incoming, tdm__actor_arguments_table(), &message);
+
+    if (status == TDM_OK) {
+        status = find_awaiting(node, incoming, &message.actor, &entry);
+    }
+    if (status != TDM_OK) {
+        fail_here(incoming, status);
+        return;
+    }
+    if (entry == NULL) {
+        /* nobody needs them */
+    } else if (message.arguments.data == NULL) {
+        refuse_arguments(entry, message.failure == NULL ? "?" : message.failure);
+    } else if (tdm__actor_spec_set_arguments(entry->spec, message.arguments) == TDM_OK) {
+        entry->waits_for[0] = '\0';
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS});
+    } else {
+        refuse_arguments(entry, tdm_error_detail());
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+static tdm_status read_start(struct tdm__incoming_call *incoming, struct tdm__actor_spec **spec,
+                             struct tdm__actor_record *record, uint32_t *incarnation)
+{
+    struct tdm__actor_start_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__actor_start_table(), &message));
+    TDM_TRY(tdm__grant_of_message(&message.grant, &record->grant));
+    (void)snprintf(record->name_key, sizeof(record->name_key), "%s", message.name_key);
+    *incarnation = message.incarnation;
+    return tdm__actor_spec_of_message(&message.spec, spec);
+}
+
+static void fill_record(struct tdm__actor_record *record, const struct tdm__actor_spec *spec,
+                        const struct tdm__id *owner_node)
+{
+    record->actor = spec->id;
+    record->group = spec->group;
+    record->bundle = spec->bundle;
+    memcpy(record->class_name, spec->class_name, sizeof(record->class_name));
+    record->owner_node = *owner_node;
+    record->recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group);
+}
+
+/* Its node asks again where no answer came: it may be here already. */
+static bool is_here_already(struct tdm__node *node, const struct tdm__id *actor,
+                            struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, actor);
+    const struct actor_tombstone *actor_tombstone = tdm__tombstone_find(node, actor);
+
+    if (entry != NULL && entry->lifecycle.state == ACTOR_ALIVE) {
+        tdm__actor_entry_reply_description(entry, incoming);
+    } else if (entry != NULL) {
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
+    } else if (actor_tombstone != NULL) {
+        tdm__incoming_fail(incoming, actor_tombstone->status, actor_tombstone->text);
+    }
+    return entry != NULL || actor_tombstone != NULL;
+}
+
+/* From another node's daemon, which has reserved the place. */
+static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__id owner_node = tdm__incoming_peer(incoming)->id;
+    struct tdm__actor_record record = {.node = node->record.id};
+    struct tdm__actor_spec *spec;
+    struct actor_entry *entry = NULL;
+    uint32_t incarnation;
+    tdm_status status = read_start(incoming, &spec, &record, &incarnation);
+
+    if (status == TDM_OK && is_here_already(node, &spec->id, incoming)) {
+        tdm__actor_spec_destroy(spec);
+        return;
+    }
+    if (status == TDM_OK && node->stopping) {
+        tdm__actor_spec_destroy(spec);
+        status = tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
+    }
+    if (status == TDM_OK) {
+        entry = tdm__actor_entry_add(node, spec);
+    }
+    if (entry == NULL) {
+        fail_here(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
+        return;
+    }
+    entry->owner_node = owner_node;
+    entry->record = record;
+    fill_record(&entry->record, spec, &owner_node);
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = ACTOR_ON_START_HERE, .incarnation = incarnation});
+    tdm__node_retry_early_queries(node, tdm__clock_ms());
+}
+
+static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
+    struct tdm__actor_constructed_message message;
+
+    if (entry == NULL || entry->worker == NULL ||
+        tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no process of an actor of this node");
+        return;
+    }
+    if (tdm__incoming_decode(incoming, tdm__actor_constructed_table(), &message) != TDM_OK) {
+        fail_here(incoming, TDM_E_PROTOCOL);
+        return;
+    }
+    tdm__actor_entry_constructed(entry, tdm__incoming_peer(incoming)->pid,
+                                 (tdm_status)message.status, message.detail, message.unix_address,
+                                 message.tcp_address);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* ---- the end of one --------------------------------------------------------------------- */
+
+/* From another node's daemon. */
+static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
+    struct tdm__actor_ended_message message;
+
+    if (peer->kind != TDM__PEER_DAEMON ||
+        tdm__incoming_decode(incoming, tdm__actor_ended_table(), &message) != TDM_OK ||
+        message.status >= TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "actor.ended: (id, status, text)");
+        return;
+    }
+    tdm__node_remote_actor_ended(node, &peer->id, &message.actor, (tdm_status)message.status,
+                                 message.text);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* From an actor that leaves by itself. */
+static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
+
+    if (entry == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no actor of this node");
+        return;
+    }
+    tdm__actor_entry_exit_requested(entry);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* ---- leave, list ------------------------------------------------------------------------ */
+
+static void has_left(void *arg)
+{
+    tdm__incoming_reply_pack(arg, "");
+}
+
+static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct tdm__id creator = tdm__incoming_peer(incoming)->id;
+
+    tdm__placement_groups_creator_gone(node, &creator);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &creator, false, has_left, incoming);
+}
+
+static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        fail_here(incoming, TDM_E_NOMEM);
+        return;
+    }
+    tdm__node_actors_list(node, writer);
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+void tdm__node_actors_serve(void *self, struct tdm__incoming_call *incoming)
+{
+    static const struct {
+        const char *method;
+        void (*serve)(struct tdm__node *node, struct tdm__incoming_call *incoming);
+    } methods[] = {
+        {"actor.create", serve_create},
+        {"actor.arguments", serve_arguments},
+        {"actor.start", serve_start},
+        {"actor.constructed", serve_constructed},
+        {"actor.ended", serve_ended},
+        {"actor.exiting", serve_exiting},
+        {"actor.await", tdm__node_serve_actor_query},
+        {"actor.fate", tdm__node_serve_actor_query},
+        {"actor.kill", tdm__node_serve_actor_query},
+        {"actor.why", tdm__node_serve_actor_query},
+        {"actor.release", tdm__node_serve_actor_query},
+        {"actor.find", tdm__node_serve_actor_find},
+        {"actor.known", tdm__node_serve_actor_known},
+        {"actor.leave", serve_leave},
+        {"actor.list", serve_list},
+    };
+
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
+            methods[i].serve(self, incoming);
+            return;
+        }
+    }
+    tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
+}

@@ -1,0 +1,225 @@
+/* actor_table.c - the actors of a node, those who wait for them, and how they ended. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/state_service.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct tdm__id *id)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (tdm__id_equal(&entry->spec->id, id)) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+const struct actor_tombstone *tdm__tombstone_find(struct tdm__node *node, const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < ACTOR_TOMBSTONES_MAX; i++) {
+        const struct actor_tombstone *actor_tombstone = &node->actors->tombstones[i];
+
+        if (actor_tombstone->text != NULL && tdm__id_equal(&actor_tombstone->id, id)) {
+            return actor_tombstone;
+        }
+    }
+    return NULL;
+}
+
+struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec)
+{
+    struct actor_entry *entry = calloc(1, sizeof(*entry));
+
+    if (entry == NULL) {
+        return NULL;
+    }
+    entry->node = node;
+    entry->spec = spec;
+    (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, entry->label,
+                           sizeof(entry->label));
+    entry->next = node->actors->all;
+    node->actors->all = entry;
+    return entry;
+}
+
+void tdm__actor_entry_add_waiter(struct actor_entry *entry, enum actor_waiter_kind kind,
+                                 struct tdm__incoming_call *incoming)
+{
+    struct actor_waiter *waiter = calloc(1, sizeof(*waiter));
+
+    if (waiter == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "one more who waits for an actor");
+        return;
+    }
+    *waiter = (struct actor_waiter){entry->waiters, kind, incoming};
+    entry->waiters = waiter;
+}
+
+void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
+                                    void (*reply)(void *arg, struct tdm__incoming_call *incoming),
+                                    void *arg)
+{
+    struct actor_waiter **place = &entry->waiters;
+
+    while (*place != NULL) {
+        struct actor_waiter *waiter = *place;
+
+        if (waiter->kind != WAITER_FOR_START) {
+            place = &waiter->next;
+            continue;
+        }
+        *place = waiter->next;
+        reply(arg, waiter->incoming);
+        free(waiter);
+    }
+}
+
+/* An end is an end when the places are free again, too. */
+static bool anything_matches(struct tdm__node *node, const struct actors_end_wait *actors_end_wait)
+{
+    if (node->actors->pending_releases != NULL) {
+        return true;
+    }
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (actors_end_wait->matches(entry->spec, &actors_end_wait->key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tdm__node_actors_check_end_waits(struct tdm__node *node)
+{
+    struct actors_end_wait **place = &node->actors->actors_end_waits;
+
+    while (*place != NULL) {
+        struct actors_end_wait *actors_end_wait = *place;
+
+        if (anything_matches(node, actors_end_wait)) {
+            place = &actors_end_wait->next;
+            continue;
+        }
+        *place = actors_end_wait->next;
+        actors_end_wait->fn(actors_end_wait->arg);
+        free(actors_end_wait);
+        place = &node->actors->actors_end_waits; /* it may have had others told */
+    }
+}
+
+static void waiters_reply_all(struct actor_entry *entry, tdm_status status, const char *text)
+{
+    while (entry->waiters != NULL) {
+        struct actor_waiter *waiter = entry->waiters;
+
+        entry->waiters = waiter->next;
+        if (waiter->kind == WAITER_FOR_END) {
+            tdm__incoming_reply_pack(waiter->incoming, "");
+        } else {
+            tdm__incoming_fail(waiter->incoming, status, text);
+        }
+        free(waiter);
+    }
+}
+
+void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const char *text)
+{
+    struct tdm__node *node = entry->node;
+    struct actor_entry **place = &node->actors->all;
+    struct actor_tombstone *actor_tombstone =
+        &node->actors->tombstones[node->actors->next_tombstone];
+
+    while (*place != entry) {
+        place = &(*place)->next;
+    }
+    *place = entry->next;
+    tdm__node_state_ended(node, entry, text);
+    actor_tombstone->id = entry->spec->id;
+    actor_tombstone->status = status;
+    free(actor_tombstone->text);
+    actor_tombstone->text = strdup(text);
+    TDM_ASSERT(actor_tombstone->text != NULL);
+    node->actors->next_tombstone = (node->actors->next_tombstone + 1) % ACTOR_TOMBSTONES_MAX;
+    tdm__actor_entry_notify_owner(entry, status, text);
+    waiters_reply_all(entry, status, text);
+    tdm__timer_destroy(entry->timer);
+    tdm__actor_spec_destroy(entry->spec);
+    free(entry);
+    tdm__node_actors_check_end_waits(node);
+}
+
+/* ---- the whole table -------------------------------------------------------------------- */
+
+tdm_status tdm__node_actors_create(struct tdm__node *node)
+{
+    node->actors = calloc(1, sizeof(*node->actors));
+    return node->actors == NULL ? tdm__fail(TDM_E_NOMEM, "the table of actors")
+                                : tdm__node_health_start(node);
+}
+
+void tdm__node_actors_destroy(struct tdm__node *node)
+{
+    if (node->actors == NULL) {
+        return;
+    }
+    for (struct actor_entry *entry = node->actors->all, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "its node has stopped");
+    }
+    tdm__node_retry_early_queries(node, TDM__NEVER);
+    tdm__node_health_stop(node);
+    while (node->actors->actors_end_waits != NULL) {
+        struct actors_end_wait *actors_end_wait = node->actors->actors_end_waits;
+
+        node->actors->actors_end_waits = actors_end_wait->next;
+        free(actors_end_wait);
+    }
+    for (uint32_t i = 0; i < ACTOR_TOMBSTONES_MAX; i++) {
+        free(node->actors->tombstones[i].text);
+    }
+    free(node->actors);
+    node->actors = NULL;
+}
+
+struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__grant *grants;
+    uint32_t count = tdm__node_pending_releases(node, NULL);
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    grants = calloc(count + 1, sizeof(*grants));
+    TDM_ASSERT(grants != NULL);
+    *count_out = tdm__node_pending_releases(node, grants);
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
+            tdm__id_is_none(&entry->record.group)) {
+            grants[(*count_out)++] = entry->record.grant;
+        }
+    }
+    return grants;
+}
+
+void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)
+{
+    uint32_t count = 0;
+    char id[TDM__ID_TEXT_BYTES];
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    tdm_write_array(writer, count);
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        tdm_write_array(writer, 5);
+        tdm_write_string(writer, tdm__id_text(&entry->spec->id, id));
+        tdm_write_string(writer, entry->spec->name);
+        tdm_write_string(writer, entry->spec->class_name);
+        tdm_write_string(writer, tdm__actor_state_text(entry->lifecycle.state));
+        tdm_write_int(writer, entry->worker == NULL ? 0 : entry->worker->pid);
+    }
+}

@@ -1,0 +1,97 @@
+/* death_report.c - how an actor died, in words. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/death_report.h"
+
+#include "actors/daemon/worker_logs.h"
+#include "runtime/process/spawn.h"
+#include "runtime/text.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static void add_sentence(const struct tdm__death_report *death, struct tdm__text *text)
+{
+    char how[64];
+
+    tdm__text_add(text, "actor %s died: node %s, pid %lld, ", death->label, death->node_name,
+                  (long long)death->pid);
+    if (death->failure[0] != '\0') {
+        tdm__text_add(text, "%s", death->failure);
+    } else {
+        tdm__text_add(text, "%s", tdm__wait_status_text(death->wait_status, how, sizeof(how)));
+    }
+}
+
+static void add_verdict(const struct tdm__death_report *death, struct tdm__text *text)
+{
+    enum tdm__oom_verdict verdict = tdm__oom_check(death->oom);
+
+    if (!WIFSIGNALED(death->wait_status) || WTERMSIG(death->wait_status) != SIGKILL) {
+        return;
+    }
+    switch (verdict) {
+    case TDM__OOM_YES:
+        tdm__text_add(text, "\nthe kernel killed it: out of memory (%s counts the kill)",
+                      death->oom->cgroup_file);
+        break;
+    case TDM__OOM_PERHAPS:
+        tdm__text_add(text, "\nmaybe out of memory: the kernel has killed a process of this "
+                            "machine for that");
+        break;
+    case TDM__OOM_NO:
+        tdm__text_add(text, "\nnot out of memory: the kernel counts no such kill; who sent the "
+                            "signal is not known");
+        break;
+    case TDM__OOM_UNKNOWN:
+        tdm__text_add(text, "\nwhether it was out of memory is not known: the kernel's counts "
+                            "cannot be read here");
+        break;
+    }
+}
+
+/* Control characters, of colours and bars, are no words. */
+static void add_line(struct tdm__text *text, const char *line, size_t line_bytes)
+{
+    tdm__text_add(text, "\n  | ");
+    for (size_t i = 0; i < line_bytes; i++) {
+        unsigned char letter = (unsigned char)line[i];
+
+        tdm__text_add(text, "%c", letter < ' ' && letter != '\t' ? '?' : (int)letter);
+    }
+}
+
+static void death_add_last_lines(const struct tdm__death_report *death, struct tdm__text *text)
+{
+    char words[TDM__DEATH_OUTPUT_BYTES - TDM__DEATH_OUTPUT_LINES * 5];
+    const char *line = words;
+    size_t left =
+        tdm__log_source_last_lines(death->output, TDM__DEATH_OUTPUT_LINES, words, sizeof(words));
+
+    while (left > 0) {
+        const char *end = memchr(line, '\n', left);
+        size_t line_bytes = end == NULL ? left : (size_t)(end - line);
+
+        add_line(text, line, line_bytes);
+        line_bytes += end == NULL ? 0 : 1;
+        line += line_bytes;
+        left -= line_bytes;
+    }
+}
+
+void tdm__death_report_write(const struct tdm__death_report *death,
+                             char text[TDM__DEATH_REPORT_BYTES])
+{
+    struct tdm__text words = tdm__text_init(text, TDM__DEATH_REPORT_BYTES);
+
+    add_sentence(death, &words);
+    if (death->was_requested) {
+        (void)tdm__oom_check(death->oom);
+        return;
+    }
+    add_verdict(death, &words);
+    if (death->output != NULL) {
+        death_add_last_lines(death, &words);
+    }
+}

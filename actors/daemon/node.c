@@ -1,0 +1,167 @@
+/* node.c - a node of the cluster: joins, and ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/node.h"
+
+#include "actors/common/worker_bootstrap.h"
+#include "actors/daemon/state_service.h"
+#include "actors/daemon/worker_logs.h"
+#include "actors/objects/ref_table.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STORE_DEADLINE_MS = 10000 };
+
+/* ---- start and end ---------------------------------------------------------------------- */
+
+static tdm_status keep_output(struct tdm__node *node)
+{
+    const char *fold = getenv("TANDEM_DEDUP_LOGS");
+    struct tdm__worker_logs_options options = {.directory = node->directory,
+                                               .node = node,
+                                               .print = node->print_logs,
+                                               .fold = fold != NULL && strcmp(fold, "1") == 0};
+
+    tdm__oom_init(&node->oom, "");
+    TDM_TRY(tdm__worker_logs_create(node->loop, &options, &node->logs));
+    tdm__services_add(node->services, &tdm__log_service, node->logs);
+    tdm__workers_set_logs(node->workers, node->logs);
+    return TDM_OK;
+}
+
+tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg)
+{
+    TDM_TRY(
+        tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
+    TDM_TRY(keep_output(node));
+    TDM_TRY(tdm__node_state_create(node));
+    TDM_TRY(tdm__node_actors_create(node));
+    TDM_TRY(tdm__placement_groups_create(node));
+    TDM_TRY(tdm__node_peers_create(node));
+    TDM_TRY(tdm__node_lease_create(node));
+    return tdm__reserve_node(node->store, &node->record, &node->totals, NULL, 0,
+                             tdm__deadline_after(STORE_DEADLINE_MS), fn, arg);
+}
+
+static bool is_any(const struct tdm__actor_spec *spec, const void *key)
+{
+    (void)spec;
+    (void)key;
+    return true;
+}
+
+void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg)
+{
+    node->stopping = true;
+    tdm__node_actors_end(node, is_any, NULL, false, fn, arg);
+}
+
+void tdm__node_stop(struct tdm__node *node)
+{
+    node->stopping = true;
+    tdm__node_lease_destroy(node);
+    if (node->workers != NULL) {
+        tdm__workers_destroy(node->workers);
+        node->workers = NULL;
+    }
+    tdm__node_peers_destroy(node);
+    tdm__node_actors_destroy(node);
+    tdm__placement_groups_destroy(node); /* told until now of actors that are gone */
+    tdm__node_state_destroy(node);
+    tdm__worker_logs_destroy(node->logs);
+    node->logs = NULL;
+}
+
+void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *process)
+{
+    char id[TDM__ID_TEXT_BYTES];
+    char path[TDM__ADDRESS_BYTES + 40];
+
+    (void)tdm__id_text(process, id);
+    (void)snprintf(path, sizeof(path), "%s/" TDM__WORKER_SOCKET, node->directory, id);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof(path), "%s/" TDM__OWNER_SOCKET, node->directory, id);
+    (void)unlink(path);
+}
+
+void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer)
+{
+    if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+        tdm__node_process_gone(node, &peer->id);
+        tdm__node_actors_end(node, tdm__node_actor_ends_with, &peer->id, true, NULL, NULL);
+        tdm__placement_groups_creator_gone(node, &peer->id);
+        tdm__services_peer_exited(node->services, peer);
+    }
+}
+
+/* ---- the service "node" ----------------------------------------------------------------- */
+
+static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    tdm__incoming_reply_pack(incoming, "ssss", tdm__id_text(&node->record.id, id),
+                             node->record.name, node->directory, node->listen_host);
+}
+
+/* answer: [(id, name, unix address, tcp address, pid, resources) …] */
+static void listed(void *arg, tdm_status status, const struct tdm__store_record *records,
+                   uint32_t records_count)
+{
+    struct tdm__incoming_call *incoming = arg;
+    tdm_writer *writer;
+    char id[TDM__ID_TEXT_BYTES];
+
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+        return;
+    }
+    tdm_write_array(writer, records_count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        struct tdm__node_record record;
+
+        if (tdm__node_record_read(&records[i], &record) != TDM_OK) {
+            tdm_write_nil(writer);
+            continue;
+        }
+        tdm_write_array(writer, 5);
+        tdm_write_string(writer, tdm__id_text(&record.id, id));
+        tdm_write_string(writer, record.name);
+        tdm_write_string(writer, record.unix_address);
+        tdm_write_string(writer, record.tcp_address);
+        tdm_write_int(writer, record.pid);
+    }
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+static void node_serve(void *self, struct tdm__incoming_call *incoming)
+{
+    static const char *const nodes[] = {"node/*"};
+    struct tdm__node *node = self;
+    const char *method = tdm__incoming_method(incoming);
+
+    if (strcmp(method, "node.describe") == 0) {
+        serve_describe(node, incoming);
+    } else if (strcmp(method, "node.list") == 0) {
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(STORE_DEADLINE_MS),
+                               listed, incoming);
+    } else {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
+    }
+}
+
+const struct tdm__service_ops tdm__node_service = {.prefix = "node", .serve = node_serve};
+const struct tdm__service_ops tdm__actor_service = {.prefix = "actor",
+                                                    .serve = tdm__node_actors_serve};
+const struct tdm__service_ops tdm__placement_group_service = {.prefix = "placement_group",
+                                                              .serve = tdm__placement_groups_serve};

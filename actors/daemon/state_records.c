@@ -1,0 +1,275 @@
+/* state_records.c - what a node knows, written as rows. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/common/state_record.h"
+#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/state_service.h"
+#include "runtime/messages/messages.h"
+
+#include <string.h>
+
+static double amount_of(int64_t amount)
+{
+    return (double)amount / TDM__RESOURCE_ONE;
+}
+
+static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    tdm__state_record_write_text(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
+}
+
+static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
+{
+    tdm_write_array(writer, 3);
+    tdm_write_string(writer, name);
+    tdm_write_double(writer, amount_of(total));
+    tdm_write_double(writer, amount_of(free));
+}
+
+/* ---- grants and pools ------------------------------------------------------------------- */
+
+/* "amounts": [(name, total, free) …] */
+static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
+{
+    uint32_t custom = 0;
+
+    while (custom < TDM__CUSTOM_RESOURCES_MAX && grant->custom[custom].name[0] != '\0') {
+        custom++;
+    }
+    tdm_write_string(writer, "amounts");
+    tdm_write_array(writer, custom + (grant->cpu > 0 ? 1 : 0) + (grant->gpus_count > 0 ? 1 : 0));
+    if (grant->cpu > 0) {
+        write_amount(writer, "CPU", grant->cpu, 0);
+    }
+    if (grant->gpus_count > 0) {
+        write_amount(writer, "GPU", grant->gpu_amount * grant->gpus_count, 0);
+    }
+    for (uint32_t i = 0; i < custom; i++) {
+        write_amount(writer, grant->custom[i].name, grant->custom[i].amount, 0);
+    }
+    tdm_write_string(writer, "gpus");
+    tdm_write_array(writer, grant->gpus_count);
+    for (uint32_t i = 0; i < grant->gpus_count; i++) {
+        tdm_write_uint(writer, grant->gpu_indices[i]);
+    }
+}
+
+static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
+{
+    struct tdm__amount gpu = {0, 0};
+    uint32_t custom = 0;
+
+    while (custom < TDM__CUSTOM_RESOURCES_MAX && pool->custom[custom].name[0] != '\0') {
+        custom++;
+    }
+    for (uint32_t i = 0; i < pool->gpus_count; i++) {
+        gpu.total += pool->gpus[i].total;
+        gpu.free += pool->gpus[i].free;
+    }
+    tdm_write_string(writer, "amounts");
+    tdm_write_array(writer, custom + 2);
+    write_amount(writer, "CPU", pool->cpu.total, pool->cpu.free);
+    write_amount(writer, "GPU", gpu.total, gpu.free);
+    for (uint32_t i = 0; i < custom; i++) {
+        write_amount(writer, pool->custom[i].name, pool->custom[i].amount.total,
+                     pool->custom[i].amount.free);
+    }
+}
+
+/* ---- actors ----------------------------------------------------------------------------- */
+
+static const char *state_text(enum actor_state state)
+{
+    switch (state) {
+    case ACTOR_NEW:
+    case ACTOR_PLACING:
+    case ACTOR_FINDING_HOLDER:
+    case ACTOR_WAITING:
+        return "PENDING";
+    case ACTOR_STARTING:
+    case ACTOR_CONSTRUCTOR_FAILED:
+        return "STARTING";
+    case ACTOR_ALIVE:
+        return "ALIVE";
+    case ACTOR_RESTARTING:
+        return "RESTARTING";
+    case ACTOR_ENDING:
+    case ACTOR_ENDED:
+        return "ENDING";
+    case ACTOR_REMOTE_STARTING:
+    case ACTOR_REMOTE_UNSURE:
+    case ACTOR_REMOTE:
+    case ACTOR_REMOTE_REFUSED:
+    case ACTOR_ENDED_ELSEWHERE:
+        break;
+    }
+    return "REMOTE";
+}
+
+static bool has_place(const struct actor_entry *entry)
+{
+    return !tdm__id_is_none(&entry->record.node);
+}
+
+void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry, const char *text)
+{
+    const struct tdm__actor_spec *spec = entry->spec;
+
+    tdm_write_map(writer, 15);
+    write_id(writer, "id", &spec->id);
+    tdm__state_record_write_text(writer, "class_name", spec->class_name);
+    tdm__state_record_write_text(writer, "name", spec->name);
+    tdm__state_record_write_text(writer, "name_space", spec->name_space);
+    tdm__state_record_write_text(writer, "state",
+                                 text != NULL ? "DEAD" : state_text(entry->lifecycle.state));
+    write_id(writer, "node_id", &entry->record.node);
+    tdm__state_record_write_text(writer, "node_name",
+                                 has_place(entry) ? entry->node->record.name : "");
+    write_id(writer, "creator", &spec->creator);
+    write_id(writer, "group", &spec->group);
+    tdm__state_record_write_text(writer, "death_cause", text != NULL ? text : entry->waits_for);
+    tdm__state_record_write_int(writer, "pid",
+                                entry->worker != NULL ? entry->worker->pid : entry->pid);
+    tdm__state_record_write_int(writer, "restarts", entry->lifecycle.incarnation);
+    tdm__state_record_write_int(writer, "detached", spec->detached ? 1 : 0);
+    write_grant(writer, &entry->record.grant); /* two pairs */
+}
+
+/* An actor that lives elsewhere is that node's to tell. */
+static bool is_ours(const struct actor_entry *entry)
+{
+    return !tdm__actor_state_is_remote(entry->lifecycle.state);
+}
+
+static void write_actor_rows(tdm_writer *writer, const void *arg)
+{
+    const struct tdm__node *node = arg;
+    const struct tdm__node_state *state = node->state;
+    uint32_t ended_max = sizeof(state->ended) / sizeof(state->ended[0]);
+    uint32_t count = 0;
+
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count += is_ours(entry) ? 1 : 0;
+    }
+    for (uint32_t i = 0; i < ended_max; i++) {
+        count += state->ended[i].bytes != NULL ? 1 : 0;
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < ended_max; i++) { /* oldest first */
+        uint32_t at = (state->ended_next + i) % ended_max;
+
+        if (state->ended[at].bytes != NULL) {
+            tdm_write_packed(
+                writer, (struct tdm_bytes){state->ended[at].bytes, state->ended[at].size_bytes});
+        }
+    }
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (is_ours(entry)) {
+            tdm__state_write_actor(writer, entry, NULL);
+        }
+    }
+}
+
+void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
+{
+    const struct tdm__node_rows_message message = {
+        .rows = {.write = write_actor_rows, .arg = node}};
+
+    (void)tdm__node_rows_encode(&message, writer);
+}
+
+/* ---- records of the store --------------------------------------------------------------- */
+
+static bool is_kind(const struct tdm__store_record *record, const char *kind)
+{
+    return strncmp(record->key, kind, strlen(kind)) == 0;
+}
+
+static bool find_free(const struct tdm__store_record *records, uint32_t records_count,
+                      const struct tdm__id *node, struct tdm__node_resources *found)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)tdm__store_key("free", node, key);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (strcmp(records[i].key, key) == 0) {
+            return tdm__free_record_read(&records[i], found) == TDM_OK;
+        }
+    }
+    return false;
+}
+
+static bool read_node(const struct tdm__store_record *records, uint32_t records_count,
+                      uint32_t index, struct tdm__node_record *node,
+                      struct tdm__node_resources *resources)
+{
+    return is_kind(&records[index], "node/") &&
+           tdm__node_record_read(&records[index], node) == TDM_OK &&
+           find_free(records, records_count, &node->id, resources);
+}
+
+void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *records,
+                            uint32_t records_count)
+{
+    struct tdm__node_record node;
+    struct tdm__node_resources resources;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < records_count; i++) {
+        count += read_node(records, records_count, i, &node, &resources) ? 1 : 0;
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (!read_node(records, records_count, i, &node, &resources)) {
+            continue;
+        }
+        tdm_write_map(writer, 6);
+        write_id(writer, "id", &node.id);
+        tdm__state_record_write_text(writer, "name", node.name);
+        tdm__state_record_write_text(writer, "unix_address", node.unix_address);
+        tdm__state_record_write_text(writer, "tcp_address", node.tcp_address);
+        tdm__state_record_write_int(writer, "pid", node.pid);
+        write_pool(writer, &resources.pool);
+    }
+}
+
+static void write_group(tdm_writer *writer, const char *id,
+                        const struct tdm__placement_group_record *group)
+{
+    tdm_write_map(writer, 5);
+    tdm__state_record_write_text(writer, "id", id);
+    tdm__state_record_write_text(writer, "name", group->name);
+    tdm__state_record_write_text(writer, "name_space", group->name_space);
+    tdm__state_record_write_int(writer, "detached", group->detached ? 1 : 0);
+    tdm_write_string(writer, "bundles");
+    tdm_write_array(writer, group->bundles_count);
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        tdm_write_map(writer, 3);
+        write_id(writer, "node_id", &group->bundles[i].node);
+        write_grant(writer, &group->bundles[i].grant); /* two pairs */
+    }
+}
+
+void tdm__state_write_groups(tdm_writer *writer, const struct tdm__store_record *records,
+                             uint32_t records_count)
+{
+    struct tdm__placement_group_record group;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (is_kind(&records[i], "group/") &&
+            tdm__placement_group_record_read(&records[i], &group) == TDM_OK) {
+            count++;
+            tdm__placement_group_record_fini(&group);
+        }
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (is_kind(&records[i], "group/") &&
+            tdm__placement_group_record_read(&records[i], &group) == TDM_OK) {
+            write_group(writer, records[i].key + strlen("group/"), &group);
+            tdm__placement_group_record_fini(&group);
+        }
+    }
+}

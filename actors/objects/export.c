@@ -1,0 +1,502 @@
+/* export.c - large values of this process lent to others, and those of others read here. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/object_memory.h"
+#include "actors/objects/pull.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/wire/value.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The maker's: to one reader. */
+struct shm_export {
+    struct tdm__close_watcher closer;
+    TAILQ_ENTRY(shm_export) link;
+    struct tdm__conn *conn;
+    uint64_t id;
+    struct tdm__large *large; /* counted */
+};
+
+/* The reader's: a connection on which segments were lent that are mapped here. */
+struct exporter {
+    struct tdm__close_watcher closer;
+    TAILQ_ENTRY(exporter) link;
+    struct tdm__object_memory *memory;
+    const struct tdm__conn *conn;
+};
+
+/* The reader's: of one value that another process made. */
+struct imported_value {
+    struct tdm__close_watcher closer;
+    struct tdm__object_memory *memory; /* counted */
+    struct tdm__conn *conn;            /* NULL once it has ended */
+    uint64_t id;
+    struct tdm__segment_view *view;
+};
+
+/* ---- shm_export ---------------------------------------------------------------------------- */
+
+static void shm_export_end(struct shm_export *shm_export)
+{
+    struct tdm__large *large = shm_export->large;
+
+    TAILQ_REMOVE(&large->memory->shm_exports, shm_export, link);
+    free(shm_export);
+    tdm__large_release(large);
+}
+
+static void on_reader_closed(struct tdm__close_watcher *closer)
+{
+    shm_export_end((struct shm_export *)closer);
+}
+
+static void exporter_end(struct exporter *exporter)
+{
+    tdm__segment_views_forget(&exporter->memory->views, exporter);
+    TAILQ_REMOVE(&exporter->memory->exporters, exporter, link);
+    free(exporter);
+}
+
+void tdm__exports_end(struct tdm__object_memory *memory)
+{
+    while (!TAILQ_EMPTY(&memory->shm_exports)) {
+        struct shm_export *shm_export = TAILQ_FIRST(&memory->shm_exports);
+
+        tdm__conn_unwatch_close(&shm_export->closer);
+        shm_export_end(shm_export);
+    }
+    while (!TAILQ_EMPTY(&memory->exporters)) {
+        struct exporter *exporter = TAILQ_FIRST(&memory->exporters);
+
+        tdm__conn_unwatch_close(&exporter->closer);
+        exporter_end(exporter);
+    }
+}
+
+void tdm__object_memory_stats(tdm_runtime *runtime, struct tdm__object_memory_stats *use_out)
+{
+    const struct tdm__object_memory *memory = runtime->memory;
+    const struct shm_export *shm_export;
+    TDM__LOCK(runtime);
+
+    *use_out = (struct tdm__object_memory_stats){.used_bytes = memory->segments.used_bytes,
+                                                 .idle_bytes = memory->segments.idle_bytes,
+                                                 .spilled_bytes = memory->spilled_bytes,
+                                                 .kept_bytes = memory->views.unused_bytes,
+                                                 .read_count = memory->read_count};
+    if (memory->usage != NULL) {
+        struct tdm__memory_usage_totals sums;
+
+        tdm__memory_usage_read(memory->usage, &sums);
+        use_out->node_used_bytes = sums.used_bytes;
+    }
+    TAILQ_FOREACH(shm_export, &memory->shm_exports, link)
+    {
+        use_out->exported_count++;
+    }
+}
+
+void tdm__exports_count_readers(struct tdm__object_memory *memory)
+{
+    const struct shm_export *shm_export;
+    struct tdm__large *large;
+
+    TAILQ_FOREACH(large, &memory->values, link)
+    {
+        large->readers_count = 0;
+    }
+    TAILQ_FOREACH(shm_export, &memory->shm_exports, link)
+    {
+        shm_export->large->readers_count++;
+    }
+}
+
+static tdm_status export_segment(struct tdm__large *large, struct tdm__conn *conn, uint64_t *id_out)
+{
+    struct tdm__object_memory *memory = large->memory;
+    struct shm_export *shm_export;
+    tdm_status status;
+
+    TDM_TRY(tdm__large_load(large));
+    shm_export = calloc(1, sizeof(*shm_export));
+    if (shm_export == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "shm_export a large value");
+    }
+    shm_export->closer.fn = on_reader_closed;
+    shm_export->conn = conn;
+    shm_export->id = memory->last_export_id + 1;
+    shm_export->large = large;
+    status = tdm__conn_watch_close(conn, &shm_export->closer);
+    if (status != TDM_OK) {
+        free(shm_export);
+        return status;
+    }
+    memory->last_export_id++;
+    tdm__large_retain(large);
+    TAILQ_INSERT_TAIL(&memory->shm_exports, shm_export, link);
+    *id_out = shm_export->id;
+    return TDM_OK;
+}
+
+static struct shm_export *export_find_by_segment(struct tdm__object_memory *memory,
+                                                 const struct tdm__conn *conn, uint64_t id)
+{
+    struct shm_export *shm_export;
+
+    TAILQ_FOREACH(shm_export, &memory->shm_exports, link)
+    {
+        if (shm_export->id == id && shm_export->conn == conn) {
+            return shm_export;
+        }
+    }
+    return NULL;
+}
+
+struct tdm__large *tdm__export_find(struct tdm__object_memory *memory, const struct tdm__conn *conn,
+                                    uint64_t id)
+{
+    struct shm_export *shm_export = export_find_by_segment(memory, conn, id);
+
+    return shm_export == NULL ? NULL : shm_export->large;
+}
+
+static void export_finish(struct tdm__object_memory *memory, const struct tdm__conn *conn,
+                          uint64_t id)
+{
+    struct shm_export *shm_export = export_find_by_segment(memory, conn, id);
+
+    if (shm_export != NULL) {
+        tdm__conn_unwatch_close(&shm_export->closer);
+        shm_export_end(shm_export);
+    }
+}
+
+/* (loan, segment, its capacity, bytes of the value) */
+tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
+                             int *fd_out)
+{
+    uint64_t id;
+    tdm_status status;
+
+    TDM_TRY(export_segment(large, conn, &id));
+    status = tdm_pack(writer, "ubuu", id, (const void *)large->segment->id.bytes,
+                      sizeof(large->segment->id.bytes), (uint64_t)large->segment->capacity_bytes,
+                      (uint64_t)large->size_bytes);
+    if (status != TDM_OK) {
+        export_finish(large->memory, conn, id);
+        return status;
+    }
+    *fd_out = large->segment->fd;
+    return TDM_OK;
+}
+
+tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer)
+{
+    uint64_t id;
+
+    TDM_TRY(export_segment(large, conn, &id));
+    tdm_write_map(writer, 1);
+    tdm_write_string(writer, "pull");
+    tdm_write_array(writer, 2);
+    tdm_write_uint(writer, id);
+    tdm_write_uint(writer, large->size_bytes);
+    if (tdm_writer_status(writer) != TDM_OK) {
+        export_finish(large->memory, conn, id);
+        return tdm__fail(TDM_E_NOMEM, "offering a large value");
+    }
+    return TDM_OK;
+}
+
+void tdm__large_serve_return(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
+{
+    uint64_t id;
+
+    if (tdm__incoming_unpack(incoming, "u", &id) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
+    }
+    export_finish(runtime->memory, tdm__incoming_conn(incoming), id);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* ---- borrowing -------------------------------------------------------------------------- */
+
+static void on_exporter_closed(struct tdm__close_watcher *closer)
+{
+    ((struct imported_value *)closer)->conn = NULL; /* the memory stays mapped here all the same */
+}
+
+void tdm__export_return(struct tdm__conn *conn, uint64_t id)
+{
+    struct tdm__rpc_request request = {.method = "object.return", .deadline_ms = TDM__NEVER};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return; /* it comes back with the connection's end */
+    }
+    if (tdm_pack(writer, "u", id) == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        (void)tdm__conn_call(conn, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+}
+
+static void imported_value_end(void *arg)
+{
+    struct imported_value *imported_value = arg;
+    struct tdm__object_memory *memory = imported_value->memory;
+    TDM__LOOP_ENTER(tdm__current_loop());
+
+    tdm__segment_views_release(&memory->views, imported_value->view);
+    memory->read_count--;
+    if (imported_value->conn != NULL) {
+        tdm__conn_unwatch_close(&imported_value->closer);
+        tdm__export_return(imported_value->conn, imported_value->id);
+    }
+    free(imported_value);
+    tdm__object_memory_release(memory);
+}
+
+static void on_exporter_gone(struct tdm__close_watcher *closer)
+{
+    exporter_end((struct exporter *)closer);
+}
+
+/* NULL when what it lends is not to be kept: it is gone already, or there is no memory. */
+static const struct exporter *exporter_get(struct tdm__object_memory *memory,
+                                           struct tdm__conn *conn)
+{
+    struct exporter *exporter;
+
+    TAILQ_FOREACH(exporter, &memory->exporters, link)
+    {
+        if (exporter->conn == conn) {
+            return exporter;
+        }
+    }
+    exporter = calloc(1, sizeof(*exporter));
+    if (exporter == NULL) {
+        return NULL;
+    }
+    *exporter = (struct exporter){.closer.fn = on_exporter_gone, .memory = memory, .conn = conn};
+    if (tdm__conn_watch_close(conn, &exporter->closer) != TDM_OK) {
+        free(exporter);
+        return NULL;
+    }
+    TAILQ_INSERT_TAIL(&memory->exporters, exporter, link);
+    return exporter;
+}
+
+static tdm_status find_view(struct tdm__object_memory *memory, const struct tdm__id *id, int fd,
+                            size_t capacity_bytes, struct tdm__segment_view **view_out)
+{
+    struct tdm__segment_view *view = tdm__segment_views_find(&memory->views, id);
+
+    tdm__memory_quota_watch(memory);
+    if (view == NULL) {
+        return tdm__segment_views_open(&memory->views, id, fd, capacity_bytes, view_out);
+    }
+    (void)close(fd);
+    if (view->capacity_bytes != capacity_bytes) {
+        tdm__segment_views_release(&memory->views, view);
+        return tdm__fail(TDM_E_PROTOCOL, "a segment of %zu bytes, said to have %zu",
+                         view->capacity_bytes, capacity_bytes);
+    }
+    *view_out = view;
+    return TDM_OK;
+}
+
+/* Takes `reading`, whose view is open. */
+static tdm_status read_in_place(struct imported_value *imported_value, struct tdm__conn *conn,
+                                uint64_t size_bytes, tdm_document **document_out)
+{
+    struct tdm_bytes bytes = {imported_value->view->address, size_bytes};
+    tdm_status status;
+
+    imported_value->view->exporter = exporter_get(imported_value->memory, conn);
+    imported_value->closer.fn = on_exporter_closed;
+    imported_value->conn =
+        tdm__conn_watch_close(conn, &imported_value->closer) == TDM_OK ? conn : NULL;
+    tdm__object_memory_retain(imported_value->memory);
+    imported_value->memory->read_count++;
+    status =
+        size_bytes > imported_value->view->capacity_bytes
+            ? tdm__fail(TDM_E_PROTOCOL, "a value of %llu bytes in a segment of %zu",
+                        (unsigned long long)size_bytes, imported_value->view->capacity_bytes)
+            : tdm__document_parse_borrowed(bytes, imported_value_end, imported_value, document_out);
+    if (status != TDM_OK) {
+        imported_value_end(imported_value);
+    }
+    return status;
+}
+
+tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
+                             const tdm_value *export_description, int fd,
+                             tdm_document **document_out)
+{
+    struct imported_value *imported_value = calloc(1, sizeof(*imported_value));
+    uint64_t capacity_bytes;
+    uint64_t size_bytes;
+    struct tdm_bytes segment;
+    struct tdm__id id = {{0}};
+    tdm_status status = imported_value == NULL ? tdm__fail(TDM_E_NOMEM, "a large value") : TDM_OK;
+
+    if (status == TDM_OK) {
+        imported_value->memory = runtime->memory;
+        status = tdm_unpack(export_description, "ubuu", &imported_value->id, &segment.data,
+                            &segment.size_bytes, &capacity_bytes, &size_bytes);
+    }
+    if (status == TDM_OK && segment.size_bytes != sizeof(id.bytes)) {
+        status = tdm__fail(TDM_E_PROTOCOL, "a segment's id of %zu bytes", segment.size_bytes);
+    }
+    if (status != TDM_OK) {
+        (void)close(fd);
+        free(imported_value);
+        return status == TDM_E_TYPE ? TDM_E_PROTOCOL : status;
+    }
+    memcpy(id.bytes, segment.data, sizeof(id.bytes));
+    status = find_view(runtime->memory, &id, fd, capacity_bytes, &imported_value->view);
+    if (status != TDM_OK) {
+        free(imported_value);
+        return status;
+    }
+    return read_in_place(imported_value, conn, size_bytes, document_out);
+}
+
+/* ---- calls and replies ------------------------------------------------------------------- */
+
+tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming_call *incoming,
+                                  tdm_document **document_out)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    const tdm_value *export_description;
+    int fd = tdm__incoming_take_fd(incoming, 0);
+    tdm_status status;
+
+    if (fd < 0) {
+        return tdm__incoming_take_document(incoming, document_out);
+    }
+    status = conn == NULL ? tdm__fail(TDM_E_CLOSED, "the caller is gone")
+                          : tdm__incoming_value(incoming, &export_description);
+    if (status != TDM_OK) {
+        (void)close(fd);
+        return status;
+    }
+    return tdm__large_import(runtime, conn, export_description, fd, document_out);
+}
+
+void tdm__incoming_discard(struct tdm__incoming_call *incoming)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm_bytes packed = tdm__incoming_packed(incoming);
+    int fd = tdm__incoming_take_fd(incoming, 0);
+    const tdm_value *export_description;
+
+    if (conn != NULL && fd >= 0 && tdm__incoming_value(incoming, &export_description) == TDM_OK) {
+        tdm__export_return(conn, tdm_value_uint(tdm_value_at(export_description, 0), 0));
+    } else if (conn != NULL && tdm__pull_is_offer(packed)) {
+        (void)tdm__pull_decline(conn, packed);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+void tdm__incoming_refuse(struct tdm__incoming_call *incoming, tdm_status status,
+                          const char *detail)
+{
+    tdm__incoming_discard(incoming);
+    tdm__incoming_fail(incoming, status, detail);
+}
+
+tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
+                                struct tdm__rpc_reply *reply, tdm_document **document_out)
+{
+    tdm_document *export_description;
+    tdm_status status;
+    int fd;
+
+    if (reply->fds_count == 0 || reply->fds[0] < 0) {
+        return tdm__rpc_reply_document(reply, document_out);
+    }
+    TDM_TRY(tdm_document_parse(reply->packed, &export_description));
+    fd = reply->fds[0];
+    reply->fds[0] = -1;
+    status =
+        tdm__large_import(runtime, conn, tdm_document_root(export_description), fd, document_out);
+    tdm_document_destroy(export_description);
+    return status;
+}
+
+/* What is sent for a large value. */
+struct export_description {
+    tdm_writer *writer; /* owned */
+    struct tdm_bytes packed;
+    int fd;
+    uint32_t fds_count;
+};
+
+static bool is_near(const tdm_runtime *runtime, const struct tdm__incoming_call *incoming)
+{
+    return tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node);
+}
+
+bool tdm__large_is_offered(const struct tdm__large *large, const tdm_runtime *runtime,
+                           const struct tdm__incoming_call *incoming)
+{
+    return tdm__incoming_conn(incoming) != NULL && !is_near(runtime, incoming) &&
+           large->size_bytes > TDM__PULL_CHUNK_BYTES;
+}
+
+static tdm_status export_write_description(struct tdm__large *large, const tdm_runtime *runtime,
+                                           const struct tdm__incoming_call *incoming,
+                                           struct export_description *export_description)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    bool offered = tdm__large_is_offered(large, runtime, incoming);
+    bool near = is_near(runtime, incoming);
+
+    TDM_TRY(tdm__large_load(large));
+    if (conn == NULL || (!near && !offered)) {
+        export_description->packed = tdm__large_bytes(large);
+        return TDM_OK;
+    }
+    TDM_TRY(tdm_writer_create(&export_description->writer));
+    TDM_TRY(
+        near ? tdm__large_export(large, conn, export_description->writer, &export_description->fd)
+             : tdm__large_offer(large, conn, export_description->writer));
+    export_description->fds_count = near ? 1 : 0;
+    export_description->packed = tdm_writer_bytes(export_description->writer);
+    return TDM_OK;
+}
+
+void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
+                      struct tdm__incoming_call *incoming)
+{
+    struct export_description export_description = {.fd = -1};
+    tdm_status status = export_write_description(large, runtime, incoming, &export_description);
+
+    if (status == TDM_OK) {
+        tdm__incoming_reply(incoming, export_description.packed, &export_description.fd,
+                            export_description.fds_count);
+    } else {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+    tdm_writer_destroy(export_description.writer);
+}
+
+tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
+                           struct tdm__incoming_call *incoming, uint64_t index)
+{
+    struct export_description export_description = {.fd = -1};
+    tdm_status status = export_write_description(large, runtime, incoming, &export_description);
+
+    if (status == TDM_OK) {
+        status = tdm__incoming_send_item(incoming, index, export_description.packed,
+                                         &export_description.fd, export_description.fds_count);
+    }
+    tdm_writer_destroy(export_description.writer);
+    return status;
+}

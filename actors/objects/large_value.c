@@ -1,0 +1,288 @@
+/* large_value.c - large values: packed once into shared memory, read in place by whoever is lent
+ * it.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/large_value.h"
+
+#include "actors/objects/object_memory.h"
+#include "actors/objects/pins.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/large_copy.h"
+#include "runtime/wire/writer.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Unused views beyond this are unmapped: a warm mapping is worth that much. */
+#define VIEWS_BYTES_MAX ((uint64_t)256 << 20)
+
+/* ---- the memory of a runtime ------------------------------------------------------------- */
+
+void tdm__object_memory_retain(struct tdm__object_memory *memory)
+{
+    memory->owners_count++;
+}
+
+void tdm__object_memory_release(struct tdm__object_memory *memory)
+{
+    TDM_ASSERT(memory->owners_count > 0);
+    memory->owners_count--;
+    if (memory->owners_count == 0) {
+        tdm__segments_fini(&memory->segments);
+        tdm__segment_views_fini(&memory->views);
+        free(memory);
+    }
+}
+
+tdm_status tdm__object_memory_create(tdm_runtime *runtime, struct tdm__object_memory **memory_out)
+{
+    struct tdm__object_memory *memory = calloc(1, sizeof(*memory));
+
+    if (memory == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the memory of a runtime");
+    }
+    memory->runtime = runtime;
+    memory->owners_count = 1;
+    TAILQ_INIT(&memory->shm_exports);
+    TAILQ_INIT(&memory->exporters);
+    TAILQ_INIT(&memory->values);
+    tdm__segments_init(&memory->segments);
+    tdm__segment_views_init(&memory->views, VIEWS_BYTES_MAX);
+    *memory_out = memory;
+    return TDM_OK;
+}
+
+void tdm__object_memory_destroy(struct tdm__object_memory *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    tdm__exports_end(memory);
+    tdm__memory_quota_close(memory);
+    memory->runtime = NULL;
+    tdm__object_memory_release(memory);
+}
+
+struct tdm__loop *tdm__current_loop(void)
+{
+    const tdm_runtime *runtime = tdm_runtime_current();
+
+    return runtime == NULL ? NULL : runtime->loop;
+}
+
+/* ---- a value ---------------------------------------------------------------------------- */
+
+static tdm_status large_create(tdm_runtime *runtime, size_t size_bytes,
+                               enum tdm__memory_quota_mode how, struct tdm__large **large_out)
+{
+    struct tdm__object_memory *memory = runtime->memory;
+    struct tdm__large *large = calloc(1, sizeof(*large));
+    tdm_status status;
+
+    if (large == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a large value");
+    }
+    status = tdm__memory_quota_get_segment(memory, size_bytes, how, &large->segment);
+    if (status != TDM_OK) {
+        free(large);
+        return status;
+    }
+    if (how != TDM__QUOTA_EXCEED) { /* else it comes in pieces */
+        tdm__segment_populate(large->segment, size_bytes);
+    }
+    large->memory = memory;
+    tdm__object_memory_retain(memory);
+    large->spilled = -1;
+    large->size_bytes = size_bytes;
+    large->made_ms = tdm__clock_ms();
+    large->owners_count = 1;
+    TAILQ_INSERT_TAIL(&memory->values, large, link);
+    *large_out = large;
+    return TDM_OK;
+}
+
+tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes, struct tdm__large **large_out)
+{
+    return large_create(runtime, size_bytes, TDM__QUOTA_NOW, large_out);
+}
+
+tdm_status tdm__large_create_over_limit(tdm_runtime *runtime, size_t size_bytes,
+                                        struct tdm__large **large_out)
+{
+    return large_create(runtime, size_bytes, TDM__QUOTA_EXCEED, large_out);
+}
+
+void tdm__large_retain(struct tdm__large *large)
+{
+    if (large != NULL) {
+        large->owners_count++;
+    }
+}
+
+void tdm__large_release(struct tdm__large *large)
+{
+    struct tdm__object_memory *memory;
+
+    if (large == NULL) {
+        return;
+    }
+    TDM_ASSERT(large->owners_count > 0);
+    large->owners_count--;
+    if (large->owners_count > 0) {
+        return;
+    }
+    memory = large->memory;
+    TAILQ_REMOVE(&memory->values, large, link);
+    if (large->segment != NULL) {
+        tdm__memory_quota_idle_segment(memory, large->segment);
+    } else {
+        tdm__large_discard_spilled(large);
+    }
+    free(large);
+    tdm__object_memory_release(memory);
+}
+
+void tdm__large_allow_spill(struct tdm__large *large)
+{
+    large->may_spill = true;
+}
+
+struct tdm_bytes tdm__large_bytes(const struct tdm__large *large)
+{
+    TDM_ASSERT(large->segment != NULL);
+    return (struct tdm_bytes){large->segment->address, large->size_bytes};
+}
+
+static void document_ends(void *arg)
+{
+    TDM__LOOP_ENTER(tdm__current_loop());
+
+    tdm__large_release(arg);
+}
+
+tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out)
+{
+    TDM_TRY(tdm__large_load(large));
+    TDM_TRY(
+        tdm__document_parse_borrowed(tdm__large_bytes(large), document_ends, large, document_out));
+    large->owners_count++;
+    return TDM_OK;
+}
+
+/* ---- packing ---------------------------------------------------------------------------- */
+
+static tdm_status write_over(struct tdm__large *large, const char *format, va_list args)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
+    status = tdm_pack_va(writer, format, args);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status count_bytes(const char *format, va_list args, size_t *bytes_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_counting(&writer));
+    status = tdm_pack_va(writer, format, args);
+    *bytes_out = tdm_writer_bytes(writer).size_bytes;
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
+                           struct tdm__large **large_out)
+{
+    struct tdm__large *large;
+    size_t size_bytes;
+    tdm_status status;
+    va_list again;
+
+    *large_out = NULL;
+    if (tdm__format_has(format, "rRh") || !tdm__format_has(format, "sbavp")) {
+        return TDM_OK; /* must be packed and filled first; cannot be large */
+    }
+    va_copy(again, args);
+    status = count_bytes(format, again, &size_bytes);
+    va_end(again);
+    if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return status;
+    }
+    TDM_TRY(large_create(runtime, size_bytes, TDM__QUOTA_WAIT, &large));
+    va_copy(again, args);
+    status = write_over(large, format, again);
+    va_end(again);
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        return status;
+    }
+    *large_out = large;
+    return TDM_OK;
+}
+
+static tdm_status large_copy_bytes(tdm_runtime *runtime, struct tdm_bytes packed,
+                                   enum tdm__memory_quota_mode how, struct tdm__large **large_out)
+{
+    *large_out = NULL;
+    if (packed.size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return TDM_OK;
+    }
+    TDM_TRY(large_create(runtime, packed.size_bytes, how, large_out));
+    tdm__rect_copy((*large_out)->segment->address, packed.data, packed.size_bytes);
+    return TDM_OK;
+}
+
+tdm_status tdm__large_copy(tdm_runtime *runtime, struct tdm_bytes packed,
+                           struct tdm__large **large_out)
+{
+    return large_copy_bytes(runtime, packed, TDM__QUOTA_WAIT, large_out);
+}
+
+tdm_status tdm__large_copy_now(tdm_runtime *runtime, struct tdm_bytes packed,
+                               struct tdm__large **large_out)
+{
+    return large_copy_bytes(runtime, packed, TDM__QUOTA_NOW, large_out);
+}
+
+static tdm_status write_value_over(struct tdm__large *large, const tdm_value *value)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
+    tdm_write_value(writer, value);
+    status = tdm_writer_status(writer);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
+                               struct tdm__large **large_out)
+{
+    tdm_writer *writer;
+    size_t size_bytes;
+    tdm_status status;
+
+    *large_out = NULL;
+    TDM_TRY(tdm__writer_create_counting(&writer));
+    tdm_write_value(writer, value);
+    status = tdm_writer_status(writer);
+    size_bytes = tdm_writer_bytes(writer).size_bytes;
+    tdm_writer_destroy(writer);
+    if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return status;
+    }
+    TDM_TRY(tdm__large_create(runtime, size_bytes, large_out));
+    status = write_value_over(*large_out, value);
+    if (status != TDM_OK) {
+        tdm__large_release(*large_out);
+        *large_out = NULL;
+    }
+    return status;
+}

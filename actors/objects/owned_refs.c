@@ -1,0 +1,384 @@
+/* owned_refs.c - the owner's side: who borrows what, and the answers to those who ask for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table_internal.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where others reach this process ---------------------------------------------------- */
+
+tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects)
+{
+    tdm_runtime *runtime = objects->runtime;
+    struct ref_owner_address *own = &objects->address;
+    char address[TDM__ADDRESS_BYTES + 40];
+    char id[TDM__ID_TEXT_BYTES];
+
+    if (objects->listening) {
+        return TDM_OK;
+    }
+    own->kind = runtime->self.kind;
+    own->process = runtime->self.id;
+    own->node = runtime->self.node;
+    (void)snprintf(own->label, sizeof(own->label), "%s", runtime->self.name);
+    (void)snprintf(address, sizeof(address), "unix:%s/" TDM__OWNER_SOCKET, runtime->directory,
+                   tdm__id_text(&runtime->self.id, id));
+    TDM_TRY(tdm__rpc_listen(runtime->rpc, address, own->unix_address, sizeof(own->unix_address)));
+    objects->listening = true;
+    if (runtime->listen_host[0] == '\0') {
+        return TDM_OK;
+    }
+    (void)snprintf(address, sizeof(address), "tcp:%s:0", runtime->listen_host);
+    return tdm__rpc_listen(runtime->rpc, address, own->tcp_address, sizeof(own->tcp_address));
+}
+
+/* ---- borrowers -------------------------------------------------------------------------- */
+
+static void borrower_pin_end(struct borrower_pin *borrower_pin)
+{
+    tdm_ref *ref = borrower_pin->shared->ref;
+
+    LIST_REMOVE(borrower_pin, of_borrower);
+    LIST_REMOVE(borrower_pin, of_shared);
+    free(borrower_pin);
+    tdm_ref_release(ref);
+}
+
+static void borrower_end(struct borrower *borrower)
+{
+    while (!LIST_EMPTY(&borrower->borrower_pins)) {
+        borrower_pin_end(LIST_FIRST(&borrower->borrower_pins));
+    }
+    TAILQ_REMOVE(&borrower->objects->borrowers, borrower, link);
+    free(borrower);
+}
+
+/* The process is gone, or has ended the connection: its holds with it. */
+static void on_borrower_closed(struct tdm__close_watcher *closer)
+{
+    borrower_end((struct borrower *)closer);
+}
+
+static tdm_status borrower_of(struct tdm__ref_table *objects, struct tdm__conn *conn,
+                              struct borrower **borrower_out)
+{
+    struct borrower *borrower;
+    tdm_status status;
+
+    TAILQ_FOREACH(borrower, &objects->borrowers, link)
+    {
+        if (borrower->conn == conn) {
+            *borrower_out = borrower;
+            return TDM_OK;
+        }
+    }
+    if (conn == NULL) {
+        return tdm__fail(TDM_E_CLOSED, "the borrower is gone");
+    }
+    borrower = calloc(1, sizeof(*borrower));
+    if (borrower == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a borrower");
+    }
+    borrower->closer.fn = on_borrower_closed;
+    borrower->objects = objects;
+    borrower->conn = conn;
+    LIST_INIT(&borrower->borrower_pins);
+    status = tdm__conn_watch_close(conn, &borrower->closer);
+    if (status != TDM_OK) {
+        free(borrower);
+        return status;
+    }
+    TAILQ_INSERT_HEAD(&objects->borrowers, borrower, link);
+    *borrower_out = borrower;
+    return TDM_OK;
+}
+
+void tdm__borrowers_destroy(struct tdm__ref_table *objects)
+{
+    while (!TAILQ_EMPTY(&objects->borrowers)) {
+        struct borrower *borrower = TAILQ_FIRST(&objects->borrowers);
+
+        tdm__conn_unwatch_close(&borrower->closer);
+        borrower_end(borrower);
+    }
+}
+
+static struct borrower_pin *borrower_pin_find(const struct tdm__shared_ref *shared,
+                                              const struct tdm__conn *conn)
+{
+    struct borrower_pin *borrower_pin;
+
+    LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
+    {
+        if (borrower_pin->borrower->conn == conn) {
+            return borrower_pin;
+        }
+    }
+    return NULL;
+}
+
+/* ---- hold, drop ------------------------------------------------------------------------- */
+
+static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn *conn)
+{
+    struct borrower *borrower;
+    struct borrower_pin *borrower_pin;
+
+    if (borrower_pin_find(shared, conn) != NULL) {
+        return tdm__fail(TDM_E_STATE, "this process holds the object already");
+    }
+    TDM_TRY(borrower_of(shared->objects, conn, &borrower));
+    borrower_pin = calloc(1, sizeof(*borrower_pin));
+    if (borrower_pin == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a hold");
+    }
+    borrower_pin->shared = shared;
+    borrower_pin->borrower = borrower;
+    LIST_INSERT_HEAD(&borrower->borrower_pins, borrower_pin, of_borrower);
+    LIST_INSERT_HEAD(&shared->borrower_pins, borrower_pin, of_shared);
+    tdm__ref_retain(shared->ref);
+    return TDM_OK;
+}
+
+static tdm_status owner_serve_unpin(struct tdm__shared_ref *shared, struct tdm__conn *conn)
+{
+    struct borrower_pin *borrower_pin = borrower_pin_find(shared, conn);
+
+    if (borrower_pin == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process does not hold the object");
+    }
+    borrower_pin_end(borrower_pin);
+    return TDM_OK;
+}
+
+/* ---- get -------------------------------------------------------------------------------- */
+
+/* A large one that came from elsewhere moves into a segment once; without room it is copied
+ * into the answer. */
+static bool lies_in_a_segment(tdm_ref *ref)
+{
+    if (ref->large == NULL && !ref->is_small &&
+        tdm__large_of_value(ref->runtime, ref->value, &ref->large) == TDM_OK) {
+        if (ref->large == NULL) {
+            ref->is_small = true;
+        } else {
+            tdm__large_allow_spill(ref->large);
+        }
+    }
+    return ref->large != NULL;
+}
+
+/* A process of the asker's node that was sent the same value before, and still holds it. */
+static const struct tdm__peer_identity *find_fetcher(const struct tdm__shared_ref *shared,
+                                                     const struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *asker = tdm__incoming_peer(incoming);
+    const struct borrower_pin *borrower_pin;
+
+    LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
+    {
+        const struct tdm__peer_identity *other = tdm__conn_peer(borrower_pin->borrower->conn);
+
+        if (borrower_pin->reads_large_value &&
+            borrower_pin->borrower->conn != tdm__incoming_conn(incoming) &&
+            tdm__id_equal(&other->node, &asker->node)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* True where the asker was sent to a process of its own node, {"near": (kind, process, name)};
+ * else it will fetch the value itself. */
+static bool is_sent_sibling(struct tdm__shared_ref *shared, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *fetcher = NULL;
+    struct borrower_pin *borrower_pin = borrower_pin_find(shared, tdm__incoming_conn(incoming));
+    tdm_writer *writer;
+    bool sent = false;
+
+    if (strcmp(tdm__incoming_method(incoming), "object.get") == 0) {
+        fetcher = find_fetcher(shared, incoming);
+    }
+    if (fetcher != NULL && tdm_writer_create(&writer) == TDM_OK) {
+        tdm_write_map(writer, 1);
+        tdm_write_string(writer, "near");
+        sent = tdm_pack(writer, "ibs", (int64_t)fetcher->kind, (const void *)fetcher->id.bytes,
+                        sizeof(fetcher->id.bytes), fetcher->name) == TDM_OK;
+        if (sent) {
+            tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+        }
+        tdm_writer_destroy(writer);
+    }
+    if (!sent && borrower_pin != NULL) {
+        borrower_pin->reads_large_value = true;
+    }
+    return sent;
+}
+
+/* answer: the value, or a large one's place */
+static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (ref->status != TDM_OK) {
+        tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
+        return;
+    }
+    if (lies_in_a_segment(ref)) {
+        if (!tdm__large_is_offered(ref->large, ref->runtime, incoming) ||
+            !is_sent_sibling(ref->shared, incoming)) {
+            tdm__large_reply(ref->large, ref->runtime, incoming);
+        }
+        return;
+    }
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        tdm_write_value(writer, ref->value);
+        status = tdm_writer_status(writer);
+        if (status == TDM_OK) {
+            tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+        }
+        tdm_writer_destroy(writer);
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
+/* Takes `incoming` on TDM_OK. */
+static tdm_status owner_get_value(struct tdm__shared_ref *shared,
+                                  struct tdm__incoming_call *incoming)
+{
+    struct value_waiter *waiter;
+
+    if (shared->ref->done) {
+        owner_reply_value(shared->ref, incoming);
+        return TDM_OK;
+    }
+    waiter = calloc(1, sizeof(*waiter));
+    if (waiter == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a question for an object");
+    }
+    waiter->incoming = incoming;
+    STAILQ_INSERT_TAIL(&shared->waiters, waiter, link);
+    return TDM_OK;
+}
+
+static struct tdm__incoming_call *take_waiter(struct tdm__shared_ref *shared)
+{
+    struct value_waiter *waiter = STAILQ_FIRST(&shared->waiters);
+    struct tdm__incoming_call *incoming = waiter->incoming;
+
+    STAILQ_REMOVE_HEAD(&shared->waiters, link);
+    free(waiter);
+    return incoming;
+}
+
+void tdm__value_waiters_reply(struct tdm__shared_ref *shared)
+{
+    while (!STAILQ_EMPTY(&shared->waiters)) {
+        owner_reply_value(shared->ref, take_waiter(shared));
+    }
+}
+
+void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why)
+{
+    while (!STAILQ_EMPTY(&shared->waiters)) {
+        tdm__incoming_fail(take_waiter(shared), TDM_E_VALUE_LOST, why);
+    }
+}
+
+/* ---- calls that arrive ------------------------------------------------------------------ */
+
+static tdm_status find_asked(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
+                             struct tdm__shared_ref **shared_out)
+{
+    struct tdm__id id;
+    struct tdm_bytes bytes;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "b", &bytes.data, &bytes.size_bytes));
+    if (bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an object's id of %zu bytes", bytes.size_bytes);
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    *shared_out = tdm__shared_ref_find(objects, &id);
+    return TDM_OK;
+}
+
+static tdm_status find_owned(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
+                             struct tdm__shared_ref **shared_out)
+{
+    TDM_TRY(find_asked(objects, incoming, shared_out));
+    if (*shared_out == NULL || (*shared_out)->owner != NULL) {
+        return tdm__fail(TDM_E_OWNER_DIED,
+                         "%s does not know the object: it was let go of, or its owner's "
+                         "process was another one of that name",
+                         objects->address.label);
+    }
+    return TDM_OK;
+}
+
+/* Borrowed here, and this process fetches or has fetched the value itself: one that waits for
+ * another process makes nobody wait, so there is no circle. */
+static tdm_status find_fetched(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
+                               struct tdm__shared_ref **shared_out)
+{
+    const struct tdm__shared_ref *shared;
+
+    TDM_TRY(find_asked(objects, incoming, shared_out));
+    shared = *shared_out;
+    if (shared == NULL || (shared->ref->done ? shared->ref->large == NULL
+                                             : !shared->value_requested || shared->asked_sibling)) {
+        return tdm__fail(TDM_E_VALUE_LOST, "%s does not fetch the value", objects->address.label);
+    }
+    return TDM_OK;
+}
+
+/* Takes `incoming` on TDM_OK. */
+static tdm_status serve_get(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
+                            bool near)
+{
+    struct tdm__shared_ref *shared;
+
+    TDM_TRY(near ? find_fetched(objects, incoming, &shared)
+                 : find_owned(objects, incoming, &shared));
+    return owner_get_value(shared, incoming);
+}
+
+static tdm_status serve_hold(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
+                             bool drops)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm__shared_ref *shared;
+
+    TDM_TRY(find_owned(objects, incoming, &shared));
+    TDM_TRY(drops ? owner_serve_unpin(shared, conn) : owner_add_pin(shared, conn));
+    tdm__incoming_reply_pack(incoming, "");
+    return TDM_OK;
+}
+
+bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming)
+{
+    const char *method = tdm__incoming_method(incoming);
+    bool drops = strcmp(method, "object.unpin") == 0;
+    bool near = strcmp(method, "object.sibling") == 0;
+    tdm_status status;
+
+    if (drops || strcmp(method, "object.pin") == 0) {
+        status = serve_hold(objects, incoming, drops);
+    } else if (near || strcmp(method, "object.get") == 0 || strcmp(method, "object.fetch") == 0) {
+        status = serve_get(objects, incoming, near);
+    } else {
+        return false;
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+    return true;
+}

@@ -1,0 +1,464 @@
+/* ref.c - the result of a call or of a put, present or to come. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/ref.h"
+
+#include "actors/objects/large_value.h"
+#include "actors/objects/ref_table.h"
+#include "actors/runtime.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/free_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out)
+{
+    tdm_ref *ref = tdm__free_list_alloc_zeroed(sizeof(*ref));
+
+    if (ref == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a reference");
+    }
+    ref->runtime = runtime;
+    atomic_init(&ref->holders_count, 1);
+    *ref_out = ref;
+    return TDM_OK;
+}
+
+void tdm__ref_retain(tdm_ref *ref)
+{
+    atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
+}
+
+static void ref_free(tdm_ref *ref)
+{
+    if (ref->runtime == tdm_runtime_current()) { /* else there is nobody left to tell */
+        if (ref->on_end != NULL) {
+            ref->on_end(ref);
+        }
+        if (ref->shared != NULL) {
+            tdm__shared_ref_on_last_release(ref->shared);
+        }
+    }
+    tdm_document_destroy(ref->document);
+    tdm__large_release(ref->large);
+    tdm__pins_release(&ref->nested);
+    free(ref->detail);
+    tdm__free_list_free(ref, sizeof(*ref));
+}
+
+void tdm__ref_release_locked(tdm_ref *ref)
+{
+    uint32_t holders_count =
+        atomic_fetch_sub_explicit(&ref->holders_count, 1, memory_order_acq_rel);
+
+    TDM_ASSERT(holders_count > 0);
+    if (holders_count == 1) {
+        ref_free(ref);
+    }
+}
+
+/* Held by its releaser alone, known to no other process, and nothing of it is counted: nobody
+ * else can come to it. */
+static bool is_alone(const tdm_ref *ref)
+{
+    return atomic_load_explicit(&ref->holders_count, memory_order_acquire) == 1 &&
+           ref->shared == NULL && ref->on_end == NULL && ref->large == NULL &&
+           ref->nested.count == 0;
+}
+
+void tdm_ref_release(tdm_ref *ref)
+{
+    if (ref == NULL) {
+        return;
+    }
+    if (is_alone(ref)) {
+        ref_free(ref);
+        return;
+    }
+    /* References may be released after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+    tdm__ref_release_locked(ref);
+}
+
+/* Those who wait for it in other processes, and in this one. */
+static void ref_wake_waiters(tdm_ref *ref)
+{
+    if (ref->shared != NULL) {
+        tdm__shared_ref_on_done(ref->shared);
+    }
+    if (ref->done_callbacks != NULL) {
+        tdm__ref_notify_done(ref);
+    }
+}
+
+/* Who sees the value sees all of the document. */
+static void set_document(tdm_ref *ref, tdm_document *document)
+{
+    ref->document = document;
+    atomic_store_explicit(&ref->value, document == NULL ? NULL : tdm_document_root(document),
+                          memory_order_release);
+}
+
+void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_document *document)
+{
+    TDM_ASSERT(!ref->done);
+    ref->done = true;
+    if (status == TDM_OK && document != NULL) {
+        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
+        detail = status == TDM_OK ? NULL : tdm_error_detail();
+    }
+    ref->status = status;
+    if (status == TDM_OK) {
+        set_document(ref, document);
+    } else {
+        tdm_document_destroy(document);
+        ref->detail = detail == NULL ? NULL : strdup(detail); /* no memory: without words */
+    }
+    ref_wake_waiters(ref);
+}
+
+void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large)
+{
+    tdm_document *document;
+    tdm_status status = tdm__large_document(large, &document);
+
+    TDM_ASSERT(!ref->done);
+    if (status == TDM_OK) {
+        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        tdm__ref_complete(ref, status, tdm_error_detail(), NULL);
+        return;
+    }
+    ref->large = large;
+    tdm__large_allow_spill(large);
+    ref->done = true;
+    ref->status = TDM_OK;
+    ref_wake_waiters(ref);
+}
+
+tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
+{
+    TDM_TRY(tdm__ref_status(ref));
+    if (ref->document == NULL && ref->large != NULL) {
+        tdm_document *document;
+
+        TDM_TRY(tdm__large_document(ref->large, &document));
+        set_document(ref, document);
+    }
+    *value_out = ref->value;
+    return TDM_OK;
+}
+
+tdm_status tdm__ref_status(const tdm_ref *ref)
+{
+    TDM_ASSERT(ref->done);
+    if (ref->status != TDM_OK) {
+        return tdm__fail(ref->status, "%s", ref->detail == NULL ? "" : ref->detail);
+    }
+    return TDM_OK;
+}
+
+/* Ends what it holds of the value; the outcome is its own to change. */
+static void drop_value(tdm_ref *ref)
+{
+    tdm_document *document = ref->document;
+
+    set_document(ref, NULL);
+    tdm_document_destroy(document);
+    tdm__large_release(ref->large);
+    ref->large = NULL;
+    tdm__pins_release(&ref->nested);
+}
+
+tdm_status tdm_ref_free_value(tdm_ref *ref)
+{
+    TDM__REQUIRE(ref);
+
+    TDM__LOCK(ref->runtime);
+
+    TDM_TRY(tdm__runtime_check(ref->runtime));
+    if (ref->shared != NULL && tdm__shared_ref_is_borrowed(ref->shared)) {
+        return tdm__fail(TDM_E_STATE, "the value belongs to another process: its owner frees it");
+    }
+    if (!ref->done) {
+        return tdm__fail(TDM_E_STATE,
+                         "the result is not there yet: tdm_cancel() gives up its call");
+    }
+    if (ref->status == TDM_OK) {
+        drop_value(ref);
+        ref->status = TDM_E_VALUE_LOST;
+        ref->detail = strdup("the value was freed by its owner"); /* no memory: without words */
+    }
+    return TDM_OK;
+}
+
+static bool ref_is_done(void *arg)
+{
+    const tdm_ref *ref = arg;
+
+    return ref->done;
+}
+
+static tdm_status await_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
+{
+    tdm_status status;
+    TDM__LOCK(ref->runtime);
+
+    if (!ref->done) {
+        tdm__reference_fetch(ref);
+        status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
+        if (status == TDM_E_TIMEOUT) {
+            return tdm__fail(status, "no result within %lld ms", (long long)timeout_ms);
+        }
+        TDM_TRY(status);
+    }
+    return tdm__ref_value(ref, value_out);
+}
+
+tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
+{
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(value_out);
+
+    const tdm_value *value = atomic_load_explicit(&ref->value, memory_order_acquire);
+
+    if (value == NULL) {
+        *value_out = NULL;
+        return await_value(ref, timeout_ms, value_out);
+    }
+    *value_out = value;
+    return TDM_OK;
+}
+
+tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
+{
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(format);
+
+    const tdm_value *value;
+    tdm_status status;
+    va_list args;
+
+    TDM_TRY(tdm_get_value(ref, timeout_ms, &value));
+    if (format[0] == 'n' && format[1] == '\0' && tdm_value_count(value) == 0) {
+        return TDM_OK; /* The method returned without a reply, which callers read as nil. */
+    }
+    va_start(args, format);
+    status = tdm__refs_unpack(ref->runtime, value, format, args);
+    va_end(args);
+    return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the result");
+}
+
+struct waited {
+    tdm_ref *const *refs;
+    uint32_t refs_count;
+    uint32_t wanted_count;
+};
+
+static bool enough_are_done(void *arg)
+{
+    const struct waited *waited = arg;
+    uint32_t done_count = 0;
+
+    for (uint32_t i = 0; i < waited->refs_count; i++) {
+        done_count += waited->refs[i]->done ? 1 : 0;
+    }
+    return done_count >= waited->wanted_count;
+}
+
+tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_count,
+                    int64_t timeout_ms, uint8_t *done_out)
+{
+    TDM__REQUIRE_ARRAY(refs, refs_count);
+    TDM__REQUIRE_ARRAY(done_out, refs_count);
+
+    struct waited waited = {refs, refs_count, wanted_count};
+    tdm_status status;
+
+    if (wanted_count > refs_count) {
+        return tdm__fail(TDM_E_INVAL, "waiting for %u of %u references", wanted_count, refs_count);
+    }
+    if (refs_count == 0) {
+        return TDM_OK;
+    }
+    TDM__LOCK(refs[0]->runtime);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        tdm__reference_fetch(refs[i]);
+    }
+    status = tdm__runtime_wait(refs[0]->runtime, enough_are_done, &waited, timeout_ms);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        done_out[i] = refs[i]->done ? 1 : 0;
+    }
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "fewer than %u of %u results within %lld ms", wanted_count,
+                         refs_count, (long long)timeout_ms);
+    }
+    return status;
+}
+
+/* ---- many ------------------------------------------------------------------------------- */
+
+static bool all_or_one_failed(void *arg)
+{
+    const struct waited *waited = arg;
+    bool all = true;
+
+    for (uint32_t i = 0; i < waited->refs_count; i++) {
+        const tdm_ref *ref = waited->refs[i];
+
+        if (ref->done && ref->status != TDM_OK) {
+            return true;
+        }
+        all = all && ref->done;
+    }
+    return all;
+}
+
+tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeout_ms,
+                        const tdm_value **values_out)
+{
+    TDM__REQUIRE_ARRAY(refs, refs_count);
+    TDM__REQUIRE_ARRAY(values_out, refs_count);
+
+    struct waited waited = {refs, refs_count, refs_count};
+    tdm_status status;
+
+    if (refs_count == 0) {
+        return TDM_OK;
+    }
+    TDM__LOCK(refs[0]->runtime);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        tdm__reference_fetch(refs[i]);
+    }
+    status = tdm__runtime_wait(refs[0]->runtime, all_or_one_failed, &waited, timeout_ms);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        if (refs[i]->done) {
+            TDM_TRY(tdm__wrap(tdm__ref_status(refs[i]), "result %u of %u", i + 1, refs_count));
+        }
+    }
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "not all of %u results within %lld ms", refs_count,
+                         (long long)timeout_ms);
+    }
+    TDM_TRY(status);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        TDM_TRY(tdm__wrap(tdm__ref_value(refs[i], &values_out[i]), "result %u of %u", i + 1,
+                          refs_count));
+    }
+    return TDM_OK;
+}
+
+/* ---- more references -------------------------------------------------------------------- */
+
+tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(ref);
+
+    TDM__LOOP_ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+
+    tdm__ref_retain(ref);
+    *ref_out = ref;
+    return TDM_OK;
+}
+
+tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(runtime);
+
+    TDM__LOCK(runtime);
+
+    if (value == NULL || tdm_value_kind_of(value) != TDM_REFERENCE) {
+        return tdm__fail(TDM_E_TYPE, "wanted a reference");
+    }
+    return tdm__reference_open(runtime, tdm__value_ext(value), ref_out);
+}
+
+/* Takes `document`. */
+static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm_ref **ref_out)
+{
+    tdm_status status = tdm__ref_create(runtime, ref_out);
+
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return status;
+    }
+    tdm__ref_complete(*ref_out, TDM_OK, NULL, document);
+    return TDM_OK;
+}
+
+/* Takes `large`. */
+static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_ref **ref_out)
+{
+    tdm_status status = tdm__ref_create(runtime, ref_out);
+
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        return status;
+    }
+    tdm__ref_complete_large(*ref_out, large);
+    return TDM_OK;
+}
+
+static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
+{
+    struct tdm__large *large;
+    tdm_document *document;
+
+    TDM_TRY(tdm__large_copy(runtime, packed, &large));
+    if (large != NULL) {
+        return put_large(runtime, large, ref_out);
+    }
+    TDM_TRY(tdm_document_parse(packed, &document));
+    return put_document(runtime, document, ref_out);
+}
+
+/* Small values, and those that contain references. */
+static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
+                            tdm_ref **ref_out)
+{
+    struct tdm__pins pins = {0};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__refs_pack(runtime, writer, format, args, &pins);
+    if (status == TDM_OK) {
+        status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
+    }
+    tdm__pins_release(&pins); /* the value has its own now */
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(format);
+
+    struct tdm__large *large;
+    tdm_status status;
+    va_list args;
+    TDM__LOCK(runtime);
+
+    TDM_TRY(tdm__runtime_check(runtime));
+    va_start(args, format);
+    status = tdm__large_pack(runtime, format, args, &large);
+    if (status == TDM_OK && large == NULL) {
+        status = put_small(runtime, format, args, ref_out);
+    } else if (status == TDM_OK) {
+        status = put_large(runtime, large, ref_out);
+    }
+    va_end(args);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* reply_pins.c - references in replies: kept by the callee until the caller has settled. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/ref_table_internal.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdlib.h>
+
+/* How long a caller whose connection was cut may ask for its answer again: it gives up earlier.
+ */
+enum { AGAIN_MS = 90 * 1000 };
+
+/* ---- what was passed --------------------------------------------------------------------- */
+
+struct tdm__passed_refs {
+    uint32_t owners_count; /* the call, its kept answer, and `kept` */
+    bool dropped;
+    struct reply_pins *reply_pins; /* NULL: it has not been sent, or was dropped */
+    struct tdm__pins pins;
+};
+
+tdm_status tdm__passed_refs_create(struct tdm__pins *pins, struct tdm__passed_refs **passed_out)
+{
+    struct tdm__passed_refs *passed = NULL;
+
+    if (pins->count > 0) {
+        passed = calloc(1, sizeof(*passed));
+        if (passed == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "the references in an answer");
+        }
+        passed->owners_count = 1;
+        passed->pins = *pins;
+        *pins = (struct tdm__pins){0};
+    }
+    *passed_out = passed;
+    return TDM_OK;
+}
+
+void tdm__passed_refs_retain(struct tdm__passed_refs *passed)
+{
+    if (passed != NULL) {
+        passed->owners_count++;
+    }
+}
+
+/* ---- the callee's ----------------------------------------------------------------------- */
+
+/* Nobody gets them from here any more. */
+static void reply_pins_end(struct reply_pins *reply_pins)
+{
+    struct tdm__passed_refs *passed = reply_pins->passed;
+
+    TAILQ_REMOVE(&reply_pins->objects->reply_pins, reply_pins, link);
+    free(reply_pins);
+    passed->reply_pins = NULL;
+    passed->dropped = true;
+    tdm__pins_release(&passed->pins);
+    tdm__passed_refs_release(passed);
+}
+
+void tdm__passed_refs_release(struct tdm__passed_refs *passed)
+{
+    if (passed == NULL) {
+        return;
+    }
+    passed->owners_count--;
+    if (passed->owners_count == 0) {
+        tdm__pins_release(&passed->pins);
+        free(passed);
+    } else if (passed->owners_count == 1 && passed->reply_pins != NULL &&
+               passed->reply_pins->conn == NULL) {
+        reply_pins_end(passed->reply_pins); /* there is no answer left to send again */
+    }
+}
+
+static void on_resend_expired(void *arg)
+{
+    struct tdm__ref_table *objects = arg;
+    int64_t now_ms = tdm__clock_ms();
+    int64_t next_ms = TDM__NEVER;
+    struct reply_pins *next;
+
+    for (struct reply_pins *reply_pins = TAILQ_FIRST(&objects->reply_pins); reply_pins != NULL;
+         reply_pins = next) {
+        next = TAILQ_NEXT(reply_pins, link);
+        if (reply_pins->conn != NULL) {
+            continue;
+        }
+        if (reply_pins->expires_ms <= now_ms) {
+            reply_pins_end(reply_pins);
+        } else if (reply_pins->expires_ms < next_ms) {
+            next_ms = reply_pins->expires_ms;
+        }
+    }
+    objects->reply_pins_timer_runs =
+        next_ms != TDM__NEVER && tdm__timer_set(objects->reply_pins_timer, next_ms) == TDM_OK;
+}
+
+static tdm_status wait_for_return(struct reply_pins *reply_pins)
+{
+    struct tdm__ref_table *objects = reply_pins->objects;
+
+    reply_pins->expires_ms = tdm__clock_ms() + AGAIN_MS;
+    if (objects->reply_pins_timer == NULL) {
+        TDM_TRY(tdm__timer_create(objects->runtime->loop, on_resend_expired, objects,
+                                  &objects->reply_pins_timer));
+    }
+    if (!objects->reply_pins_timer_runs) { /* else it runs for one that came earlier */
+        TDM_TRY(tdm__timer_set(objects->reply_pins_timer, reply_pins->expires_ms));
+        objects->reply_pins_timer_runs = true;
+    }
+    return TDM_OK;
+}
+
+static void on_caller_closed(struct tdm__close_watcher *closer)
+{
+    struct reply_pins *reply_pins = (struct reply_pins *)closer;
+
+    reply_pins->conn = NULL;
+    if (reply_pins->passed->owners_count == 1 || wait_for_return(reply_pins) != TDM_OK) {
+        reply_pins_end(reply_pins);
+    }
+}
+
+static tdm_status reply_pins_create(struct tdm__ref_table *objects, struct tdm__passed_refs *passed)
+{
+    struct reply_pins *reply_pins = calloc(1, sizeof(*reply_pins));
+
+    if (reply_pins == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the references in an answer");
+    }
+    reply_pins->closer.fn = on_caller_closed;
+    reply_pins->objects = objects;
+    reply_pins->passed = passed;
+    tdm__passed_refs_retain(passed);
+    passed->reply_pins = reply_pins;
+    TAILQ_INSERT_TAIL(&objects->reply_pins, reply_pins, link);
+    return TDM_OK;
+}
+
+tdm_status tdm__reply_pins_create(tdm_runtime *runtime, const struct tdm__incoming_call *incoming,
+                                  uint64_t item, struct tdm__passed_refs *passed)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct reply_pins *reply_pins;
+
+    if (passed == NULL || conn == NULL) {
+        return TDM_OK; /* nothing to keep, or nobody to keep it for yet */
+    }
+    if (passed->dropped) {
+        return tdm__fail(TDM_E_VALUE_LOST,
+                         "the answer has references that its caller has let go of");
+    }
+    if (passed->reply_pins == NULL) {
+        TDM_TRY(reply_pins_create(runtime->objects, passed));
+    }
+    reply_pins = passed->reply_pins;
+    if (reply_pins->conn != NULL) {
+        tdm__conn_unwatch_close(&reply_pins->closer); /* it comes over another one now */
+    }
+    reply_pins->conn = conn;
+    reply_pins->call_id = tdm__incoming_call_id(incoming);
+    reply_pins->item = item;
+    if (tdm__conn_watch_close(conn, &reply_pins->closer) != TDM_OK) {
+        on_caller_closed(&reply_pins->closer);
+    }
+    return TDM_OK;
+}
+
+void tdm__reply_pins_serve_settled(struct tdm__ref_table *objects,
+                                   struct tdm__incoming_call *incoming)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct reply_pins *reply_pins;
+    uint64_t call_id;
+    uint64_t item;
+
+    if (tdm__incoming_unpack(incoming, "uu", &call_id, &item) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
+    }
+    TAILQ_FOREACH(reply_pins, &objects->reply_pins, link)
+    {
+        if (reply_pins->conn == conn && reply_pins->call_id == call_id &&
+            reply_pins->item == item) {
+            tdm__conn_unwatch_close(&reply_pins->closer);
+            reply_pins_end(reply_pins);
+            break;
+        }
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+void tdm__reply_pins_destroy(struct tdm__ref_table *objects)
+{
+    while (!TAILQ_EMPTY(&objects->reply_pins)) {
+        struct reply_pins *reply_pins = TAILQ_FIRST(&objects->reply_pins);
+
+        if (reply_pins->conn != NULL) {
+            tdm__conn_unwatch_close(&reply_pins->closer);
+        }
+        reply_pins_end(reply_pins);
+    }
+    tdm__timer_destroy(objects->reply_pins_timer);
+}
+
+/* ---- the caller's ----------------------------------------------------------------------- */
+
+struct reply_refs_arrival {
+    struct tdm__close_watcher closer;
+    struct tdm__conn *conn; /* NULL once it has ended */
+    uint64_t call_id;
+    uint64_t item;
+};
+
+static void on_callee_closed(struct tdm__close_watcher *closer)
+{
+    ((struct reply_refs_arrival *)closer)->conn = NULL;
+}
+
+static tdm_status arrival_notify_callee(const struct reply_refs_arrival *reply_refs_arrival)
+{
+    struct tdm__rpc_request request = {.method = "object.settled", .deadline_ms = TDM__NEVER};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "uu", reply_refs_arrival->call_id, reply_refs_arrival->item);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(reply_refs_arrival->conn, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static void on_settled(void *arg)
+{
+    struct reply_refs_arrival *reply_refs_arrival = arg;
+
+    if (reply_refs_arrival->conn != NULL) {
+        tdm__conn_unwatch_close(&reply_refs_arrival->closer);
+        if (arrival_notify_callee(reply_refs_arrival) != TDM_OK) {
+            tdm__log(TDM__WARN, "objects", "a reply's references stay held: %s",
+                     tdm_error_detail());
+        }
+    }
+    free(reply_refs_arrival);
+}
+
+static void wait_for_holds(tdm_runtime *runtime, const tdm_document *document,
+                           struct reply_refs_arrival *reply_refs_arrival)
+{
+    struct tdm__pins nested = {0};
+
+    if (tdm__pins_from_document(runtime, document, &nested) != TDM_OK ||
+        tdm__pins_on_settled(runtime, &nested, on_settled, reply_refs_arrival) != TDM_OK) {
+        on_settled(reply_refs_arrival); /* who reads the result will be told */
+    }
+    tdm__pins_release(&nested);
+}
+
+void tdm__reply_pins_acknowledge(tdm_runtime *runtime, struct tdm__conn *conn, uint64_t call_id,
+                                 uint64_t item, const tdm_document *document)
+{
+    struct reply_refs_arrival *reply_refs_arrival;
+    uint32_t exts_count;
+
+    (void)tdm__document_exts(document, &exts_count);
+    if (exts_count == 0) {
+        return;
+    }
+    reply_refs_arrival = calloc(1, sizeof(*reply_refs_arrival));
+    if (reply_refs_arrival == NULL) {
+        return; /* the callee keeps them until the connection ends */
+    }
+    reply_refs_arrival->closer.fn = on_callee_closed;
+    reply_refs_arrival->conn = conn;
+    reply_refs_arrival->call_id = call_id;
+    reply_refs_arrival->item = item;
+    if (tdm__conn_watch_close(conn, &reply_refs_arrival->closer) != TDM_OK) {
+        free(reply_refs_arrival);
+    } else {
+        wait_for_holds(runtime, document, reply_refs_arrival);
+    }
+}

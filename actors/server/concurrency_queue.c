@@ -1,0 +1,261 @@
+/* concurrency_queue.c - the calls of one concurrency group, in line, and the threads that run them.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/server/concurrency_queue.h"
+
+#include "actors/common/actor_class.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/loop/loop.h"
+#include "runtime/loop/loop_lock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+struct post {
+    STAILQ_ENTRY(post) link;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+/* A thread. */
+struct queue_thread {
+    SLIST_ENTRY(queue_thread) link;
+    SLIST_ENTRY(queue_thread) idle_link;
+    struct tdm__concurrency_queue *call_queue;
+    pthread_t thread;
+    struct tdm__loop_condition sleeper;
+    bool is_idle;
+};
+
+void tdm__concurrency_queue_init(struct tdm__concurrency_queue *call_queue, struct tdm__loop *loop,
+                                 const char *name, uint32_t limit, bool has_threads,
+                                 void (*run)(tdm_call *call))
+{
+    *call_queue = (struct tdm__concurrency_queue){
+        .loop = loop, .name = name, .run = run, .limit = limit, .has_threads = has_threads};
+    TAILQ_INIT(&call_queue->waiting);
+    STAILQ_INIT(&call_queue->posts);
+    SLIST_INIT(&call_queue->owned_threads);
+    SLIST_INIT(&call_queue->idle);
+}
+
+bool tdm__concurrency_queue_has_work(const struct tdm__concurrency_queue *call_queue)
+{
+    return (!TAILQ_EMPTY(&call_queue->waiting) && call_queue->underway_count < call_queue->limit) ||
+           !STAILQ_EMPTY(&call_queue->posts);
+}
+
+bool tdm__concurrency_queue_is_empty(const struct tdm__concurrency_queue *call_queue)
+{
+    return TAILQ_EMPTY(&call_queue->waiting) && STAILQ_EMPTY(&call_queue->posts) &&
+           call_queue->underway_count == 0;
+}
+
+static void run_post(struct tdm__concurrency_queue *call_queue)
+{
+    struct post *post = STAILQ_FIRST(&call_queue->posts);
+    uint32_t depth;
+
+    STAILQ_REMOVE_HEAD(&call_queue->posts, link);
+    depth = tdm__loop_leave_all(call_queue->loop);
+    post->fn(post->arg);
+    tdm__loop_reenter(call_queue->loop, depth);
+    free(post);
+}
+
+void tdm__concurrency_queue_run_one(struct tdm__concurrency_queue *call_queue)
+{
+    if (!STAILQ_EMPTY(&call_queue->posts)) {
+        run_post(call_queue);
+    } else {
+        tdm_call *call = TAILQ_FIRST(&call_queue->waiting);
+
+        TAILQ_REMOVE(&call_queue->waiting, call, link);
+        call_queue->underway_count++;
+        call->state = TDM__CALL_RUNNING;
+        call_queue->run(call);
+    }
+}
+
+/* ---- threads ---------------------------------------------------------------------------- */
+
+static void queue_thread_sleep(struct queue_thread *queue_thread)
+{
+    struct tdm__concurrency_queue *call_queue = queue_thread->call_queue;
+
+    queue_thread->is_idle = true;
+    SLIST_INSERT_HEAD(&call_queue->idle, queue_thread, idle_link);
+    while (queue_thread->is_idle) {
+        (void)tdm__loop_condition_wait(tdm__loop_lock_of(call_queue->loop), &queue_thread->sleeper,
+                                       TDM__NEVER);
+    }
+}
+
+/* Each is roused once, for one thing to do. */
+static void queue_wake_idle_thread(struct tdm__concurrency_queue *call_queue)
+{
+    struct queue_thread *queue_thread = SLIST_FIRST(&call_queue->idle);
+
+    SLIST_REMOVE_HEAD(&call_queue->idle, idle_link);
+    queue_thread->is_idle = false;
+    tdm__loop_condition_signal(tdm__loop_lock_of(call_queue->loop), &queue_thread->sleeper);
+}
+
+static void *queue_thread_main(void *arg)
+{
+    struct queue_thread *queue_thread = arg;
+    struct tdm__concurrency_queue *call_queue = queue_thread->call_queue;
+    TDM__LOOP_ENTER(call_queue->loop);
+
+    (void)prctl(PR_SET_NAME, call_queue->name);
+    tdm__call_thread_init();
+    while (!call_queue->stopping) {
+        if (tdm__concurrency_queue_has_work(call_queue)) {
+            tdm__concurrency_queue_run_one(call_queue);
+        } else {
+            queue_thread_sleep(queue_thread);
+        }
+    }
+    tdm__call_thread_fini();
+    return NULL;
+}
+
+static tdm_status queue_add_thread(struct tdm__concurrency_queue *call_queue)
+{
+    struct queue_thread *queue_thread = calloc(1, sizeof(*queue_thread));
+    int rc;
+
+    if (queue_thread == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a thread of an actor");
+    }
+    queue_thread->call_queue = call_queue;
+    tdm__loop_condition_init(&queue_thread->sleeper);
+    rc = pthread_create(&queue_thread->thread, NULL, queue_thread_main, queue_thread);
+    if (rc != 0) {
+        tdm__loop_condition_fini(&queue_thread->sleeper);
+        free(queue_thread);
+        return tdm__fail_errno(rc, "pthread_create: thread %u of the group \"%s\"",
+                               call_queue->threads_count + 1, call_queue->name);
+    }
+    SLIST_INSERT_HEAD(&call_queue->owned_threads, queue_thread, link);
+    call_queue->threads_count++;
+    return TDM_OK;
+}
+
+/* One more thread for what has come: one that sleeps, or a new one while there may be more. */
+static void call_thread(struct tdm__concurrency_queue *call_queue)
+{
+    if (!SLIST_EMPTY(&call_queue->idle)) {
+        queue_wake_idle_thread(call_queue);
+    } else if (call_queue->threads_count < call_queue->limit &&
+               queue_add_thread(call_queue) != TDM_OK) {
+        /* Those there are will come to it; without any it waits until there can be one. */
+        tdm__log(TDM__WARN, "actor", "%s", tdm_error_detail());
+    }
+}
+
+void tdm__concurrency_queue_stop(struct tdm__concurrency_queue *call_queue)
+{
+    struct queue_thread *queue_thread;
+    struct post *post;
+    uint32_t depth;
+
+    call_queue->stopping = true;
+    while (!SLIST_EMPTY(&call_queue->idle)) {
+        queue_wake_idle_thread(call_queue);
+    }
+    depth = tdm__loop_leave_all(call_queue->loop);
+    while ((queue_thread = SLIST_FIRST(&call_queue->owned_threads)) != NULL) {
+        SLIST_REMOVE_HEAD(&call_queue->owned_threads, link);
+        (void)pthread_join(queue_thread->thread, NULL);
+        tdm__loop_condition_fini(&queue_thread->sleeper);
+        free(queue_thread);
+    }
+    tdm__loop_reenter(call_queue->loop, depth);
+    while ((post = STAILQ_FIRST(&call_queue->posts)) != NULL) {
+        STAILQ_REMOVE_HEAD(&call_queue->posts, link);
+        free(post);
+    }
+}
+
+/* ---- the line --------------------------------------------------------------------------- */
+
+static void queue_signal_work(struct tdm__concurrency_queue *call_queue)
+{
+    if (!call_queue->is_open) {
+        return;
+    }
+    if (call_queue->has_threads) {
+        call_thread(call_queue);
+    } else {
+        tdm__loop_wake(call_queue->loop);
+    }
+}
+
+struct tdm__concurrency_queue *
+tdm__concurrency_queue_by_number(struct tdm__concurrency_queue *call_queues, uint32_t count,
+                                 uint32_t number)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (tdm__concurrency_group_id(call_queues[i].name) == number) {
+            return &call_queues[i];
+        }
+    }
+    return NULL;
+}
+
+void tdm__concurrency_queue_open(struct tdm__concurrency_queue *call_queue)
+{
+    tdm_call *call;
+
+    call_queue->is_open = true;
+    if (!STAILQ_EMPTY(&call_queue->posts)) {
+        queue_signal_work(call_queue);
+    }
+    TAILQ_FOREACH(call, &call_queue->waiting, link)
+    {
+        queue_signal_work(call_queue);
+    }
+}
+
+void tdm__concurrency_queue_push(struct tdm__concurrency_queue *call_queue, tdm_call *call)
+{
+    call->state = TDM__CALL_WAITING;
+    TAILQ_INSERT_TAIL(&call_queue->waiting, call, link);
+    queue_signal_work(call_queue);
+}
+
+void tdm__concurrency_queue_remove(struct tdm__concurrency_queue *call_queue, tdm_call *call)
+{
+    TAILQ_REMOVE(&call_queue->waiting, call, link);
+    call->state = TDM__CALL_RETURNED;
+}
+
+tdm_status tdm__concurrency_queue_post(struct tdm__concurrency_queue *call_queue,
+                                       void (*fn)(void *arg), void *arg)
+{
+    struct post *post = malloc(sizeof(*post));
+
+    if (post == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a post to an actor's thread");
+    }
+    post->fn = fn;
+    post->arg = arg;
+    STAILQ_INSERT_TAIL(&call_queue->posts, post, link);
+    queue_signal_work(call_queue);
+    return TDM_OK;
+}
+
+void tdm__concurrency_queue_call_ended(struct tdm__concurrency_queue *call_queue)
+{
+    TDM_ASSERT(call_queue->underway_count > 0);
+    call_queue->underway_count--;
+    if (!call_queue->has_threads && tdm__concurrency_queue_has_work(call_queue)) {
+        tdm__loop_wake(call_queue->loop);
+    }
+}

@@ -1,0 +1,346 @@
+/* worker.c - the life of a process that is an actor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/server/worker.h"
+
+#include "actors/call_list.h"
+#include "actors/common/actor_class.h"
+#include "actors/common/fork_server.h"
+#include "actors/common/worker_bootstrap.h"
+#include "actors/common/worker_metrics.h"
+#include "actors/objects/pins.h"
+#include "actors/objects/ref_table.h"
+#include "actors/runtime.h"
+#include "actors/server/call.h"
+#include "actors/server/executor.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/failpoint.h"
+#include "runtime/log.h"
+#include "runtime/loop/background_poller.h"
+#include "runtime/messages/messages.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { READY_TIMEOUT_MS = 10000 };
+
+struct tdm__worker {
+    tdm_runtime *runtime;
+    struct tdm__bootstrap bootstrap;
+    const struct tdm_actor_class *actor_class;
+    void *self;
+    struct tdm__executor *executor; /* owned; NULL until the class is loaded */
+    bool unwanted;                  /* the daemon asked for an end before that */
+    char unix_address[TDM__ADDRESS_BYTES];
+    char tcp_address[TDM__ADDRESS_BYTES];
+};
+
+_Noreturn void tdm__worker_exit_without_daemon(struct tdm__worker *worker)
+{
+    (void)worker;
+    _exit(1); /* nobody is left to tell */
+}
+
+/* ---- calls that arrive ------------------------------------------------------------------ */
+
+/* The daemon asks for an end in good order: (drain?), false where it says nothing. */
+static void serve_exit(struct tdm__worker *worker, struct tdm__incoming_call *incoming)
+{
+    const tdm_value *arguments;
+    bool drain = false;
+
+    if (tdm__incoming_value(incoming, &arguments) == TDM_OK) {
+        drain = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    }
+    if (worker->executor != NULL) {
+        tdm__executor_request_end(worker->executor, drain);
+    } else {
+        worker->unwanted = true;
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+static bool worker_serve_metrics(const struct tdm__worker *worker,
+                                 struct tdm__incoming_call *incoming)
+{
+    const struct tdm__executor *executor = worker->executor;
+
+    return executor == NULL
+               ? tdm__worker_metrics_serve(incoming, 0, NULL)
+               : tdm__worker_metrics_serve(incoming, tdm__executor_waiting_count(executor),
+                                           tdm__executor_method_metrics(executor));
+}
+
+static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
+{
+    struct tdm__worker *worker = arg;
+
+    if (tdm__id_equal(tdm__incoming_target(incoming), &worker->bootstrap.spec->id)) {
+        tdm__executor_enqueue(worker->executor, incoming);
+    } else if (strcmp(tdm__incoming_method(incoming), "worker.exit") == 0 &&
+               tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
+        serve_exit(worker, incoming);
+    } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
+               worker_serve_metrics(worker, incoming)) {
+        return;
+    } else if (!tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
+               !tdm__ref_table_serve(worker->runtime, incoming)) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
+                           "this process is another actor; the address was reused");
+    }
+}
+
+tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
+{
+    TDM__REQUIRE(runtime);
+
+    struct tdm__rpc_request request = {
+        .method = "actor.exiting", .packed = {"\x90", 1}, .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    TDM__LOCK(runtime);
+
+    if (runtime->worker == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process is a driver, not an actor");
+    }
+    /* The daemon must know before the line to it closes: else it would kill and restart. */
+    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+    TDM_TRY(tdm__conn_call(daemon, &request, NULL, NULL, NULL));
+    if (runtime->worker->executor != NULL) {
+        tdm__executor_request_end(runtime->worker->executor, false);
+    } else {
+        runtime->worker->unwanted = true; /* in its constructor */
+    }
+    return TDM_OK;
+}
+
+/* ---- beginning -------------------------------------------------------------------------- */
+
+static tdm_status load_class(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    char classes[256];
+
+    if (spec->library[0] != '\0' && dlopen(spec->library, RTLD_NOW | RTLD_LOCAL) == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "library %s: %s", spec->library, dlerror());
+    }
+    worker->actor_class = tdm__class_find(spec->class_name);
+    if (worker->actor_class == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no class \"%s\" in %s; it has: %s", spec->class_name,
+                         spec->library[0] != '\0' ? spec->library : spec->program,
+                         tdm__classes_text(classes, sizeof(classes)));
+    }
+    worker->self =
+        calloc(1, worker->actor_class->state_bytes == 0 ? 1 : worker->actor_class->state_bytes);
+    if (worker->self == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%zu bytes of state", worker->actor_class->state_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make_executor(struct tdm__worker *worker)
+{
+    struct tdm__executor_options options = {
+        .loop = worker->runtime->loop,
+        .actor_class = worker->actor_class,
+        .self = worker->self,
+        .out_of_order = worker->bootstrap.spec->allow_out_of_order,
+        .max_concurrency = worker->bootstrap.spec->max_concurrency};
+
+    TDM_TRY(tdm__executor_create(&options, &worker->executor));
+    tdm__executor_set_arrival_hook(worker->executor, tdm__call_fetch_arguments, NULL);
+    tdm__executor_set_reply_hook(worker->executor, tdm__call_pin_reply_refs, NULL);
+    if (worker->unwanted) {
+        tdm__executor_request_end(worker->executor, false);
+    }
+    return TDM_OK;
+}
+
+static tdm_status worker_listen(struct tdm__worker *worker)
+{
+    const struct tdm__bootstrap *bootstrap = &worker->bootstrap;
+    char id[TDM__ID_TEXT_BYTES];
+    char address[TDM__ADDRESS_BYTES + 40];
+
+    (void)snprintf(address, sizeof(address), "unix:%s/" TDM__WORKER_SOCKET, bootstrap->directory,
+                   tdm__id_text(&bootstrap->spec->id, id));
+    TDM_TRY(tdm__rpc_listen(worker->runtime->rpc, address, worker->unix_address,
+                            sizeof(worker->unix_address)));
+    if (bootstrap->listen_host[0] == '\0') {
+        return TDM_OK;
+    }
+    (void)snprintf(address, sizeof(address), "tcp:%s:0", bootstrap->listen_host);
+    return tdm__rpc_listen(worker->runtime->rpc, address, worker->tcp_address,
+                           sizeof(worker->tcp_address));
+}
+
+static tdm_status worker_construct_actor(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    struct tdm__pins pins = {0};
+    tdm_document *arguments;
+    tdm_status status;
+    TDM__LOCK(worker->runtime);
+
+    TDM_TRY(load_class(worker));
+    TDM_TRY(make_executor(worker));
+    TDM_TRY(worker_listen(worker));
+    TDM_TRY(
+        tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes}, &arguments));
+    status = tdm__pins_from_document(worker->runtime, arguments, &pins);
+    if (status == TDM_OK) {
+        status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
+                                     tdm_document_root(arguments));
+    }
+    if (status == TDM_OK) { /* the creator may let go when it hears of this actor's life */
+        status = tdm__pins_wait_settled(worker->runtime, &pins, READY_TIMEOUT_MS);
+    }
+    tdm__pins_release(&pins);
+    tdm_document_destroy(arguments);
+    return tdm__wrap(status, "its constructor");
+}
+
+/* Tells the daemon how the constructor ended. */
+static tdm_status worker_report_constructed(struct tdm__worker *worker, tdm_status status)
+{
+    const struct tdm__actor_constructed_message message = {
+        .status = status,
+        .detail = status == TDM_OK ? "" : tdm_error_detail(),
+        .unix_address = worker->unix_address,
+        .tcp_address = worker->tcp_address[0] == '\0' ? NULL : worker->tcp_address};
+    tdm_writer *writer;
+    tdm_status told;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    told = tdm__actor_constructed_encode(&message, writer);
+    if (told == TDM_OK) {
+        told = tdm__runtime_call_daemon(worker->runtime, "actor.constructed",
+                                        tdm_writer_bytes(writer), READY_TIMEOUT_MS, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return told;
+}
+
+static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *bootstrap)
+{
+    const struct tdm__actor_spec *spec = bootstrap->spec;
+
+    (void)tdm__id_text(&bootstrap->node, runtime->node_id);
+    (void)tdm__id_text(&spec->id, runtime->actor_id);
+    (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", bootstrap->node_name);
+    (void)snprintf(runtime->address, sizeof(runtime->address), "%s", bootstrap->daemon_address);
+    (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", bootstrap->directory);
+    (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s",
+                   bootstrap->listen_host);
+    (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s", spec->name_space);
+    (void)snprintf(runtime->actor_name, sizeof(runtime->actor_name), "%s", spec->name);
+    (void)snprintf(runtime->class_name, sizeof(runtime->class_name), "%s", spec->class_name);
+    (void)tdm__id_text(&spec->job, runtime->job_id);
+    runtime->restarts_count = bootstrap->incarnation;
+    runtime->group = spec->group;
+    runtime->captures_child_actors = spec->captures_child_actors;
+    runtime->gpus_count = bootstrap->gpus_count;
+    memcpy(runtime->gpu_indices, bootstrap->gpu_indices, sizeof(runtime->gpu_indices));
+}
+
+static tdm_status join_daemon(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    struct tdm__peer_identity self = {
+        .kind = TDM__PEER_WORKER, .id = spec->id, .node = worker->bootstrap.node, .pid = getpid()};
+    struct tdm__conn *daemon;
+
+    (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, self.name, sizeof(self.name));
+    TDM_TRY(tdm__runtime_create(&self, worker->bootstrap.token, &worker->runtime));
+    fill_runtime(worker->runtime, &worker->bootstrap);
+    worker->runtime->worker = worker;
+    tdm__runtime_set_current(worker->runtime);
+    tdm__rpc_set_call_handler(worker->runtime->rpc, worker_serve, worker);
+    TDM_TRY(tdm__rpc_adopt(worker->runtime->rpc, TDM__WORKER_DAEMON_FD, false, &daemon));
+    tdm__runtime_set_daemon(worker->runtime, daemon);
+    return TDM_OK;
+}
+
+/* ---- end -------------------------------------------------------------------------------- */
+
+/* Answers may still wait for references to be settled: they would find their calls gone. */
+static void end_executor(struct tdm__worker *worker)
+{
+    TDM__LOCK(worker->runtime);
+
+    tdm__pins_abandon_settling(worker->runtime);
+    tdm__executor_destroy(worker->executor);
+}
+
+/* In good order: answers what waits, destroys the state, leaves by exit() so that sanitizers
+ * and atexit handlers have their say. */
+_Noreturn static void worker_exit(struct tdm__worker *worker, int code)
+{
+    if (worker->executor != NULL && code != 0) {
+        tdm__executor_request_end(worker->executor, false);
+        tdm__executor_run(worker->executor);
+    }
+    tdm__background_poller_stop(
+        worker->runtime->background_poller); /* from here on this is the only thread */
+    worker->runtime->background_poller = NULL;
+    if (worker->self != NULL && worker->actor_class->destruct != NULL && code == 0) {
+        worker->actor_class->destruct(worker->self);
+    }
+    tdm__runtime_run_stop_hooks(worker->runtime);
+    free(worker->self);
+    end_executor(worker);
+    worker->runtime->worker = NULL; /* the daemon's end of the line may close now */
+    tdm__runtime_destroy(worker->runtime);
+    tdm__actor_spec_destroy(worker->bootstrap.spec);
+    exit(code); /* NOLINT(concurrency-mt-unsafe) the last act of the process */
+}
+
+_Noreturn static void worker_main(void)
+{
+    static struct tdm__worker worker;
+    tdm_status status;
+
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a file, read while it grows */
+    tdm__log_init("worker");
+    status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);
+    (void)close(TDM__WORKER_BOOTSTRAP_FD);
+    if (status == TDM_OK) {
+        (void)fcntl(TDM__WORKER_DAEMON_FD, F_SETFD, FD_CLOEXEC);
+        status = join_daemon(&worker);
+    }
+    if (status != TDM_OK) {
+        tdm__log(TDM__ERROR, "worker", "%s: %s", tdm_strerror(status), tdm_error_detail());
+        exit(1); /* NOLINT(concurrency-mt-unsafe) */
+    }
+    (void)prctl(PR_SET_NAME, worker.runtime->self.name);
+    tdm__failpoint_set_process(worker.runtime->self.name);
+    status = tdm__background_poller_start(worker.runtime->loop, &worker.runtime->background_poller);
+    if (status == TDM_OK) {
+        status = worker_construct_actor(&worker);
+    }
+    if (worker_report_constructed(&worker, status) != TDM_OK || status != TDM_OK) {
+        worker_exit(&worker, 1);
+    }
+    tdm__executor_run(worker.executor);
+    worker_exit(&worker, 0);
+}
+
+void tdm__worker_run_if_one(void)
+{
+    const char *role = getenv(TDM__WORKER_VARIABLE);
+
+    if (role == NULL) {
+        return;
+    }
+    if (strcmp(role, "fork_server") == 0) {
+        (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
+        tdm__fork_server_run_if_one();        /* returns in each worker it forks */
+    }
+    (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
+    worker_main();
+}

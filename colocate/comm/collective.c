@@ -1,0 +1,173 @@
+/* collective.c - tandem/collective.h over whichever communicator a group has. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <tandem/collective.h>
+
+#include "colocate/comm/comm.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+
+struct tdm_collective_group {
+    struct tdm__comm *comm; /* owned */
+};
+
+tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)
+{
+    tdm_collective_group *group = calloc(1, sizeof(*group));
+
+    if (group == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group");
+    }
+    group->comm = comm;
+    *group_out = group;
+    return TDM_OK;
+}
+
+struct tdm__comm *tdm__collective_comm(tdm_collective_group *group)
+{
+    return group->comm;
+}
+
+void tdm_collective_leave(tdm_collective_group *group)
+{
+    if (group != NULL) {
+        group->comm->ops->destroy(group->comm);
+        free(group);
+    }
+}
+
+uint32_t tdm_collective_rank(const tdm_collective_group *group)
+{
+    TDM__REQUIRE_OR(group, 0);
+
+    return group->comm->rank;
+}
+
+uint32_t tdm_collective_ranks_count(const tdm_collective_group *group)
+{
+    TDM__REQUIRE_OR(group, 0);
+
+    return group->comm->ranks_count;
+}
+
+tdm_status tdm__comm_barrier(struct tdm__comm *comm)
+{
+    static const struct tdm__collective_op barrier = {.kind = TDM__COLLECTIVE_BARRIER};
+
+    return comm->ops->synchronize(comm, &barrier);
+}
+
+/* `count` elements for every rank must be countable in bytes. */
+static tdm_status check_elements_count(const tdm_collective_group *group, size_t count,
+                                       size_t unit_bytes)
+{
+    if (count > SIZE_MAX / 2 / unit_bytes / group->comm->ranks_count) {
+        return tdm__fail(TDM_E_LIMIT, "%zu elements of %zu bytes for each of %u ranks", count,
+                         unit_bytes, group->comm->ranks_count);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_root(const tdm_collective_group *group, uint32_t root)
+{
+    if (root >= group->comm->ranks_count) {
+        return tdm__fail(TDM_E_INVAL, "root %u of %u ranks", root, group->comm->ranks_count);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_collective_barrier(tdm_collective_group *group)
+{
+    TDM__REQUIRE(group);
+
+    return tdm__comm_barrier(group->comm);
+}
+
+/* Everywhere below: nothing to move is still a meeting. */
+
+static tdm_status all_reduce(tdm_collective_group *group, void *data, size_t count,
+                             enum tdm__comm_dtype element, enum tdm_reduction reduction)
+{
+    if (reduction != TDM_SUM && reduction != TDM_MAX) {
+        return tdm__fail(TDM_E_INVAL, "reduction %d is none", (int)reduction);
+    }
+    TDM_TRY(check_elements_count(group, count, sizeof(double)));
+    if (count == 0) {
+        return tdm_collective_barrier(group);
+    }
+    return group->comm->ops->all_reduce(group->comm, data, count, element, reduction);
+}
+
+tdm_status tdm_collective_all_reduce(tdm_collective_group *group, float *data, size_t count,
+                                     enum tdm_reduction reduction)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, count);
+
+    return all_reduce(group, data, count, TDM__COMM_FLOAT32, reduction);
+}
+
+tdm_status tdm_collective_all_reduce_double(tdm_collective_group *group, double *data, size_t count,
+                                            enum tdm_reduction reduction)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, count);
+
+    return all_reduce(group, data, count, TDM__COMM_FLOAT64, reduction);
+}
+
+tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in,
+                                     size_t bytes_per_rank, void *out)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, bytes_per_rank);
+    TDM__REQUIRE_ARRAY(out, bytes_per_rank);
+
+    TDM_TRY(check_elements_count(group, bytes_per_rank, 1));
+    if (bytes_per_rank == 0) {
+        return tdm_collective_barrier(group);
+    }
+    return group->comm->ops->all_gather(group->comm, in, bytes_per_rank, out);
+}
+
+tdm_status tdm_collective_reduce_scatter(tdm_collective_group *group, const float *in, size_t count,
+                                         float *out)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, count);
+    TDM__REQUIRE_ARRAY(out, count);
+
+    TDM_TRY(check_elements_count(group, count, sizeof(float)));
+    if (count == 0) {
+        return tdm_collective_barrier(group);
+    }
+    return group->comm->ops->reduce_scatter(group->comm, in, count, out);
+}
+
+tdm_status tdm_collective_broadcast(tdm_collective_group *group, void *data, size_t size_bytes,
+                                    uint32_t root)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, size_bytes);
+
+    TDM_TRY(check_root(group, root));
+    if (size_bytes == 0) {
+        return tdm_collective_barrier(group);
+    }
+    return group->comm->ops->broadcast(group->comm, data, size_bytes, root);
+}
+
+tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in, size_t bytes_per_rank,
+                                 void *out, uint32_t root)
+{
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, bytes_per_rank);
+    TDM__REQUIRE_ARRAY(out, root == group->comm->rank ? bytes_per_rank : 0);
+
+    TDM_TRY(check_root(group, root));
+    TDM_TRY(check_elements_count(group, bytes_per_rank, 1));
+    if (bytes_per_rank == 0) {
+        return tdm_collective_barrier(group);
+    }
+    return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
+}

@@ -1,0 +1,271 @@
+/* collective_join.c - meets the other members of a group through the node's daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/mesh.h"
+#include "colocate/device/device.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/messages/messages.h"
+#include "runtime/rpc/rpc.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TIMEOUT_MS_DEFAULT = 60000,
+    SLOT_BYTES_DEFAULT = 1 << 20,
+    GRACE_MS = 2000 /* the daemon knows who is missing: its reply should come before ours */
+};
+
+/* What a member asks for, with what it left out filled in. */
+struct join_options {
+    tdm_runtime *runtime;
+    const char *name;
+    uint32_t rank;
+    uint32_t ranks_count;
+    size_t slot_bytes;
+    int64_t timeout_ms;
+    bool on_gpu;
+};
+
+/* ---- on one node ------------------------------------------------------------------------ */
+
+static tdm_status call_rendezvous(struct tdm__conn *daemon, const struct join_options *join_options,
+                                  int *fd_out)
+{
+    const struct tdm__meet_join_message message = {
+        join_options->name, join_options->rank, join_options->ranks_count, join_options->slot_bytes,
+        join_options->timeout_ms};
+    struct tdm__rpc_request request = {.method = "rendezvous.join"};
+    uint32_t fds_count = 1;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__meet_join_encode(&message, writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        request.deadline_ms =
+            tdm__deadline_after(tdm__timeout_add(join_options->timeout_ms, GRACE_MS));
+        status = tdm__conn_call_wait(daemon, &request, NULL, fd_out, &fds_count);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK && fds_count != 1) {
+        return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.join without a descriptor");
+    }
+    return status;
+}
+
+static tdm_status join_one_node(const struct join_options *join_options,
+                                struct tdm__comm **comm_out)
+{
+    struct tdm__conn *daemon;
+    tdm_status status;
+    int fd = -1;
+
+    TDM_TRY(tdm__runtime_daemon(join_options->runtime, &daemon));
+    TDM_TRY(call_rendezvous(daemon, join_options, &fd));
+    status = tdm__comm_host_open(fd, join_options->rank, join_options->timeout_ms, comm_out);
+    (void)close(fd);
+    return status;
+}
+
+/* ---- across nodes ----------------------------------------------------------------------- */
+
+/* The members, as they came to the control_comm. */
+struct rendezvous_members {
+    struct tdm__id key;
+    bool is_one_node; /* on one node */
+    const char *addresses[TDM__MESH_RANKS_MAX];
+};
+
+static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks_count,
+                                          struct rendezvous_members *members_out)
+{
+    struct tdm__meet_members_message message;
+    struct tdm__id first_node = {{0}};
+
+    TDM_TRY(tdm__meet_members_decode(reply, &message));
+    if (ranks_count > TDM__MESH_RANKS_MAX || message.members.count != ranks_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.across with %u members",
+                         message.members.count);
+    }
+    members_out->key = message.key;
+    members_out->is_one_node = true;
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        struct tdm__meet_member_message member;
+
+        tdm__message_list_read(&message.members, i, &member, sizeof(member));
+        first_node = i == 0 ? member.node : first_node;
+        members_out->addresses[i] = member.address;
+        members_out->is_one_node =
+            members_out->is_one_node && tdm__id_equal(&member.node, &first_node);
+    }
+    return TDM_OK;
+}
+
+static tdm_status await_members(const struct join_options *join_options, const char *node_id,
+                                const char *address, tdm_document **document_out)
+{
+    struct tdm__meet_across_message message = {.name = join_options->name,
+                                               .rank = join_options->rank,
+                                               .ranks_count = join_options->ranks_count,
+                                               .slot_bytes = join_options->slot_bytes,
+                                               .timeout_ms = join_options->timeout_ms,
+                                               .address = address};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__id_parse(node_id, &message.id));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__meet_across_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm__runtime_call_daemon(
+            join_options->runtime, "rendezvous.join_multi_node", tdm_writer_bytes(writer),
+            tdm__timeout_add(join_options->timeout_ms, GRACE_MS), document_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Takes the mesh on TDM_OK, unless the members are on one node. */
+static tdm_status rendezvous_multi_node(const struct join_options *join_options,
+                                        const struct rendezvous_members *rendezvous_members,
+                                        struct tdm__mesh *mesh, struct tdm__comm **comm_out)
+{
+    char name[TDM__ID_TEXT_BYTES + 160];
+    char key[TDM__ID_TEXT_BYTES];
+    struct join_options here = *join_options;
+
+    if (rendezvous_members->is_one_node) {
+        (void)snprintf(name, sizeof(name), "%.80s/%s", join_options->name,
+                       tdm__id_text(&rendezvous_members->key, key));
+        here.name = name;
+        return join_one_node(&here, comm_out);
+    }
+    if (mesh == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "members on several nodes, and this node talks to no other: start its "
+                         "daemon with --listen");
+    }
+    TDM_TRY(tdm__mesh_connect(mesh, &rendezvous_members->key, rendezvous_members->addresses));
+    return tdm__comm_tcp_open(mesh, join_options->rank, join_options->ranks_count,
+                              join_options->slot_bytes, comm_out);
+}
+
+static tdm_status listen_for_members(const struct join_options *join_options,
+                                     struct tdm__mesh **mesh_out)
+{
+    struct tdm__mesh_options options = {.identity_source = join_options->runtime->rpc,
+                                        .host = join_options->runtime->listen_host,
+                                        .rank = join_options->rank,
+                                        .ranks_count = join_options->ranks_count,
+                                        .timeout_ms = join_options->timeout_ms};
+    TDM__LOCK(join_options->runtime);
+
+    *mesh_out = NULL;
+    return options.host[0] == '\0' ? TDM_OK : tdm__mesh_listen(&options, mesh_out);
+}
+
+static tdm_status join_multi_node(const struct join_options *join_options, const char *node_id,
+                                  struct tdm__comm **comm_out)
+{
+    struct tdm__mesh *mesh;
+    struct rendezvous_members rendezvous_members;
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(listen_for_members(join_options, &mesh));
+    status = await_members(join_options, node_id, mesh == NULL ? NULL : tdm__mesh_address(mesh),
+                           &document);
+    if (status == TDM_OK) {
+        status = read_rendezvous_members(tdm_document_root(document), join_options->ranks_count,
+                                         &rendezvous_members);
+        if (status == TDM_OK) {
+            status = rendezvous_multi_node(join_options, &rendezvous_members, mesh, comm_out);
+        }
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK || rendezvous_members.is_one_node) {
+        tdm__mesh_destroy(mesh);
+    }
+    return status;
+}
+
+/* ---- on GPUs ---------------------------------------------------------------------------- */
+
+/* What `comm` cannot reach, NCCL does; the members go on control_comm on `comm`, which is then part
+ * of *comm_out, and the caller's if this fails. */
+static tdm_status add_nccl(const struct join_options *join_options, struct tdm__comm *comm,
+                           struct tdm__comm **comm_out)
+{
+    struct tdm__comm_nccl_options options = {.control_comm = comm,
+                                             .timeout_ms = join_options->timeout_ms,
+                                             .slot_bytes = join_options->slot_bytes};
+    const struct tdm__device_kind *kind;
+    char uuid[TDM__UUID_BYTES];
+
+    if (join_options->runtime->gpus_count == 0) {
+        return tdm__fail(TDM_E_INVAL, "on_gpu, but this actor has no GPU: ask for one in its "
+                                      "options");
+    }
+    TDM_TRY(tdm__device_of_process(0, &kind, uuid));
+    if (strcmp(kind->name, "cuda") != 0) {
+        *comm_out = comm;
+        return TDM_OK;
+    }
+    options.gpu_uuid = uuid;
+    return tdm__comm_nccl_open(&options, comm_out);
+}
+
+/* ---- all -------------------------------------------------------------------------------- */
+
+/* Leaves what was met, and keeps the words of `status`. */
+static void leave(struct tdm__comm *comm, tdm_status status)
+{
+    char why[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
+    comm->ops->destroy(comm);
+    (void)tdm__fail(status, "%s", why);
+}
+
+tdm_status tdm_collective_join(tdm_runtime *runtime, const struct tdm_collective_options *options,
+                               tdm_collective_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    const struct join_options join_options = {
+        .runtime = runtime,
+        .name = options->name,
+        .rank = options->rank,
+        .ranks_count = options->ranks_count,
+        .slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : SLOT_BYTES_DEFAULT,
+        .timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT,
+        .on_gpu = options->on_gpu != 0};
+    struct tdm__comm *comm;
+    tdm_status status;
+
+    if (options->name == NULL || options->name[0] == '\0') {
+        return tdm__fail(TDM_E_INVAL, "a group needs a name");
+    }
+    status = options->node_id == NULL ? join_one_node(&join_options, &comm)
+                                      : join_multi_node(&join_options, options->node_id, &comm);
+    if (status == TDM_OK) {
+        status = join_options.on_gpu ? add_nccl(&join_options, comm, &comm) : TDM_OK;
+        if (status == TDM_OK) {
+            status = tdm__collective_wrap(comm, group_out);
+        }
+        if (status != TDM_OK) {
+            leave(comm, status);
+        }
+    }
+    return tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,
+                     options->ranks_count);
+}

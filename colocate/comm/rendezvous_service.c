@@ -1,0 +1,779 @@
+/* rendezvous_service.c - the daemon's service "rendezvous": target_node the members of a group find
+ * each other.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/rendezvous_service.h"
+
+#include "actors/daemon/node.h"
+#include "colocate/comm/host/segment.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/messages/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+enum {
+    RENDEZVOUS_NAME_BYTES = 128,
+    RENDEZVOUS_MAX = 1024,
+    ADDRESS_BYTES = 128,
+    GRACE_MS = 1000,
+    REPORT_DEATH_TIMEOUT_MS = 10000,
+    CANCELED_NAMES_MAX = 16
+};
+
+struct member {
+    struct tdm__id peer;                 /* none: has not come, or is gone */
+    struct tdm__incoming_call *incoming; /* to be answered; NULL once it is */
+    struct tdm__id node;                 /* both: of a rendezvous is_multi_node nodes */
+    char address[ADDRESS_BYTES];
+};
+
+/* First a rendezvous that waits for its members, then (segment set) a group in being, kept for as
+ * long as a member lives so that its death can be told. */
+struct rendezvous {
+    struct rendezvous *next;
+    struct service *service; /* borrowed */
+    char name[RENDEZVOUS_NAME_BYTES];
+    bool is_multi_node; /* members are on any node; what becomes of them is not known here */
+    struct tdm__comm_segment_options options;
+    int64_t deadline_ms;               /* of whoever came with the least time */
+    struct tdm__comm_segment *segment; /* owned; the header only */
+    struct member members[TDM__COMM_RANKS_MAX];
+};
+
+/* A member of this node that waits in a rendezvous on another one.  Freed by the answer. */
+struct forwarded_join {
+    LIST_ENTRY(forwarded_join) link;
+    struct service *service; /* NULL: ended, and this is in no list */
+    struct tdm__incoming_call *incoming;
+    struct tdm__id peer;
+    struct tdm__id target_node;
+};
+
+struct service {
+    struct tdm__node *node;   /* borrowed */
+    struct tdm__timer *timer; /* owned: the next deadline of a rendezvous */
+    LIST_HEAD(, forwarded_join) forwarded_join;
+    struct rendezvous *rendezvous_list;
+    uint32_t rendezvous_count;
+    uint64_t generation;
+    char off[CANCELED_NAMES_MAX]
+            [RENDEZVOUS_NAME_BYTES]; /* called off lately, round and round; "": none */
+    uint32_t next_canceled_name;
+};
+
+struct join_request {
+    const char *name;
+    uint32_t rank;
+    struct tdm__comm_segment_options options;
+    int64_t deadline_ms;
+    bool is_multi_node;
+    bool is_from_other_node; /* asks through its node's daemon */
+    struct tdm__id peer;
+    struct tdm__id node;
+    const char *address;
+};
+
+/* ---- rendezvous_list ---------------------------------------------------------------------------
+ */
+
+static bool all_members_left(const struct rendezvous *rendezvous)
+{
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
+        if (!tdm__id_is_none(&rendezvous->members[i].peer)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void remove_rendezvous(struct service *service, struct rendezvous *rendezvous)
+{
+    struct rendezvous **link = &service->rendezvous_list;
+
+    while (*link != rendezvous) {
+        link = &(*link)->next;
+    }
+    *link = rendezvous->next;
+    service->rendezvous_count--;
+    tdm__comm_segment_unmap(rendezvous->segment);
+    free(rendezvous);
+}
+
+static void arm_deadline_timer(struct service *service)
+{
+    int64_t next_ms = TDM__NEVER;
+
+    for (const struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = rendezvous->next) {
+        if (rendezvous->segment == NULL && rendezvous->deadline_ms < next_ms) {
+            next_ms = rendezvous->deadline_ms;
+        }
+    }
+    if (next_ms == TDM__NEVER) {
+        tdm__timer_clear(service->timer);
+    } else {
+        (void)tdm__timer_set(service->timer, next_ms);
+    }
+}
+
+/* Tells all who came that it came to nothing, and forgets the rendezvous. */
+static void fail_rendezvous(struct service *service, struct rendezvous *rendezvous,
+                            tdm_status status, const char *detail)
+{
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
+        if (rendezvous->members[i].incoming != NULL) {
+            tdm__incoming_fail(rendezvous->members[i].incoming, status, detail);
+        }
+    }
+    remove_rendezvous(service, rendezvous);
+}
+
+static void fail_expired_rendezvous(struct service *service, struct rendezvous *rendezvous)
+{
+    char detail[512];
+    size_t used = (size_t)snprintf(detail, sizeof(detail),
+                                   "group %s: did not come in time:", rendezvous->name);
+
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count && used < sizeof(detail); i++) {
+        if (rendezvous->members[i].incoming == NULL) {
+            used += (size_t)snprintf(detail + used, sizeof(detail) - used, " rank %u", i);
+        }
+    }
+    fail_rendezvous(service, rendezvous, TDM_E_TIMEOUT, detail);
+}
+
+static void on_deadline(void *arg)
+{
+    struct service *service = arg;
+    int64_t now_ms = tdm__clock_ms();
+    struct rendezvous *next;
+
+    for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = next) {
+        next = rendezvous->next;
+        if (rendezvous->segment == NULL && rendezvous->deadline_ms <= now_ms) {
+            fail_expired_rendezvous(service, rendezvous);
+        }
+    }
+    arm_deadline_timer(service);
+}
+
+static struct rendezvous *find_open_rendezvous(const struct service *service, const char *name,
+                                               bool is_multi_node)
+{
+    for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = rendezvous->next) {
+        if (rendezvous->segment == NULL && rendezvous->is_multi_node == is_multi_node &&
+            strcmp(rendezvous->name, name) == 0) {
+            return rendezvous;
+        }
+    }
+    return NULL;
+}
+
+/* ---- join_request ---------------------------------------------------------------------------- */
+
+static tdm_status check_options_match(struct join_request *join_request, uint64_t rank,
+                                      uint64_t ranks_count)
+{
+    if (join_request->name == NULL || join_request->name[0] == '\0' ||
+        strlen(join_request->name) >= RENDEZVOUS_NAME_BYTES) {
+        return tdm__fail(TDM_E_INVAL, "a group's name has 1 to %d bytes",
+                         RENDEZVOUS_NAME_BYTES - 1);
+    }
+    if (ranks_count == 0 || ranks_count > TDM__COMM_RANKS_MAX || rank >= ranks_count) {
+        return tdm__fail(TDM_E_INVAL, "rank %llu of %llu: a group has 1 to %d ranks",
+                         (unsigned long long)rank, (unsigned long long)ranks_count,
+                         TDM__COMM_RANKS_MAX);
+    }
+    join_request->rank = (uint32_t)rank;
+    join_request->options.ranks_count = (uint32_t)ranks_count;
+    return TDM_OK;
+}
+
+static tdm_status read_join_request(struct tdm__incoming_call *incoming,
+                                    struct join_request *joining_out)
+{
+    struct join_request join_request = {.peer = tdm__incoming_peer(incoming)->id};
+    struct tdm__meet_join_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_join_table(), &message));
+    join_request.name = message.name;
+    join_request.options.slot_bytes = (size_t)message.slot_bytes;
+    join_request.deadline_ms = tdm__deadline_after(message.timeout_ms);
+    TDM_TRY(check_options_match(&join_request, message.rank, message.ranks_count));
+    *joining_out = join_request;
+    return TDM_OK;
+}
+
+/* Groups that all members have left while they live on. */
+static void remove_deserted(struct service *service)
+{
+    struct rendezvous *next;
+
+    for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = next) {
+        next = rendezvous->next;
+        if (rendezvous->segment != NULL && tdm__comm_segment_all_left(rendezvous->segment)) {
+            remove_rendezvous(service, rendezvous);
+        }
+    }
+}
+
+static tdm_status create_rendezvous(struct service *service,
+                                    const struct join_request *join_request,
+                                    struct rendezvous **rendezvous_out)
+{
+    struct rendezvous *rendezvous;
+
+    remove_deserted(service);
+    if (service->rendezvous_count >= RENDEZVOUS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%d groups and rendezvous on this node", RENDEZVOUS_MAX);
+    }
+    rendezvous = calloc(1, sizeof(*rendezvous));
+    if (rendezvous == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "rendezvous %s", join_request->name);
+    }
+    (void)snprintf(rendezvous->name, sizeof(rendezvous->name), "%s", join_request->name);
+    rendezvous->service = service;
+    rendezvous->is_multi_node = join_request->is_multi_node;
+    rendezvous->options = join_request->options;
+    rendezvous->deadline_ms = TDM__NEVER;
+    rendezvous->next = service->rendezvous_list;
+    service->rendezvous_list = rendezvous;
+    service->rendezvous_count++;
+    *rendezvous_out = rendezvous;
+    return TDM_OK;
+}
+
+static tdm_status check_join_request(const struct rendezvous *rendezvous,
+                                     const struct join_request *join_request)
+{
+    const struct member *member;
+
+    if (rendezvous->options.ranks_count != join_request->options.ranks_count ||
+        rendezvous->options.slot_bytes != join_request->options.slot_bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "rank %u joins group %s with %u ranks and slots of %zu bytes, the "
+                         "others with %u ranks and %zu bytes",
+                         join_request->rank, join_request->name, join_request->options.ranks_count,
+                         join_request->options.slot_bytes, rendezvous->options.ranks_count,
+                         rendezvous->options.slot_bytes);
+    }
+    member = &rendezvous->members[join_request->rank];
+    if (member->incoming != NULL && !tdm__id_equal(&member->peer, &join_request->peer)) {
+        return tdm__fail(TDM_E_EXISTS, "group %s has a rank %u already: %s", join_request->name,
+                         join_request->rank, tdm__incoming_peer(member->incoming)->name);
+    }
+    return TDM_OK;
+}
+
+static bool all_members_came(const struct rendezvous *rendezvous)
+{
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
+        if (rendezvous->members[i].incoming == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void reply_to_members(struct rendezvous *rendezvous, tdm_writer *writer, const int *fd)
+{
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
+        tdm__incoming_reply(rendezvous->members[i].incoming, tdm_writer_bytes(writer), fd,
+                            fd == NULL ? 0 : 1);
+        rendezvous->members[i].incoming = NULL;
+    }
+}
+
+static void get_member(const void *arg, uint32_t index, void *item_out)
+{
+    const struct member *member = &((const struct rendezvous *)arg)->members[index];
+    struct tdm__meet_member_message *item = item_out;
+
+    *item = (struct tdm__meet_member_message){member->node, member->address};
+}
+
+static tdm_status reply_member_addresses(const struct rendezvous *rendezvous, tdm_writer *writer)
+{
+    struct tdm__meet_members_message message = {
+        .members = {
+            .count = rendezvous->options.ranks_count, .get = get_member, .arg = rendezvous}};
+
+    TDM_TRY(tdm__id_generate(&message.key));
+    return tdm__meet_members_encode(&message, writer);
+}
+
+/* Members hear of one another, and look after their group themselves. */
+static void complete_multi_node_group(struct service *service, struct rendezvous *rendezvous)
+{
+    tdm_writer *writer = NULL;
+    tdm_status status = tdm_writer_create(&writer);
+
+    if (status == TDM_OK) {
+        status = reply_member_addresses(rendezvous, writer);
+    }
+    if (status != TDM_OK) {
+        fail_rendezvous(service, rendezvous, status, tdm_error_detail());
+    } else {
+        reply_to_members(rendezvous, writer, NULL);
+        remove_rendezvous(service, rendezvous);
+    }
+    tdm_writer_destroy(writer);
+}
+
+static void complete_group(struct service *service, struct rendezvous *rendezvous)
+{
+    tdm_writer *writer = NULL;
+    tdm_status status;
+    int fd = -1;
+
+    status = tdm__comm_segment_create(&rendezvous->options, &fd);
+    if (status == TDM_OK) {
+        status = tdm__comm_segment_map(fd, true, &rendezvous->segment);
+    }
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status == TDM_OK) {
+        const struct tdm__meet_joined_message message = {++service->generation};
+
+        status = tdm__meet_joined_encode(&message, writer);
+    }
+    if (status != TDM_OK) {
+        fail_rendezvous(service, rendezvous, status, tdm_error_detail());
+    } else {
+        reply_to_members(rendezvous, writer, &fd);
+    }
+    tdm_writer_destroy(writer);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+/* Whether this member's question came over a connection that has ended since. */
+static bool is_canceled_name(const struct member *member)
+{
+    return member->incoming != NULL && tdm__incoming_conn(member->incoming) == NULL;
+}
+
+/* The node of a far member is lost, or its connection, over which it would be told of the
+ * others: that cannot become a group any more. */
+static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
+{
+    struct rendezvous *rendezvous = arg;
+    struct service *service = rendezvous->service;
+    const char *daemon = "a daemon";
+    char ranks[256] = "";
+    char detail[512];
+    size_t used = 0;
+
+    (void)items_taken;
+    if (notice != TDM__NOTICE_CLOSED) {
+        return;
+    }
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count && used < sizeof(ranks); i++) {
+        const struct member *member = &rendezvous->members[i];
+
+        if (is_canceled_name(member) && !tdm__id_equal(&member->node, &service->node->record.id)) {
+            daemon = tdm__incoming_peer(member->incoming)->name;
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " rank %u", i);
+        }
+    }
+    (void)snprintf(detail, sizeof(detail), "group %s: %s is lost, and with it%s", rendezvous->name,
+                   daemon, ranks);
+    fail_rendezvous(service, rendezvous, TDM_E_NODE_LOST, detail);
+    arm_deadline_timer(service);
+}
+
+/* A name stands for itself and for all that are below it. */
+static bool name_is_within(const char *off, const char *name)
+{
+    size_t length = strlen(off);
+
+    return length > 0 && strncmp(off, name, length) == 0 &&
+           (name[length] == '\0' || name[length] == '/');
+}
+
+static tdm_status check_not_canceled(const struct service *service, const char *name)
+{
+    for (uint32_t i = 0; i < CANCELED_NAMES_MAX; i++) {
+        if (name_is_within(service->off[i], name)) {
+            return tdm__fail(TDM_E_ABORTED, "group %s was called off", name);
+        }
+    }
+    return TDM_OK;
+}
+
+/* Keeps `incoming` on TDM_OK, to be answered with the others. */
+static tdm_status join(struct service *service, struct tdm__incoming_call *incoming,
+                       const struct join_request *join_request)
+{
+    struct rendezvous *rendezvous =
+        find_open_rendezvous(service, join_request->name, join_request->is_multi_node);
+    struct member *member;
+
+    TDM_TRY(check_not_canceled(service, join_request->name));
+    if (rendezvous == NULL) {
+        TDM_TRY(create_rendezvous(service, join_request, &rendezvous));
+    }
+    TDM_TRY(check_join_request(rendezvous, join_request));
+    member = &rendezvous->members[join_request->rank];
+    if (member->incoming != NULL) {
+        tdm__incoming_fail(member->incoming, TDM_E_CANCELED, "the same rank joined once more");
+    }
+    member->peer = join_request->peer;
+    member->incoming = incoming;
+    member->node = join_request->node;
+    if (join_request->is_from_other_node) {
+        tdm__incoming_on_notice(incoming, on_notice, rendezvous);
+    }
+    (void)snprintf(member->address, sizeof(member->address), "%s",
+                   join_request->address == NULL ? "" : join_request->address);
+    if (join_request->deadline_ms < rendezvous->deadline_ms) {
+        rendezvous->deadline_ms = join_request->deadline_ms;
+    }
+    if (all_members_came(rendezvous)) {
+        if (rendezvous->is_multi_node) {
+            complete_multi_node_group(service, rendezvous);
+        } else {
+            complete_group(service, rendezvous);
+        }
+    }
+    arm_deadline_timer(service);
+    return TDM_OK;
+}
+
+static tdm_status serve_join(struct service *service, struct tdm__incoming_call *incoming)
+{
+    struct join_request join_request;
+
+    TDM_TRY(read_join_request(incoming, &join_request));
+    return join(service, incoming, &join_request);
+}
+
+/* ---- is_multi_node nodes -----------------------------------------------------------------------
+ */
+
+/* What both methods have in common, and an id: of the node to meet on, or of the member. */
+static tdm_status read_multi_node_join(struct tdm__incoming_call *incoming,
+                                       struct join_request *join_request, int64_t *timeout_ms_out,
+                                       struct tdm__id *id_out)
+{
+    struct tdm__meet_across_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_across_table(), &message));
+    if (message.address != NULL && strlen(message.address) >= ADDRESS_BYTES) {
+        return tdm__fail(TDM_E_PROTOCOL, "an address of %zu bytes, at most %d",
+                         strlen(message.address), ADDRESS_BYTES - 1);
+    }
+    join_request->name = message.name;
+    join_request->address = message.address;
+    join_request->is_multi_node = true;
+    join_request->options.slot_bytes = (size_t)message.slot_bytes;
+    join_request->deadline_ms = tdm__deadline_after(message.timeout_ms);
+    *id_out = message.id;
+    *timeout_ms_out = message.timeout_ms;
+    return check_options_match(join_request, message.rank, message.ranks_count);
+}
+
+static void on_forwarded_reply(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct forwarded_join *forwarded_join = arg;
+
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(forwarded_join->incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(forwarded_join->incoming, reply->status, reply->detail);
+    }
+    if (forwarded_join->service != NULL) {
+        LIST_REMOVE(forwarded_join, link);
+    }
+    free(forwarded_join);
+}
+
+static void add_forwarded_join(struct service *service, struct tdm__incoming_call *incoming,
+                               const struct tdm__id *target_node,
+                               struct forwarded_join *forwarded_join)
+{
+    *forwarded_join = (struct forwarded_join){.service = service,
+                                              .incoming = incoming,
+                                              .peer = tdm__incoming_peer(incoming)->id,
+                                              .target_node = *target_node};
+    LIST_INSERT_HEAD(&service->forwarded_join, forwarded_join, link);
+}
+
+static tdm_status forward_join(struct service *service, struct tdm__incoming_call *incoming,
+                               const struct join_request *join_request,
+                               const struct tdm__id *target_node, int64_t timeout_ms)
+{
+    const struct tdm__meet_across_message message = {.name = join_request->name,
+                                                     .rank = join_request->rank,
+                                                     .ranks_count =
+                                                         join_request->options.ranks_count,
+                                                     .slot_bytes = join_request->options.slot_bytes,
+                                                     .timeout_ms = timeout_ms,
+                                                     .address = join_request->address,
+                                                     .id = join_request->peer};
+    struct forwarded_join *forwarded_join = malloc(sizeof(*forwarded_join));
+    tdm_writer *writer = NULL;
+    tdm_status status = forwarded_join == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "a member of a rendezvous elsewhere")
+                            : tdm_writer_create(&writer);
+
+    if (status == TDM_OK) {
+        status = tdm__meet_across_encode(&message, writer);
+    }
+    if (status == TDM_OK) {
+        add_forwarded_join(service, incoming, target_node, forwarded_join);
+        tdm__node_forward(service->node, target_node, "rendezvous.join_from_node",
+                          tdm_writer_bytes(writer),
+                          tdm__deadline_after(tdm__timeout_add(timeout_ms, GRACE_MS)),
+                          on_forwarded_reply, forwarded_join);
+    } else {
+        free(forwarded_join);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static void on_death_reported(void *arg, struct tdm__rpc_reply *reply)
+{
+    (void)arg;
+    (void)reply;
+}
+
+/* Where a member waited that is gone: else others would be told to connect with it. */
+static void report_member_died(struct service *service, const struct tdm__id *peer)
+{
+    struct forwarded_join *forwarded_join;
+
+    LIST_FOREACH(forwarded_join, &service->forwarded_join, link)
+    {
+        if (tdm__id_equal(&forwarded_join->peer, peer)) {
+            tdm__node_query_actor(
+                service->node, &forwarded_join->target_node, "rendezvous.member_died", peer,
+                tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_death_reported, NULL);
+        }
+    }
+}
+
+/* Of a process of this node, which says target_node to meet. */
+static tdm_status serve_multi_node_join(struct service *service,
+                                        struct tdm__incoming_call *incoming)
+{
+    const struct tdm__id *here = &service->node->record.id;
+    struct join_request join_request = {.peer = tdm__incoming_peer(incoming)->id, .node = *here};
+    struct tdm__id target_node;
+    int64_t timeout_ms;
+
+    TDM_TRY(read_multi_node_join(incoming, &join_request, &timeout_ms, &target_node));
+    return tdm__id_equal(&target_node, here)
+               ? join(service, incoming, &join_request)
+               : forward_join(service, incoming, &join_request, &target_node, timeout_ms);
+}
+
+/* Of a process of another node, whose daemon says which. */
+static tdm_status serve_join_from_node(struct service *service, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *daemon = tdm__incoming_peer(incoming);
+    struct join_request join_request = {.node = daemon->id};
+    struct tdm__id member;
+    int64_t timeout_ms;
+
+    if (daemon->kind != TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "rendezvous.join_from_node is between daemons");
+    }
+    TDM_TRY(read_multi_node_join(incoming, &join_request, &timeout_ms, &member));
+    join_request.peer = member;
+    join_request.is_from_other_node = true;
+    return join(service, incoming, &join_request);
+}
+
+/* ---- who is gone ------------------------------------------------------------------------ */
+
+static void remove_member(struct rendezvous *rendezvous, uint32_t rank)
+{
+    struct member *member = &rendezvous->members[rank];
+
+    memset(&member->peer, 0, sizeof(member->peer));
+    if (member->incoming != NULL) {
+        tdm__incoming_fail(member->incoming, TDM_E_ACTOR_DIED, "the caller is gone");
+        member->incoming = NULL;
+    }
+    if (rendezvous->segment != NULL) {
+        tdm__comm_segment_abort(rendezvous->segment, rank, TDM__COMM_RANK_DIED);
+    }
+}
+
+/* `from`: only of rendezvous_list that it came to from that node; NULL: of all. */
+static void remove_peer(struct service *service, const struct tdm__id *peer,
+                        const struct tdm__id *from)
+{
+    struct rendezvous *next;
+
+    for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = next) {
+        next = rendezvous->next;
+        for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
+            const struct member *member = &rendezvous->members[i];
+
+            if (tdm__id_equal(&member->peer, peer) &&
+                (from == NULL || tdm__id_equal(&member->node, from))) {
+                remove_member(rendezvous, i);
+            }
+        }
+        if (all_members_left(rendezvous)) {
+            remove_rendezvous(service, rendezvous);
+        }
+    }
+    arm_deadline_timer(service);
+}
+
+static void peer_exited(void *self, const struct tdm__peer_identity *peer)
+{
+    report_member_died(self, &peer->id);
+    remove_peer(self, &peer->id, NULL);
+}
+
+/* A process of another node, whose daemon says so. */
+static tdm_status serve_member_died(struct service *service, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *daemon = tdm__incoming_peer(incoming);
+    struct tdm__id_request_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__id_request_table(), &message));
+    if (daemon->kind != TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "rendezvous.member_died is between daemons");
+    }
+    remove_peer(service, &message.id, &daemon->id);
+    tdm__incoming_reply_pack(incoming, "");
+    return TDM_OK;
+}
+
+/* ---- called off ------------------------------------------------------------------------- */
+
+/* Who comes later must hear of it, too. */
+static void cancel_rendezvous(struct service *service, const char *name)
+{
+    struct rendezvous *next;
+    char detail[RENDEZVOUS_NAME_BYTES + 32];
+
+    (void)snprintf(service->off[service->next_canceled_name], RENDEZVOUS_NAME_BYTES, "%s", name);
+    service->next_canceled_name = (service->next_canceled_name + 1) % CANCELED_NAMES_MAX;
+    for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
+         rendezvous = next) {
+        next = rendezvous->next;
+        if (rendezvous->segment == NULL && name_is_within(name, rendezvous->name)) {
+            (void)snprintf(detail, sizeof(detail), "group %s was called off", rendezvous->name);
+            fail_rendezvous(service, rendezvous, TDM_E_ABORTED, detail);
+        }
+    }
+    arm_deadline_timer(service);
+}
+
+static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct tdm__incoming_call *incoming = arg;
+
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(incoming, reply->status, reply->detail);
+    }
+}
+
+/* Of a process of this node, or from its daemon. */
+static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
+{
+    struct tdm__meet_off_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_off_table(), &message));
+    if (message.name == NULL || message.name[0] == '\0' ||
+        strlen(message.name) >= RENDEZVOUS_NAME_BYTES) {
+        return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",
+                         RENDEZVOUS_NAME_BYTES - 1);
+    }
+    if (tdm__id_equal(&message.node, &service->node->record.id)) {
+        cancel_rendezvous(service, message.name);
+        tdm__incoming_reply_pack(incoming, "");
+    } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "rendezvous.cancel of another node, from a daemon");
+    } else {
+        tdm__node_forward(
+            service->node, &message.node, "rendezvous.cancel", tdm__incoming_packed(incoming),
+            tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_forwarded_cancel_reply, incoming);
+    }
+    return TDM_OK;
+}
+
+/* ---- the service ------------------------------------------------------------------------ */
+
+static void serve(void *self, struct tdm__incoming_call *incoming)
+{
+    static const struct {
+        const char *method;
+        tdm_status (*fn)(struct service *service, struct tdm__incoming_call *incoming);
+    } methods[] = {{"rendezvous.join", serve_join},
+                   {"rendezvous.join_multi_node", serve_multi_node_join},
+                   {"rendezvous.join_from_node", serve_join_from_node},
+                   {"rendezvous.member_died", serve_member_died},
+                   {"rendezvous.cancel", serve_cancel}};
+    tdm_status status =
+        tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
+
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
+            status = methods[i].fn(self, incoming);
+            break;
+        }
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
+static void destroy(void *self)
+{
+    struct service *service = self;
+
+    while (!LIST_EMPTY(&service->forwarded_join)) {
+        struct forwarded_join *forwarded_join = LIST_FIRST(&service->forwarded_join);
+
+        LIST_REMOVE(forwarded_join, link);
+        forwarded_join->service = NULL;
+    }
+    while (service->rendezvous_list != NULL) {
+        fail_rendezvous(service, service->rendezvous_list, TDM_E_CLOSED, "the daemon stops");
+    }
+    tdm__timer_destroy(service->timer);
+    free(service);
+}
+
+const struct tdm__service_ops tdm__rendezvous_service = {
+    .prefix = "rendezvous", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
+
+tdm_status tdm__rendezvous_service_create(struct tdm__node *node, void **self_out)
+{
+    struct service *service = calloc(1, sizeof(*service));
+    tdm_status status;
+
+    if (service == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the rendezvous place");
+    }
+    service->node = node;
+    LIST_INIT(&service->forwarded_join);
+    status = tdm__timer_create(node->loop, on_deadline, service, &service->timer);
+    if (status != TDM_OK) {
+        free(service);
+        return status;
+    }
+    *self_out = service;
+    return TDM_OK;
+}

@@ -1,0 +1,203 @@
+/* streams.c - copies to and from a GPU, and events between them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
+
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(struct cu_ipc_handle) == sizeof(((struct tdm__event *)0)->handle),
+               "an event travels as the driver's handle");
+
+/* ---- streams ---------------------------------------------------------------------------- */
+
+static tdm_status stream_create(struct tdm__cuda_device *cuda, void **stream_out)
+{
+    return tdm__cuda_check(cuda->driver->cuStreamCreate(stream_out, CU_STREAM_NON_BLOCKING),
+                           "cuStreamCreate on %s", cuda->base.uuid);
+}
+
+tdm_status tdm__cuda_streams_open(struct tdm__cuda_device *cuda)
+{
+    tdm_status status = stream_create(cuda, &cuda->to_device_stream);
+
+    if (status == TDM_OK) {
+        status = stream_create(cuda, &cuda->to_host_stream);
+    }
+    if (status == TDM_OK) {
+        status = tdm__cuda_check(
+            cuda->driver->cuEventCreate(&cuda->cross_stream_event, CU_EVENT_DISABLE_TIMING),
+            "cuEventCreate on %s", cuda->base.uuid);
+    }
+    if (status != TDM_OK) {
+        tdm__cuda_streams_close(cuda);
+    }
+    return status;
+}
+
+void tdm__cuda_streams_close(struct tdm__cuda_device *cuda)
+{
+    for (uint32_t i = 0; i < TDM__CUDA_EVENTS; i++) {
+        if (cuda->events[i].event != NULL) {
+            (void)cuda->driver->cuEventDestroy_v2(cuda->events[i].event);
+        }
+    }
+    if (cuda->cross_stream_event != NULL) {
+        (void)cuda->driver->cuEventDestroy_v2(cuda->cross_stream_event);
+    }
+    if (cuda->to_host_stream != NULL) {
+        (void)cuda->driver->cuStreamDestroy_v2(cuda->to_host_stream);
+    }
+    if (cuda->to_device_stream != NULL) {
+        (void)cuda->driver->cuStreamDestroy_v2(cuda->to_device_stream);
+    }
+}
+
+/* ---- copies ----------------------------------------------------------------------------- */
+
+/* Host memory that is not pinned is unknown to the driver, which is an answer too. */
+static bool is_on_device(const struct tdm__cuda_device *cuda, uint64_t address)
+{
+    unsigned type = 0;
+
+    return cuda->driver->cuPointerGetAttribute(&type, CU_POINTER_MEMORY_TYPE, address) ==
+               CU_SUCCESS &&
+           type == CU_MEMORY_IS_DEVICE;
+}
+
+tdm_status tdm__cuda_copy(struct tdm__device *device, void *destination, const void *source,
+                          size_t size_bytes)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    uint64_t to = (uint64_t)(uintptr_t)destination;
+    uint64_t from = (uint64_t)(uintptr_t)source;
+    void *stream;
+
+    TDM_TRY(tdm__cuda_make_current(cuda));
+    stream = is_on_device(cuda, to) ? cuda->to_device_stream : cuda->to_host_stream;
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuMemcpyAsync(to, from, size_bytes, stream),
+                            "cuMemcpyAsync of %zu bytes from %p to %p", size_bytes, source,
+                            destination));
+    cuda->copies_pending = true;
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_copy_flush(struct tdm__device *device)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+
+    TDM_TRY(tdm__cuda_make_current(cuda));
+    if (!cuda->copies_pending) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamSynchronize(cuda->to_device_stream),
+                            "cuStreamSynchronize after copies to %s", device->uuid));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamSynchronize(cuda->to_host_stream),
+                            "cuStreamSynchronize after copies from %s", device->uuid));
+    cuda->copies_pending = false;
+    return TDM_OK;
+}
+
+/* ---- events ----------------------------------------------------------------------------- */
+
+static tdm_status prepare_event_slot(struct tdm__cuda_device *cuda, struct tdm__cuda_event *slot)
+{
+    void *event;
+    tdm_status status;
+
+    if (slot->event != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__cuda_check(
+        cuda->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS),
+        "cuEventCreate for other processes on %s", cuda->base.uuid));
+    status = tdm__cuda_check(cuda->driver->cuIpcGetEventHandle(&slot->handle, event),
+                             "cuIpcGetEventHandle on %s", cuda->base.uuid);
+    if (status != TDM_OK) {
+        (void)cuda->driver->cuEventDestroy_v2(event);
+        return status;
+    }
+    slot->event = event;
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event *event_out)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    struct tdm__cuda_event *slot = &cuda->events[cuda->next_event];
+
+    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(prepare_event_slot(cuda, slot));
+    /* One stream waits for the other, so that the event stands for both. */
+    TDM_TRY(
+        tdm__cuda_check(cuda->driver->cuEventRecord(cuda->cross_stream_event, cuda->to_host_stream),
+                        "cuEventRecord on %s", device->uuid));
+    TDM_TRY(tdm__cuda_check(
+        cuda->driver->cuStreamWaitEvent(cuda->to_device_stream, cuda->cross_stream_event, 0),
+        "cuStreamWaitEvent on %s", device->uuid));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuEventRecord(slot->event, cuda->to_device_stream),
+                            "cuEventRecord for other processes on %s", device->uuid));
+    cuda->copies_pending = true;
+    cuda->next_event = (cuda->next_event + 1) % TDM__CUDA_EVENTS;
+    memcpy(event_out->handle, slot->handle.bytes, sizeof(event_out->handle));
+    return TDM_OK;
+}
+
+static tdm_status wait_in_both_streams(struct tdm__cuda_device *cuda, void *event)
+{
+    cuda->copies_pending = true;
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamWaitEvent(cuda->to_device_stream, event, 0),
+                            "cuStreamWaitEvent on %s", cuda->base.uuid));
+    return tdm__cuda_check(cuda->driver->cuStreamWaitEvent(cuda->to_host_stream, event, 0),
+                           "cuStreamWaitEvent on %s", cuda->base.uuid);
+}
+
+tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__event *event)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    struct cu_ipc_handle handle;
+    void *opened;
+    tdm_status status;
+
+    TDM_TRY(tdm__cuda_make_current(cuda));
+    memcpy(handle.bytes, event->handle, sizeof(handle.bytes));
+    /* The driver opens no handle in the process that it is from. */
+    for (uint32_t i = 0; i < TDM__CUDA_EVENTS; i++) {
+        if (cuda->events[i].event != NULL &&
+            memcmp(&cuda->events[i].handle, &handle, sizeof(handle)) == 0) {
+            return wait_in_both_streams(cuda, cuda->events[i].event);
+        }
+    }
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuIpcOpenEventHandle(&opened, handle),
+                            "cuIpcOpenEventHandle on %s", device->uuid));
+    status = wait_in_both_streams(cuda, opened);
+    (void)cuda->driver->cuEventDestroy_v2(opened); /* the waits stay */
+    return status;
+}
+
+/* ---- host memory ------------------------------------------------------------------------ */
+
+tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes, void **address_out)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    tdm_status status;
+
+    TDM_TRY(tdm__cuda_make_current(cuda));
+    status = tdm__cuda_check(
+        cuda->driver->cuMemHostAlloc(address_out, size_bytes, CU_HOST_ALLOC_PORTABLE),
+        "cuMemHostAlloc of %zu bytes of pinned memory", size_bytes);
+    /* It is the host that is full, not the device. */
+    return status == TDM_E_DEVICE_FULL ? tdm__fail(TDM_E_NOMEM, "%s", tdm_error_detail()) : status;
+}
+
+void tdm__cuda_host_free(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+
+    if (tdm__cuda_make_current(cuda) != TDM_OK ||
+        tdm__cuda_check(cuda->driver->cuMemFreeHost(address), "cuMemFreeHost of %zu bytes at %p",
+                        size_bytes, address) != TDM_OK) {
+        tdm__log(TDM__WARN, "device", "pinned memory stays: %s", tdm_error_detail());
+    }
+}

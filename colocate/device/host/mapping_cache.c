@@ -1,0 +1,289 @@
+/* mapping_cache.c - which memory this process shows where, and what it keeps mapped aside. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/host/mapping_cache.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { RESERVED_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+
+struct tdm__mapping_cache_entry {
+    struct tdm__mapping_cache_entry *next;
+    char *address;
+    size_t size_bytes;
+    dev_t device; /* with the inode: which memory.  It cannot go while it is mapped. */
+    ino_t inode;
+    enum tdm__access access;
+    bool is_cached;
+};
+
+/* ---- pages ------------------------------------------------------------------------------ */
+
+/* Reserves more than asked, then cuts both ends off. */
+tdm_status tdm__address_range_reserve(size_t size_bytes, void **address_out)
+{
+    char *start =
+        mmap(NULL, size_bytes + TDM__PAGE_TABLE_UNIT_BYTES, PROT_NONE, RESERVED_FLAGS, -1, 0);
+    size_t before;
+
+    if (start == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: %zu bytes of addresses", size_bytes);
+    }
+    before = (TDM__PAGE_TABLE_UNIT_BYTES - (uintptr_t)start % TDM__PAGE_TABLE_UNIT_BYTES) %
+             TDM__PAGE_TABLE_UNIT_BYTES;
+    if (before > 0) {
+        (void)munmap(start, before);
+    }
+    (void)munmap(start + before + size_bytes, TDM__PAGE_TABLE_UNIT_BYTES - before);
+    *address_out = start + before;
+    return TDM_OK;
+}
+
+tdm_status tdm__pages_map(void *address, size_t size_bytes, int fd, enum tdm__access access)
+{
+    int protection = access == TDM__READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+
+    /* The pages exist already: to enter them now costs a fraction of a fault each. */
+    if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) ==
+        MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: a block of %zu bytes", size_bytes);
+    }
+    return TDM_OK;
+}
+
+int tdm__page_tables_move(void *to, void *from, size_t size_bytes)
+{
+    void *moved =
+        mremap(from, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+
+    return moved == MAP_FAILED ? errno : 0;
+}
+
+/* Where the kernel has no memory for a new mapping, the old one is locked up: its pages are the
+ * broker's to hand out, and what is shown here next replaces it. */
+static tdm_status restore_reservation(void *address, size_t size_bytes)
+{
+    int error_number;
+
+    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) != MAP_FAILED) {
+        return TDM_OK;
+    }
+    error_number = errno;
+    return mprotect(address, size_bytes, PROT_NONE) == 0
+               ? TDM_OK
+               : tdm__fail_errno(error_number, "mmap: take %zu bytes away", size_bytes);
+}
+
+/* ---- entries ---------------------------------------------------------------------------- */
+
+static void account_entry(struct tdm__mapping_cache *mapped,
+                          const struct tdm__mapping_cache_entry *entry)
+{
+    if (entry->is_cached) {
+        mapped->cached_bytes += entry->size_bytes;
+        return;
+    }
+    mapped->mapped_bytes += entry->size_bytes;
+    if (mapped->mapped_bytes > mapped->mapped_bytes_max) {
+        mapped->mapped_bytes_max = mapped->mapped_bytes;
+    }
+}
+
+static void link_entry_first(struct tdm__mapping_cache *mapped,
+                             struct tdm__mapping_cache_entry *entry)
+{
+    entry->next = mapped->entries;
+    mapped->entries = entry;
+    account_entry(mapped, entry);
+}
+
+static struct tdm__mapping_cache_entry *unlink_entry(struct tdm__mapping_cache *mapped,
+                                                     struct tdm__mapping_cache_entry **link)
+{
+    struct tdm__mapping_cache_entry *entry = *link;
+
+    *link = entry->next;
+    if (entry->is_cached) {
+        mapped->cached_bytes -= entry->size_bytes;
+    } else {
+        mapped->mapped_bytes -= entry->size_bytes;
+    }
+    return entry;
+}
+
+static bool entry_lies_in(const struct tdm__mapping_cache_entry *entry, const char *address,
+                          size_t size_bytes)
+{
+    return !entry->is_cached && entry->address >= address && entry->address < address + size_bytes;
+}
+
+static void drop_cached_entry(struct tdm__mapping_cache_entry *entry)
+{
+    (void)munmap(entry->address, entry->size_bytes);
+    free(entry);
+}
+
+static void drop_oldest_cached(struct tdm__mapping_cache *mapped)
+{
+    struct tdm__mapping_cache_entry **oldest = NULL;
+
+    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;
+         link = &(*link)->next) {
+        oldest = (*link)->is_cached ? link : oldest;
+    }
+    TDM_ASSERT(oldest != NULL);
+    drop_cached_entry(unlink_entry(mapped, oldest));
+}
+
+void tdm__mapping_cache_fini(struct tdm__mapping_cache *mapped)
+{
+    while (mapped->entries != NULL) {
+        struct tdm__mapping_cache_entry *entry = unlink_entry(mapped, &mapped->entries);
+
+        if (entry->is_cached) {
+            drop_cached_entry(entry);
+        } else {
+            free(entry); /* whoever reserved the addresses unmaps them */
+        }
+    }
+}
+
+/* ---- show and hide ---------------------------------------------------------------------- */
+
+/* The link to what lies aside and is the wanted memory; NULL if there is none. */
+static struct tdm__mapping_cache_entry **find_cached(struct tdm__mapping_cache *mapped,
+                                                     const struct tdm__mapping_cache_entry *wanted)
+{
+    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;
+         link = &(*link)->next) {
+        const struct tdm__mapping_cache_entry *entry = *link;
+
+        if (entry->is_cached && entry->inode == wanted->inode && entry->device == wanted->device &&
+            entry->size_bytes == wanted->size_bytes && entry->access == wanted->access) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+static bool move_from_cache(struct tdm__mapping_cache *mapped,
+                            const struct tdm__mapping_cache_entry *wanted)
+{
+    struct tdm__mapping_cache_entry **link = find_cached(mapped, wanted);
+    struct tdm__mapping_cache_entry *entry;
+    bool moved;
+
+    if (link == NULL) {
+        return false;
+    }
+    entry = unlink_entry(mapped, link);
+    moved = tdm__page_tables_move(wanted->address, entry->address, entry->size_bytes) == 0;
+    drop_cached_entry(entry);
+    return moved;
+}
+
+tdm_status tdm__mapping_cache_map(struct tdm__mapping_cache *mapped, void *address,
+                                  size_t size_bytes, int fd, enum tdm__access access)
+{
+    struct tdm__mapping_cache_entry *entry = calloc(1, sizeof(*entry));
+    tdm_status status = TDM_OK;
+    struct stat memory;
+
+    if (entry == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a mapping");
+    }
+    if (fstat(fd, &memory) != 0) {
+        free(entry);
+        return tdm__fail_errno(errno, "fstat of a block");
+    }
+    *entry = (struct tdm__mapping_cache_entry){.address = address,
+                                               .size_bytes = size_bytes,
+                                               .device = memory.st_dev,
+                                               .inode = memory.st_ino,
+                                               .access = access};
+    if (!move_from_cache(mapped, entry)) {
+        status = tdm__pages_map(address, size_bytes, fd, access);
+    }
+    if (status != TDM_OK) {
+        free(entry);
+        return status;
+    }
+    link_entry_first(mapped, entry);
+    return TDM_OK;
+}
+
+/* False: it is to be unmapped for good. */
+static bool move_to_cache(struct tdm__mapping_cache_entry *entry)
+{
+    void *aside = NULL;
+
+    if (tdm__address_range_reserve(entry->size_bytes, &aside) != TDM_OK) {
+        return false;
+    }
+    if (tdm__page_tables_move(aside, entry->address, entry->size_bytes) != 0) {
+        (void)munmap(aside, entry->size_bytes);
+        return false;
+    }
+    entry->address = aside;
+    entry->is_cached = true;
+    return true;
+}
+
+tdm_status tdm__mapping_cache_unmap(struct tdm__mapping_cache *mapped, void *address,
+                                    size_t size_bytes)
+{
+    struct tdm__mapping_cache_entry *moved = NULL;
+
+    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;) {
+        struct tdm__mapping_cache_entry *entry;
+
+        if (!entry_lies_in(*link, address, size_bytes)) {
+            link = &(*link)->next;
+            continue;
+        }
+        entry = unlink_entry(mapped, link);
+        if (move_to_cache(entry)) {
+            entry->next = moved;
+            moved = entry;
+        } else {
+            free(entry);
+        }
+    }
+    while (moved != NULL) {
+        struct tdm__mapping_cache_entry *next = moved->next;
+
+        link_entry_first(mapped, moved);
+        moved = next;
+    }
+    while (mapped->cached_bytes > TDM__MAPPING_CACHE_RATIO_MAX * mapped->mapped_bytes_max) {
+        drop_oldest_cached(mapped);
+    }
+    return restore_reservation(address, size_bytes);
+}
+
+void tdm__mapping_cache_exchange(struct tdm__mapping_cache *mapped, void *a, void *b)
+{
+    for (struct tdm__mapping_cache_entry *entry = mapped->entries; entry != NULL;
+         entry = entry->next) {
+        if (!entry->is_cached && (entry->address == a || entry->address == b)) {
+            entry->address = entry->address == a ? b : a;
+        }
+    }
+}
+
+void tdm__mapping_cache_forget(struct tdm__mapping_cache *mapped, void *address, size_t size_bytes)
+{
+    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;) {
+        if (entry_lies_in(*link, address, size_bytes)) {
+            free(unlink_entry(mapped, link));
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+/* engine_failover.c - engines that die or fall silent, and the job that goes on without them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/engine_failover.h"
+
+#include "colocate/job/liveness_monitor.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { KILL_MS = 5000 };
+
+/* Nobody takes a trainer's place.  Killed, so that whoever else waits for it need not. */
+static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
+{
+    if (workers->trainers_monitor == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__liveness_monitor_poll(workers->trainers_monitor, workers->trainers));
+    for (uint32_t i = 0; i < workers->trainers_count; i++) {
+        const char *why = tdm__liveness_monitor_failure(workers->trainers_monitor, i);
+
+        if (why != NULL) {
+            TDM_TRY(tdm_actor_kill(workers->trainers[i], KILL_MS));
+            return tdm__fail(TDM_E_ACTOR_DIED, "%s", why);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__failover_check_liveness(struct tdm__worker_group *workers)
+{
+    TDM_TRY(check_trainers_liveness(workers));
+    if (workers->monitor == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__liveness_monitor_poll(workers->monitor, workers->engines));
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        if (workers->engines[i] != NULL &&
+            tdm__liveness_monitor_failure(workers->monitor, i) != NULL) {
+            TDM_TRY(tdm_actor_kill(workers->engines[i], KILL_MS));
+        }
+    }
+    return TDM_OK;
+}
+
+/* ---- an engine out of the workers ---------------------------------------------------------- */
+
+static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
+{
+    struct tdm__member *dead =
+        realloc(workers->dead, (workers->dead_count + 1) * sizeof(workers->dead[0]));
+    struct tdm_actor_info info;
+
+    if (dead == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u dead members", workers->dead_count + 1);
+    }
+    workers->dead = dead;
+    tdm_actor_describe(actor, &info);
+    TDM_TRY(tdm__id_parse(info.id, &dead[workers->dead_count].actor));
+    dead[workers->dead_count++].incarnation = 1;
+    return TDM_OK;
+}
+
+/* Named dead only once killed. */
+static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t first)
+{
+    for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
+        TDM_TRY(tdm_actor_kill(workers->engines[i], KILL_MS));
+        TDM_TRY(add_dead(workers, workers->engines[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engine, const char *why)
+{
+    uint32_t first = engine * workers->ranks_per_engine;
+    char text[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(text, sizeof(text), "%s", why);
+    TDM_TRY(fence_engine(workers, first));
+    for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
+        tdm_actor_destroy(workers->engines[i]);
+        workers->engines[i] = NULL;
+        tdm__liveness_monitor_reset(workers->monitor, i);
+    }
+    tdm__log(workers->on_event == NULL ? TDM__WARN : TDM__INFO, "job", "engine %u lost: %s", engine,
+             text);
+    if (workers->engine_states != NULL) {
+        workers->engine_states[engine].awaits_weights = false;
+    }
+    if (workers->on_event != NULL) {
+        workers->on_event(workers->on_event_arg, engine, TDM__ENGINE_EVENT_LOST, text);
+    }
+    return TDM_OK;
+}
+
+/* Of a rank that is gone; NULL if all answer, or have been lost before. */
+static const char *engine_failure_reason(const struct tdm__worker_group *workers, uint32_t engine)
+{
+    const char *why = NULL;
+
+    for (uint32_t i = engine * workers->ranks_per_engine;
+         i < (engine + 1) * workers->ranks_per_engine && why == NULL; i++) {
+        why =
+            workers->engines[i] == NULL ? NULL : tdm__liveness_monitor_failure(workers->monitor, i);
+    }
+    return why;
+}
+
+tdm_status tdm__failover_remove_dead_engines(struct tdm__worker_group *workers, uint32_t *lost_out)
+{
+    *lost_out = 0;
+    if (workers->monitor == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__liveness_monitor_poll_sync(workers->monitor, workers->engines));
+    for (uint32_t i = 0; i < workers->engines_count / workers->ranks_per_engine; i++) {
+        const char *why = engine_failure_reason(workers, i);
+
+        if (why != NULL) {
+            TDM_TRY(remove_engine(workers, i, why));
+            (*lost_out)++;
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
+                                       tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    TDM_TRY(remove_engine(workers, engine, detail));
+    return tdm__fail(status, "%s", detail);
+}
+
+tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    uint32_t lost = 0;
+
+    if (status == TDM_OK || status == TDM_E_CANCELED) {
+        return status;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (tdm__failover_remove_dead_engines(workers, &lost) == TDM_OK && lost > 0 &&
+        tdm__worker_group_live_engines(workers) >= workers->spec->num_engines_min) {
+        return TDM_OK;
+    }
+    return tdm__fail(status, "%s", detail);
+}

@@ -1,0 +1,392 @@
+/* memory_budget.c - what lies on each GPU and in host memory, in each phase and on each edge. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/memory_budget.h"
+
+#include "runtime/error.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A moment is one or two instants: what the trainers and what the engines hold at each.  On an
+ * edge the side that goes is away before the other comes, so its two instants never add up. */
+enum resident_set {
+    NOTHING,
+    ALL,
+    WEIGHTS,        /* an engine's, served */
+    WEIGHTS_SHADOW, /* and the image that the update fills */
+    BUCKET,         /* a trainer's staging buffer */
+    ALL_BUCKET,     /* of those that never pause: everything, and what an update takes */
+    ALL_SHADOW_BUCKET
+};
+
+struct budget_instant {
+    enum resident_set trainer;
+    enum resident_set engine;
+};
+
+static const struct phase {
+    const char *name;
+    struct budget_instant instants[2];
+} moments[TDM__BUDGET_PHASES_COUNT] = {
+    [TDM__BUDGET_ROLLOUT] = {"ROLLOUT", {{NOTHING, ALL}, {NOTHING, ALL}}},
+    [TDM__BUDGET_ROLLOUT_TO_TRAIN] = {"edge ROLLOUT→TRAIN", {{NOTHING, ALL}, {ALL, NOTHING}}},
+    [TDM__BUDGET_TRAIN] = {"TRAIN", {{ALL, NOTHING}, {ALL, NOTHING}}},
+    [TDM__BUDGET_TRAIN_TO_UPDATE] = {"edge TRAIN→UPDATE", {{ALL, NOTHING}, {NOTHING, WEIGHTS}}},
+    [TDM__BUDGET_UPDATE] = {"UPDATE", {{BUCKET, WEIGHTS_SHADOW}, {BUCKET, WEIGHTS_SHADOW}}},
+    [TDM__BUDGET_UPDATE_TO_ROLLOUT] = {"edge UPDATE→ROLLOUT",
+                                       {{BUCKET, WEIGHTS_SHADOW}, {NOTHING, ALL}}},
+};
+
+/* Of ranks that never pause. */
+static const struct budget_instant remote_instant = {ALL, ALL};
+static const struct budget_instant remote_update = {ALL_BUCKET, ALL_SHADOW_BUCKET};
+
+const char *tdm__budget_phase_name(enum tdm__budget_phase phase)
+{
+    return moments[phase].name;
+}
+
+static uint64_t whole_blocks(uint64_t size_bytes)
+{
+    return (size_bytes + TDM__BLOCK_BYTES_UNIT - 1) / TDM__BLOCK_BYTES_UNIT * TDM__BLOCK_BYTES_UNIT;
+}
+
+static uint64_t regions_bytes(const struct tdm__memory_budget_rank *rank, const char *tag)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        if (tag == NULL || strcmp(rank->regions[i].tag, tag) == 0) {
+            size_bytes += whole_blocks(rank->regions[i].size_bytes);
+        }
+    }
+    return size_bytes;
+}
+
+static uint64_t bucket_bytes(const struct tdm__memory_budget_input *input)
+{
+    return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
+}
+
+static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
+                               const struct tdm__memory_budget_rank *rank,
+                               enum resident_set holding)
+{
+    switch (holding) {
+    case NOTHING:
+        return 0;
+    case ALL:
+        return regions_bytes(rank, NULL);
+    case WEIGHTS:
+        return regions_bytes(rank, "weights");
+    case WEIGHTS_SHADOW:
+        return regions_bytes(rank, "weights") * (input->update_enabled ? 2 : 1);
+    case BUCKET:
+        return bucket_bytes(input);
+    case ALL_BUCKET:
+        return regions_bytes(rank, NULL) + bucket_bytes(input);
+    case ALL_SHADOW_BUCKET:
+        return regions_bytes(rank, NULL) + bucket_bytes(input) +
+               (input->update_enabled ? regions_bytes(rank, "weights") : 0);
+    }
+    return 0;
+}
+
+/* Copies of what the rank keeps while it is not on the device. */
+static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
+                                enum resident_set holding)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        const struct tdm_region_spec *region = &rank->regions[i];
+        bool resident = holding == ALL || holding == ALL_BUCKET || holding == ALL_SHADOW_BUCKET ||
+                        ((holding == WEIGHTS || holding == WEIGHTS_SHADOW) &&
+                         strcmp(region->tag, "weights") == 0);
+
+        if (!resident && region->policy == TDM_REGION_KEEP) {
+            size_bytes += whole_blocks(region->size_bytes);
+        }
+    }
+    return size_bytes;
+}
+
+static uint64_t max_bytes(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add_instant(const struct tdm__memory_budget_input *input, enum tdm__budget_phase phase,
+                        const struct budget_instant *instant, struct tdm__memory_budget *plan)
+{
+    struct tdm__memory_budget_usage now[TDM__JOB_GPUS_MAX] = {{0, 0, 0}};
+    uint64_t host_bytes = 0;
+
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        const struct tdm__memory_budget_rank *rank = &input->ranks[i];
+        enum resident_set holding = rank->is_engine ? instant->engine : instant->trainer;
+        uint64_t size_bytes = resident_bytes(input, rank, holding);
+
+        if (rank->is_engine) {
+            now[rank->gpu].engine_bytes += size_bytes;
+        } else {
+            now[rank->gpu].trainer_bytes += size_bytes;
+        }
+        host_bytes += host_copy_bytes(rank, holding);
+    }
+    for (uint32_t gpu = 0; gpu < input->gpus_count; gpu++) {
+        struct tdm__memory_budget_usage *use = &plan->gpus[phase][gpu];
+
+        use->trainer_bytes = max_bytes(use->trainer_bytes, now[gpu].trainer_bytes);
+        use->engine_bytes = max_bytes(use->engine_bytes, now[gpu].engine_bytes);
+        use->peak_bytes =
+            max_bytes(use->peak_bytes, now[gpu].trainer_bytes + now[gpu].engine_bytes);
+    }
+    plan->host_bytes[phase] = max_bytes(plan->host_bytes[phase], host_bytes);
+}
+
+static void add_phase(const struct tdm__memory_budget_input *input, enum tdm__budget_phase phase,
+                      struct tdm__memory_budget *plan)
+{
+    bool updates = phase == TDM__BUDGET_UPDATE || phase == TDM__BUDGET_UPDATE_TO_ROLLOUT;
+
+    if (input->is_far) {
+        add_instant(input, phase, updates ? &remote_update : &remote_instant, plan);
+        return;
+    }
+    add_instant(input, phase, &moments[phase].instants[0], plan);
+    add_instant(input, phase, &moments[phase].instants[1], plan);
+}
+
+static tdm_status check_rank(const struct tdm__memory_budget_input *input,
+                             const struct tdm__memory_budget_rank *rank)
+{
+    if (rank->gpu >= input->gpus_count || rank->regions_count > TDM_RANK_REGIONS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%s: GPU %u of %u, %u regions of at most %d", rank->name,
+                         rank->gpu, input->gpus_count, rank->regions_count, TDM_RANK_REGIONS_MAX);
+    }
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        const struct tdm_region_spec *region = &rank->regions[i];
+
+        if (region->tag == NULL || region->tag[0] == '\0' ||
+            strnlen(region->tag, TDM_REGION_TAG_BYTES_MAX) == TDM_REGION_TAG_BYTES_MAX) {
+            return tdm__fail(TDM_E_INVAL, "%s: region %u: a tag has 1 to %d bytes", rank->name, i,
+                             TDM_REGION_TAG_BYTES_MAX - 1);
+        }
+        if (region->size_bytes == 0 || region->size_bytes > 1ULL << 48) {
+            return tdm__fail(TDM_E_INVAL, "%s: region %s of %zu bytes", rank->name, region->tag,
+                             region->size_bytes);
+        }
+    }
+    if (rank->is_engine && regions_bytes(rank, "weights") == 0) {
+        return tdm__fail(TDM_E_INVAL, "%s declares no region \"weights\"", rank->name);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_input(const struct tdm__memory_budget_input *input)
+{
+    if (input->gpus_count == 0 || input->gpus_count > TDM__JOB_GPUS_MAX ||
+        input->ranks_count > TDM__JOB_RANKS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%u GPUs of at most %d, %u ranks of at most %d",
+                         input->gpus_count, TDM__JOB_GPUS_MAX, input->ranks_count,
+                         TDM__JOB_RANKS_MAX);
+    }
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        TDM_TRY(check_rank(input, &input->ranks[i]));
+    }
+    return TDM_OK;
+}
+
+static double to_mib(uint64_t size_bytes)
+{
+    return (double)size_bytes / (1 << 20);
+}
+
+static const char *remedy(enum tdm__budget_phase phase, const struct tdm__memory_budget_usage *use)
+{
+    if (phase == TDM__BUDGET_UPDATE) {
+        return "lower update.update_weight_buffer_size or the model, or raise "
+               "cluster.gpu_bytes";
+    }
+    return use->trainer_bytes > use->engine_bytes
+               ? "lower the trainer's regions (batch, model), or raise cluster.gpu_bytes"
+               : "lower the engine's regions (kv_cache, model), or raise cluster.gpu_bytes";
+}
+
+/* Phases before edges: the reader knows phases, and an edge is never worse than both its ends.
+ */
+static tdm_status check_device_fits(struct tdm__memory_budget *plan)
+{
+    const struct tdm__memory_budget_usage *worst = NULL;
+
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT; phase++) {
+        for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+            const struct tdm__memory_budget_usage *use = &plan->gpus[phase][gpu];
+            bool is_phase = phase % 2 == 0;
+
+            if (worst == NULL || use->peak_bytes > worst->peak_bytes ||
+                (use->peak_bytes == worst->peak_bytes && is_phase &&
+                 plan->tightest_phase % 2 == 1)) {
+                worst = use;
+                plan->tightest_phase = (enum tdm__budget_phase)phase;
+                plan->tightest_gpu = gpu;
+            }
+        }
+    }
+    if (worst->peak_bytes <= plan->gpu_bytes) {
+        plan->tightest_free_bytes = plan->gpu_bytes - worst->peak_bytes;
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_BUDGET,
+                     "%s on GPU %u: %.1f MiB wanted (trainer %.1f, engine %.1f), %.1f MiB "
+                     "there; %s",
+                     tdm__budget_phase_name(plan->tightest_phase), plan->tightest_gpu,
+                     to_mib(worst->peak_bytes), to_mib(worst->trainer_bytes),
+                     to_mib(worst->engine_bytes), to_mib(plan->gpu_bytes),
+                     remedy(plan->tightest_phase, worst));
+}
+
+static tdm_status check_host_fits(const struct tdm__memory_budget_input *input,
+                                  const struct tdm__memory_budget *plan)
+{
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT && input->host_bytes > 0; phase++) {
+        if (plan->host_bytes[phase] > input->host_bytes) {
+            return tdm__fail(TDM_E_BUDGET,
+                             "%s in host memory: %.1f MiB wanted for copies of paused regions, "
+                             "%.1f MiB there; declare fewer regions TDM_REGION_KEEP",
+                             tdm__budget_phase_name((enum tdm__budget_phase)phase),
+                             to_mib(plan->host_bytes[phase]), to_mib(input->host_bytes));
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__memory_budget_compute(const struct tdm__memory_budget_input *input,
+                                      struct tdm__memory_budget *plan_out)
+{
+    memset(plan_out, 0, sizeof(*plan_out));
+    TDM_TRY(check_input(input));
+    plan_out->gpus_count = input->gpus_count;
+    plan_out->gpu_bytes = input->gpu_bytes;
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT; phase++) {
+        add_phase(input, (enum tdm__budget_phase)phase, plan_out);
+    }
+    TDM_TRY(check_device_fits(plan_out));
+    return check_host_fits(input, plan_out);
+}
+
+/* ---- printing --------------------------------------------------------------------------- */
+
+enum { NAME_COLUMNS = 22, COLUMN = 16, NAMES_BYTES = 128 };
+
+/* "trainer/0 + trainer/1"; "-" for none. */
+static void join_names(const struct tdm__memory_budget_input *input, uint32_t gpu, bool engines,
+                       char names[NAMES_BYTES])
+{
+    size_t used = 0;
+
+    (void)snprintf(names, NAMES_BYTES, "-");
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        const struct tdm__memory_budget_rank *rank = &input->ranks[i];
+
+        if (rank->gpu == gpu && rank->is_engine == engines && used + 40 < NAMES_BYTES) {
+            used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s",
+                                     used > 0 ? " + " : "", rank->name);
+        }
+    }
+}
+
+/* Pads by characters: the arrows of the edges have three bytes. */
+static void print_name(const char *name, FILE *stream)
+{
+    int columns = 0;
+
+    for (const char *c = name; *c != '\0'; c++) {
+        columns += ((unsigned char)*c & 0xc0) != 0x80;
+    }
+    (void)fprintf(stream, "  %s%*s", name, NAME_COLUMNS - columns, "");
+}
+
+static void print_gpu(const struct tdm__memory_budget *plan,
+                      const struct tdm__memory_budget_input *input, uint32_t gpu, FILE *stream)
+{
+    char trainers[NAMES_BYTES];
+    char engines[NAMES_BYTES];
+    char title[40];
+
+    join_names(input, gpu, false, trainers);
+    join_names(input, gpu, true, engines);
+    (void)snprintf(title, sizeof(title), "GPU %u (%.0f MiB)", gpu, to_mib(plan->gpu_bytes));
+    (void)fprintf(stream, "%-*s%*s%*s%*s\n", NAME_COLUMNS + 2, title, COLUMN, trainers, COLUMN,
+                  engines, COLUMN, "free MiB");
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT; phase++) {
+        const struct tdm__memory_budget_usage *use = &plan->gpus[phase][gpu];
+
+        print_name(moments[phase].name, stream);
+        (void)fprintf(stream, "%*.1f%*.1f%*.1f\n", COLUMN, to_mib(use->trainer_bytes), COLUMN,
+                      to_mib(use->engine_bytes), COLUMN,
+                      to_mib(plan->gpu_bytes) - to_mib(use->peak_bytes));
+    }
+}
+
+static void print_host(const struct tdm__memory_budget *plan, FILE *stream)
+{
+    (void)fprintf(stream, "%-*s%*s\n", NAME_COLUMNS + 2, "host", COLUMN, "copies MiB");
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT; phase++) {
+        print_name(moments[phase].name, stream);
+        (void)fprintf(stream, "%*.1f\n", COLUMN, to_mib(plan->host_bytes[phase]));
+    }
+}
+
+void tdm__memory_budget_print(const struct tdm__memory_budget *plan,
+                              const struct tdm__memory_budget_input *input, bool fits, FILE *stream)
+{
+    for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+        print_gpu(plan, input, gpu, stream);
+    }
+    print_host(plan, stream);
+    if (fits) {
+        (void)fprintf(stream, "fits: tightest is %s on GPU %u, %.1f MiB free\n",
+                      tdm__budget_phase_name(plan->tightest_phase), plan->tightest_gpu,
+                      to_mib(plan->tightest_free_bytes));
+    }
+}
+
+static json_t *gpu_json(const struct tdm__memory_budget *plan, uint32_t phase)
+{
+    json_t *gpus = json_array();
+
+    for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+        const struct tdm__memory_budget_usage *use = &plan->gpus[phase][gpu];
+
+        (void)json_array_append_new(gpus, json_pack("{s:I, s:I, s:I}", "trainer_bytes",
+                                                    (json_int_t)use->trainer_bytes, "engine_bytes",
+                                                    (json_int_t)use->engine_bytes, "peak_bytes",
+                                                    (json_int_t)use->peak_bytes));
+    }
+    return gpus;
+}
+
+tdm_status tdm__memory_budget_print_json(const struct tdm__memory_budget *plan, bool fits,
+                                         FILE *stream)
+{
+    json_t *list = json_array();
+    json_t *root;
+    int failed;
+
+    for (uint32_t phase = 0; phase < TDM__BUDGET_PHASES_COUNT; phase++) {
+        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:I}", "name", moments[phase].name,
+                                                    "gpus", gpu_json(plan, phase), "host_bytes",
+                                                    (json_int_t)plan->host_bytes[phase]));
+    }
+    root = json_pack("{s:b, s:I, s:s, s:i, s:o}", "fits", (int)fits, "gpu_bytes",
+                     (json_int_t)plan->gpu_bytes, "tightest",
+                     tdm__budget_phase_name(plan->tightest_phase), "tightest_gpu",
+                     (int)plan->tightest_gpu, "moments", list);
+    failed =
+        root == NULL || json_dumpf(root, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF;
+    json_decref(root);
+    return failed != 0 ? tdm__fail(TDM_E_IO, "the plan could not be written") : TDM_OK;
+}

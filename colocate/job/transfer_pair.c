@@ -1,0 +1,236 @@
+/* transfer_pair.c - engines on other GPUs or nodes than the trainers: what they have in place of
+ * shared memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/transfer_pair.h"
+
+#include "actors/runtime.h"
+#include "colocate/comm/comm.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/failpoint.h"
+#include "runtime/log.h"
+#include "runtime/messages/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TRAINER = 0, ENGINE = 1, ENDS = 2 };
+enum { OFF_MS = 5000 };
+
+/* ---- one end ---------------------------------------------------------------------------- */
+
+static tdm_status pair_create_bucket(struct tdm__transfer_pair *pair, uint64_t size_bytes)
+{
+    const struct tdm_region_options bucket = {
+        .tag = "bucket", .size_bytes = size_bytes, .policy = TDM_REGION_DROP, .paused = 1};
+
+    if (pair->bucket != NULL && tdm_region_size(pair->bucket) >= size_bytes) {
+        return TDM_OK;
+    }
+    tdm_region_destroy(pair->bucket);
+    pair->bucket = NULL;
+    return tdm__region_create(pair->regions, &bucket, &pair->bucket);
+}
+
+tdm_status tdm__transfer_pair_open(struct tdm__transfer_pair *pair, tdm_runtime *runtime,
+                                   uint32_t rank, tdm_call *call)
+{
+    struct tdm_collective_options options = {.rank = rank, .ranks_count = ENDS, .on_gpu = 1};
+    uint64_t bucket_bytes;
+
+    TDM_TRY(tdm_call_unpack(call, "ssiu", &options.name, &options.node_id, &options.timeout_ms,
+                            &bucket_bytes));
+    tdm_collective_leave(pair->group);
+    pair->group = NULL;
+    if (rank == ENGINE) {
+        TDM_TRY(pair_create_bucket(pair, bucket_bytes));
+    }
+    return tdm_collective_join(runtime, &options, &pair->group);
+}
+
+void tdm__transfer_pair_close(struct tdm__transfer_pair *pair)
+{
+    tdm_collective_leave(pair->group);
+    tdm_region_destroy(pair->bucket);
+    *pair = (struct tdm__transfer_pair){.group = NULL};
+}
+
+tdm_status tdm__transfer_pair_resume_bucket(struct tdm__transfer_pair *pair, int64_t timeout_ms)
+{
+    return pair->bucket == NULL || tdm_region_is_resident(pair->bucket)
+               ? TDM_OK
+               : tdm_region_resume(pair->bucket, timeout_ms);
+}
+
+tdm_status tdm__transfer_pair_pause_bucket(struct tdm__transfer_pair *pair)
+{
+    return pair->bucket != NULL && tdm_region_is_resident(pair->bucket)
+               ? tdm_region_pause(pair->bucket)
+               : TDM_OK;
+}
+
+tdm_status tdm__transfer_pair_send(struct tdm__transfer_pair *pair, const void *data,
+                                   uint64_t size_bytes)
+{
+    TDM_TRY(tdm_collective_broadcast(pair->group, &size_bytes, sizeof(size_bytes), TRAINER));
+    /* Only read: the root's data is what the others get. */
+    return tdm_collective_broadcast(pair->group, (void *)(uintptr_t)data, size_bytes, TRAINER);
+}
+
+static void record_sent_span(const struct tdm__transfer_pair_payload *load, int64_t begin_ns,
+                             struct tdm__rank *trainer)
+{
+    struct tdm__span span = {.begin_ns = begin_ns, .bytes = load->size_bytes};
+    uint32_t rank = trainer->context.rank;
+
+    (void)snprintf(span.name, sizeof(span.name), "send bucket %u", load->chunk);
+    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", rank);
+    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", rank / trainer->ranks_per_engine,
+                   rank % trainer->ranks_per_engine);
+    tdm__spans_add_transfer(&trainer->spans, &span);
+}
+
+tdm_status tdm__transfer_pair_announce(tdm_actor *engine,
+                                       const struct tdm__transfer_pair_payload *load,
+                                       tdm_ref **announced_out)
+{
+    tdm__failpoint_hit("trainer.announce");
+    return tdm_actor_call(engine, "stage_slices", announced_out, "b", load->description.data,
+                          load->description.size_bytes);
+}
+
+tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,
+                                      const struct tdm__transfer_pair_payload *load,
+                                      struct tdm__rank *trainer)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(tdm__transfer_pair_send(pair, load->data, load->size_bytes));
+    record_sent_span(load, begin_ns, trainer);
+    return TDM_OK;
+}
+
+/* The other end must not wait for what will not be taken. */
+static void pair_disconnect(struct tdm__transfer_pair *pair)
+{
+    struct tdm__comm *comm = tdm__collective_comm(pair->group);
+
+    comm->ops->abort(comm);
+}
+
+tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t *size_bytes_out)
+{
+    uint64_t size_bytes;
+
+    if (pair->bucket == NULL || !tdm_region_is_resident(pair->bucket)) {
+        pair_disconnect(pair);
+        return tdm__fail(TDM_E_STATE, "a bucket is sent to a rank whose own has no memory");
+    }
+    TDM_TRY(tdm_collective_broadcast(pair->group, &size_bytes, sizeof(size_bytes), TRAINER));
+    if (size_bytes > tdm_region_size(pair->bucket)) {
+        pair_disconnect(pair);
+        return tdm__fail(TDM_E_PROTOCOL, "%llu bytes for a bucket of %zu",
+                         (unsigned long long)size_bytes, tdm_region_size(pair->bucket));
+    }
+    *size_bytes_out = size_bytes;
+    return tdm_collective_broadcast(pair->group, tdm_region_address(pair->bucket), size_bytes,
+                                    TRAINER);
+}
+
+/* ---- all lines -------------------------------------------------------------------------- */
+
+static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *node_id,
+                                const struct tdm__worker_group *workers, tdm_ref **ref_out)
+{
+    return tdm_actor_call(actor, "open_pair", ref_out, "ssiu", name, node_id,
+                          (int64_t)workers->spec->update_timeout_ms, workers->chunk_bytes);
+}
+
+static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct tdm__id *update,
+                                 tdm_ref **refs)
+{
+    struct tdm_actor_info info;
+    char id[TDM__ID_TEXT_BYTES];
+    char name[TDM__ID_TEXT_BYTES + 16];
+
+    tdm_actor_describe(workers->trainers[0], &info);
+    (void)tdm__id_text(update, id);
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        if (workers->engines[i] == NULL) {
+            continue;
+        }
+        (void)snprintf(name, sizeof(name), "line/%s/%u", id, i);
+        TDM_TRY(call_pair_end(workers->trainers[i], name, info.node_id, workers, &refs[i]));
+        TDM_TRY(call_pair_end(workers->engines[i], name, info.node_id, workers,
+                              &refs[workers->engines_count + i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
+                                        const struct tdm__id *update)
+{
+    struct tdm_actor_info info;
+    struct tdm__meet_off_message message;
+    char id[TDM__ID_TEXT_BYTES];
+    char name[TDM__ID_TEXT_BYTES + 16];
+    tdm_writer *writer;
+    tdm_status status;
+
+    tdm_actor_describe(workers->trainers[0], &info);
+    TDM_TRY(tdm__id_parse(info.node_id, &message.node));
+    (void)snprintf(name, sizeof(name), "line/%s", tdm__id_text(update, id));
+    message.name = name;
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__meet_off_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm__runtime_call_daemon(workers->runtime, "rendezvous.cancel",
+                                          tdm_writer_bytes(writer), OFF_MS, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* A rank that will not come is dead, or is killed for its silence, and that shows here: the
+ * rank at the other end of its line must not wait for it.  Where nobody can be told it waits
+ * for as long as an update may take.  `status` comes back. */
+static tdm_status abandon_open_pairs(struct tdm__worker_group *workers,
+                                     const struct tdm__id *update, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (request_pairs_abandon(workers, update) != TDM_OK) {
+        tdm__log(TDM__WARN, "job", "transfer pairs to the engines could not be closed: %s",
+                 tdm_error_detail());
+    }
+    return tdm__fail(status, "%s", detail);
+}
+
+tdm_status tdm__transfer_pairs_open_all(struct tdm__worker_group *workers,
+                                        const struct tdm__id *update)
+{
+    uint32_t count = ENDS * workers->engines_count;
+    tdm_ref **refs;
+    tdm_status status;
+
+    if (workers->transfer_pairs_are_open) {
+        return TDM_OK;
+    }
+    refs = calloc((size_t)count + 1, sizeof(*refs));
+    if (refs == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "calls to %u ranks", count);
+    }
+    status = call_both_ends(workers, update, refs);
+    if (status == TDM_OK) {
+        status = tdm__worker_group_await(workers, refs, count,
+                                         (int64_t)workers->spec->update_timeout_ms);
+    }
+    tdm__worker_group_release_refs(refs, count);
+    free(refs);
+    workers->transfer_pairs_are_open = status == TDM_OK;
+    if (status != TDM_OK) {
+        status = abandon_open_pairs(workers, update, status);
+    }
+    return tdm__wrap(status, "transfer pairs to the engines");
+}

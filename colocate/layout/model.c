@@ -1,0 +1,440 @@
+/* model.c - the list of a model's tensors, made of its config. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/layout/model.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum dim {
+    ONE,
+    HIDDEN,
+    TWICE_HIDDEN,
+    VOCABULARY,
+    QUERIES,
+    KEYS, /* and values */
+    HEAD_DIM,
+    ATTENDED, /* what the output projection of attention reads */
+    Q_RANK,
+    Q_UP,
+    KV_DOWN,
+    KV_RANK,
+    KV_UP,
+    FFN,
+    EXPERTS,
+    EXPERT_FFN,
+    SHARED_FFN,
+    DIMS_COUNT
+};
+
+_Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,
+               "a model has room for all of them");
+
+enum scope { FIRST, EVERY_LAYER, DENSE_LAYER, EXPERT_LAYER, EVERY_EXPERT, MTP_LAYER, LAST };
+
+enum layer_kind { DENSE, WITH_EXPERTS, MTP };
+
+struct template
+{
+    const char *name;
+    enum scope scope;
+    uint32_t required_features;
+    uint8_t kind; /* enum tdm__tensor_kind */
+    enum dim rows;
+    enum dim columns; /* ONE: a vector */
+};
+
+#define LAYER     "model.layers.{L}."
+#define ATTENTION LAYER "self_attn."
+#define MLP       LAYER "mlp."
+#define EXPERT    MLP "experts.{e}."
+#define SHARED    MLP "shared_experts."
+
+enum {
+    LINEAR = TDM__TENSOR_KIND_LINEAR,
+    PLAIN = TDM__TENSOR_KIND_PLAIN,
+    F32 = TDM__TENSOR_KIND_F32,
+    GROUPED = TDM__FEATURE_GROUPED,
+    BIASED = TDM__FEATURE_GROUPED | TDM__FEATURE_BIAS,
+    NORMED = TDM__FEATURE_GROUPED | TDM__FEATURE_QK_NORM,
+    LATENT = TDM__FEATURE_LATENT
+};
+
+static const struct template templates[TDM__TENSOR_TEMPLATES_COUNT] = {
+    [TDM__T_EMBED] = {"model.embed_tokens.weight", FIRST, 0, PLAIN, VOCABULARY, HIDDEN},
+    [TDM__T_INPUT_NORM] = {LAYER "input_layernorm.weight", EVERY_LAYER, 0, PLAIN, HIDDEN, ONE},
+    [TDM__T_Q] = {ATTENTION "q_proj.weight", EVERY_LAYER, GROUPED, LINEAR, QUERIES, HIDDEN},
+    [TDM__T_Q_BIAS] = {ATTENTION "q_proj.bias", EVERY_LAYER, BIASED, PLAIN, QUERIES, ONE},
+    [TDM__T_K] = {ATTENTION "k_proj.weight", EVERY_LAYER, GROUPED, LINEAR, KEYS, HIDDEN},
+    [TDM__T_K_BIAS] = {ATTENTION "k_proj.bias", EVERY_LAYER, BIASED, PLAIN, KEYS, ONE},
+    [TDM__T_V] = {ATTENTION "v_proj.weight", EVERY_LAYER, GROUPED, LINEAR, KEYS, HIDDEN},
+    [TDM__T_V_BIAS] = {ATTENTION "v_proj.bias", EVERY_LAYER, BIASED, PLAIN, KEYS, ONE},
+    [TDM__T_Q_A] = {ATTENTION "q_a_proj.weight", EVERY_LAYER, LATENT, LINEAR, Q_RANK, HIDDEN},
+    [TDM__T_Q_A_NORM] = {ATTENTION "q_a_layernorm.weight", EVERY_LAYER, LATENT, PLAIN, Q_RANK, ONE},
+    [TDM__T_Q_B] = {ATTENTION "q_b_proj.weight", EVERY_LAYER, LATENT, LINEAR, Q_UP, Q_RANK},
+    [TDM__T_KV_A] = {ATTENTION "kv_a_proj_with_mqa.weight", EVERY_LAYER, LATENT, LINEAR, KV_DOWN,
+                     HIDDEN},
+    [TDM__T_KV_A_NORM] = {ATTENTION "kv_a_layernorm.weight", EVERY_LAYER, LATENT, PLAIN, KV_RANK,
+                          ONE},
+    [TDM__T_KV_B] = {ATTENTION "kv_b_proj.weight", EVERY_LAYER, LATENT, LINEAR, KV_UP, KV_RANK},
+    [TDM__T_O] = {ATTENTION "o_proj.weight", EVERY_LAYER, 0, LINEAR, HIDDEN, ATTENDED},
+    [TDM__T_Q_NORM] = {ATTENTION "q_norm.weight", EVERY_LAYER, NORMED, PLAIN, HEAD_DIM, ONE},
+    [TDM__T_K_NORM] = {ATTENTION "k_norm.weight", EVERY_LAYER, NORMED, PLAIN, HEAD_DIM, ONE},
+    [TDM__T_POST_NORM] = {LAYER "post_attention_layernorm.weight", EVERY_LAYER, 0, PLAIN, HIDDEN,
+                          ONE},
+    [TDM__T_GATE] = {MLP "gate_proj.weight", DENSE_LAYER, 0, LINEAR, FFN, HIDDEN},
+    [TDM__T_UP] = {MLP "up_proj.weight", DENSE_LAYER, 0, LINEAR, FFN, HIDDEN},
+    [TDM__T_DOWN] = {MLP "down_proj.weight", DENSE_LAYER, 0, LINEAR, HIDDEN, FFN},
+    [TDM__T_ROUTER] = {MLP "gate.weight", EXPERT_LAYER, 0, PLAIN, EXPERTS, HIDDEN},
+    [TDM__T_ROUTER_BIAS] = {MLP "gate.e_score_correction_bias", EXPERT_LAYER,
+                            TDM__FEATURE_ROUTER_BIAS, F32, EXPERTS, ONE},
+    [TDM__T_EXPERT_GATE] = {EXPERT "gate_proj.weight", EVERY_EXPERT, 0, LINEAR, EXPERT_FFN, HIDDEN},
+    [TDM__T_EXPERT_UP] = {EXPERT "up_proj.weight", EVERY_EXPERT, 0, LINEAR, EXPERT_FFN, HIDDEN},
+    [TDM__T_EXPERT_DOWN] = {EXPERT "down_proj.weight", EVERY_EXPERT, 0, LINEAR, HIDDEN, EXPERT_FFN},
+    [TDM__T_SHARED_GATE] = {SHARED "gate_proj.weight", EXPERT_LAYER, TDM__FEATURE_SHARED, LINEAR,
+                            SHARED_FFN, HIDDEN},
+    [TDM__T_SHARED_UP] = {SHARED "up_proj.weight", EXPERT_LAYER, TDM__FEATURE_SHARED, LINEAR,
+                          SHARED_FFN, HIDDEN},
+    [TDM__T_SHARED_DOWN] = {SHARED "down_proj.weight", EXPERT_LAYER, TDM__FEATURE_SHARED, LINEAR,
+                            HIDDEN, SHARED_FFN},
+    [TDM__T_MTP_EMBED] = {LAYER "embed_tokens.weight", MTP_LAYER, 0, PLAIN, VOCABULARY, HIDDEN},
+    [TDM__T_MTP_EMBED_NORM] = {LAYER "enorm.weight", MTP_LAYER, 0, PLAIN, HIDDEN, ONE},
+    [TDM__T_MTP_HIDDEN_NORM] = {LAYER "hnorm.weight", MTP_LAYER, 0, PLAIN, HIDDEN, ONE},
+    [TDM__T_MTP_PROJECTION] = {LAYER "eh_proj.weight", MTP_LAYER, 0, PLAIN, HIDDEN, TWICE_HIDDEN},
+    [TDM__T_MTP_NORM] = {LAYER "shared_head.norm.weight", MTP_LAYER, 0, PLAIN, HIDDEN, ONE},
+    [TDM__T_MTP_HEAD] = {LAYER "shared_head.head.weight", MTP_LAYER, TDM__FEATURE_UNTIED, PLAIN,
+                         VOCABULARY, HIDDEN},
+    [TDM__T_NORM] = {"model.norm.weight", LAST, 0, PLAIN, HIDDEN, ONE},
+    [TDM__T_HEAD] = {"lm_head.weight", LAST, TDM__FEATURE_UNTIED, PLAIN, VOCABULARY, HIDDEN},
+};
+
+/* ---- sizes ------------------------------------------------------------------------------ */
+
+static uint32_t model_features(const struct tdm__model_config *config)
+{
+    bool latent = config->kv_lora_rank != 0;
+    uint32_t features = latent ? TDM__FEATURE_LATENT : TDM__FEATURE_GROUPED;
+
+    features |= config->attention_bias ? TDM__FEATURE_BIAS : 0u;
+    features |= config->qk_norm ? TDM__FEATURE_QK_NORM : 0u;
+    features |= config->router_bias ? TDM__FEATURE_ROUTER_BIAS : 0u;
+    features |= config->shared_experts != 0 ? TDM__FEATURE_SHARED : 0u;
+    return features | (config->tied_embeddings ? TDM__FEATURE_TIED : TDM__FEATURE_UNTIED);
+}
+
+/* None overflows: the config's limits are 2^20 for widths and 2^14 for heads and their sizes.
+ */
+static void fill_dims(struct tdm__model *model)
+{
+    const struct tdm__model_config *config = &model->config;
+    uint32_t query_dim = config->qk_nope_head_dim + config->qk_rope_head_dim;
+    uint32_t key_value_dim = config->qk_nope_head_dim + config->v_head_dim;
+    bool latent = config->kv_lora_rank != 0;
+    const struct tdm__template_dim dims[DIMS_COUNT] = {
+        [ONE] = {1, 1},
+        [HIDDEN] = {config->hidden, config->hidden},
+        [TWICE_HIDDEN] = {2 * config->hidden, 2 * config->hidden},
+        [VOCABULARY] = {config->vocabulary, config->vocabulary},
+        [QUERIES] = {config->heads * config->head_dim, config->heads},
+        [KEYS] = {config->kv_heads * config->head_dim, config->kv_heads},
+        [HEAD_DIM] = {config->head_dim, 1},
+        [ATTENDED] = {config->heads * (latent ? config->v_head_dim : config->head_dim),
+                      config->heads},
+        [Q_RANK] = {config->q_lora_rank, config->q_lora_rank},
+        [Q_UP] = {config->heads * query_dim, config->heads},
+        [KV_DOWN] = {config->kv_lora_rank + config->qk_rope_head_dim, 1},
+        [KV_RANK] = {config->kv_lora_rank, config->kv_lora_rank},
+        [KV_UP] = {config->heads * key_value_dim, config->heads},
+        [FFN] = {config->ffn_width, config->ffn_width},
+        [EXPERTS] = {config->experts, config->experts},
+        [EXPERT_FFN] = {config->expert_ffn, config->expert_ffn},
+        [SHARED_FFN] = {config->shared_experts * config->expert_ffn,
+                        config->shared_experts * config->expert_ffn},
+    };
+
+    memcpy(model->dims, dims, sizeof(dims));
+}
+
+static enum layer_kind kind_of_layer(const struct tdm__model *model, uint32_t layer)
+{
+    if (layer >= model->config.layers) {
+        return MTP;
+    }
+    return layer < model->config.dense_layers ? DENSE : WITH_EXPERTS;
+}
+
+bool tdm__model_layer_has_experts(const struct tdm__model *model, uint32_t layer)
+{
+    return kind_of_layer(model, layer) != DENSE;
+}
+
+static bool scope_is_in(enum scope scope, enum layer_kind kind)
+{
+    switch (scope) {
+    case EVERY_LAYER:
+        return true;
+    case DENSE_LAYER:
+        return kind == DENSE;
+    case EXPERT_LAYER:
+    case EVERY_EXPERT:
+        return kind != DENSE;
+    case MTP_LAYER:
+        return kind == MTP;
+    case FIRST:
+    case LAST:
+        return false;
+    }
+    return false;
+}
+
+static bool has_template(const struct tdm__model *model, enum tdm__tensor_template id)
+{
+    return (templates[id].required_features & ~model->features) == 0;
+}
+
+/* Tensors that a template stands for at one place: itself, and its scale. */
+static uint32_t tensors_of(const struct tdm__model *model, enum tdm__tensor_template id)
+{
+    return templates[id].kind == TDM__TENSOR_KIND_LINEAR && model->has_scales ? 2 : 1;
+}
+
+/* Where each template's tensor lies in a layer of each kind; returns the layer's tensors. */
+static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
+{
+    uint32_t position = 0;
+    uint32_t expert_position = 0;
+
+    for (enum tdm__tensor_template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
+        bool of_expert = templates[id].scope == EVERY_EXPERT;
+
+        if (id == TDM__T_SHARED_GATE && kind != DENSE) {
+            model->tensors_per_expert = expert_position;
+            position += expert_position * model->config.experts;
+        }
+        if (!scope_is_in(templates[id].scope, kind) || !has_template(model, id)) {
+            continue;
+        }
+        /* the experts lie one behind the other, from where the first one begins */
+        model->template_positions[kind][id] = position + (of_expert ? expert_position : 0);
+        *(of_expert ? &expert_position : &position) += tensors_of(model, id);
+    }
+    return position;
+}
+
+uint32_t tdm__model_tensor_index(const struct tdm__model *model,
+                                 enum tdm__tensor_template template_id, uint32_t layer,
+                                 uint32_t expert)
+{
+    enum scope scope = templates[template_id].scope;
+
+    if (scope == FIRST || scope == LAST) {
+        return model->template_positions[DENSE][template_id];
+    }
+    TDM_ASSERT(layer < model->layers_count);
+    TDM_ASSERT(scope_is_in(scope, kind_of_layer(model, layer)));
+    return model->layer_first_tensors[layer] +
+           model->template_positions[kind_of_layer(model, layer)][template_id] +
+           (scope == EVERY_EXPERT ? expert * model->tensors_per_expert : 0);
+}
+
+uint32_t tdm__model_axis_units(const struct tdm__model *model,
+                               enum tdm__tensor_template template_id, uint32_t axis)
+{
+    const struct template *template = &templates[template_id];
+
+    return model->dims[axis == 0 ? template->rows : template->columns].units;
+}
+
+/* ---- the list --------------------------------------------------------------------------- */
+
+static void place_all_templates(struct tdm__model *model)
+{
+    uint32_t sizes[TDM__LAYER_KINDS];
+    uint32_t next = 1; /* behind the embedding */
+
+    for (int kind = 0; kind < TDM__LAYER_KINDS; kind++) {
+        sizes[kind] = place_templates(model, (enum layer_kind)kind);
+    }
+    for (uint32_t layer = 0; layer < model->config.layers; layer++) {
+        model->layer_first_tensors[layer] = next;
+        next += sizes[kind_of_layer(model, layer)];
+    }
+    model->template_positions[DENSE][TDM__T_NORM] = next++;
+    model->template_positions[DENSE][TDM__T_HEAD] = next;
+    next += (uint32_t)has_template(model, TDM__T_HEAD);
+    for (uint32_t layer = model->config.layers; layer < model->layers_count; layer++) {
+        model->layer_first_tensors[layer] = next;
+        next += sizes[MTP];
+    }
+    model->tensors_count = next;
+}
+
+static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_template id,
+                                   uint32_t layer, uint32_t expert)
+{
+    const struct template *template = &templates[id];
+    uint32_t index = tdm__model_tensor_index(model, id, layer, expert);
+    bool is_fp8 = template->kind == TDM__TENSOR_KIND_LINEAR && model->config.fp8;
+    struct tdm__model_tensor tensor = {
+        .kind = (uint8_t) template->kind,
+        .template_id = (uint8_t)id,
+        .dims_count = template->columns == ONE ? 1 : 2,
+        .dtype = (uint8_t)(template->kind == TDM__TENSOR_KIND_F32 ? TDM_F32
+                           : is_fp8                               ? TDM_F8_E4M3
+                                                                  : model->config.dtype),
+        .layer = (uint16_t)layer,
+        .expert = (uint16_t)expert,
+        .rows = model->dims[template->rows].size,
+        .columns = model->dims[template->columns].size,
+    };
+
+    TDM_ASSERT(index + tensors_of(model, id) <= model->tensors_count);
+    model->tensors[index] = tensor;
+    if ((uint64_t)tensor.rows * tensor.columns > UINT32_MAX) {
+        char name[TDM_TENSOR_NAME_BYTES_MAX];
+
+        return tdm__fail(TDM_E_LIMIT, "%s: %u times %u elements are over 2^32 - 1",
+                         tdm__model_tensor_name(model, index, name), tensor.rows, tensor.columns);
+    }
+    if (tensors_of(model, id) == 2) {
+        tensor.kind = TDM__TENSOR_KIND_SCALE;
+        tensor.dtype = TDM_F32;
+        tensor.rows = (tensor.rows + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
+        tensor.columns = (tensor.columns + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
+        model->tensors[index + 1] = tensor;
+    }
+    return TDM_OK;
+}
+
+static tdm_status model_add_layer(struct tdm__model *model, uint32_t layer)
+{
+    for (enum tdm__tensor_template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
+        uint32_t experts = templates[id].scope == EVERY_EXPERT ? model->config.experts : 1;
+
+        if (!has_template(model, id) ||
+            !scope_is_in(templates[id].scope, kind_of_layer(model, layer))) {
+            continue;
+        }
+        for (uint32_t expert = 0; expert < experts; expert++) {
+            TDM_TRY(model_add_tensor(model, id, layer, expert));
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status model_add_all_tensors(struct tdm__model *model)
+{
+    TDM_TRY(model_add_tensor(model, TDM__T_EMBED, 0, 0));
+    for (uint32_t layer = 0; layer < model->layers_count; layer++) {
+        TDM_TRY(model_add_layer(model, layer));
+    }
+    if (has_template(model, TDM__T_HEAD)) {
+        TDM_TRY(model_add_tensor(model, TDM__T_HEAD, 0, 0));
+    }
+    return model_add_tensor(model, TDM__T_NORM, 0, 0);
+}
+
+static tdm_status make_tensors(struct tdm__model *model)
+{
+    place_all_templates(model);
+    if (model->tensors_count > TDM__MODEL_TENSORS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u layers of %u experts are %u tensors, over %d",
+                         model->layers_count, model->config.experts, model->tensors_count,
+                         TDM__MODEL_TENSORS_MAX);
+    }
+    model->tensors = calloc(model->tensors_count, sizeof(*model->tensors));
+    if (model->tensors == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u tensors", model->tensors_count);
+    }
+    return model_add_all_tensors(model);
+}
+
+tdm_status tdm__model_create(const struct tdm__model_config *config,
+                             const struct tdm__model_options *options,
+                             struct tdm__model **model_out)
+{
+    struct tdm__model *model = calloc(1, sizeof(*model));
+    tdm_status status;
+
+    if (model == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a model");
+    }
+    model->config = *config;
+    model->features = model_features(config);
+    model->layers_count = config->layers;
+    model->has_scales = config->fp8 || options->scales;
+    if (options->mtp && config->mtp_layers > 0) {
+        model->layers_count += config->mtp_layers;
+        model->features |= TDM__FEATURE_MTP;
+    }
+    fill_dims(model);
+    status = make_tensors(model);
+    if (status != TDM_OK) {
+        tdm__model_destroy(model);
+        return status;
+    }
+    *model_out = model;
+    return TDM_OK;
+}
+
+void tdm__model_destroy(struct tdm__model *model)
+{
+    if (model != NULL) {
+        free(model->tensors);
+        free(model);
+    }
+}
+
+/* ---- names and bytes -------------------------------------------------------------------- */
+
+void tdm__tensor_name_expand(const char *pattern, uint32_t layer, uint32_t expert,
+                             char name[TDM_TENSOR_NAME_BYTES_MAX])
+{
+    struct tdm__text text = tdm__text_init(name, TDM_TENSOR_NAME_BYTES_MAX);
+
+    for (const char *at = pattern; *at != '\0';) {
+        size_t literal = strcspn(at, "{");
+
+        tdm__text_add(&text, "%.*s", (int)literal, at);
+        at += literal;
+        if (*at == '{') {
+            tdm__text_add(&text, "%u", at[1] == 'L' ? layer : expert);
+            at += strlen("{L}");
+        }
+    }
+}
+
+const char *tdm__model_tensor_name(const struct tdm__model *model, uint32_t tensor,
+                                   char name[TDM_TENSOR_NAME_BYTES_MAX])
+{
+    const struct tdm__model_tensor *info = &model->tensors[tensor];
+
+    tdm__tensor_name_expand(templates[info->template_id].name, info->layer, info->expert, name);
+    if (info->kind == TDM__TENSOR_KIND_SCALE) {
+        size_t length = strlen(name);
+        struct tdm__text text = tdm__text_init(name + length, TDM_TENSOR_NAME_BYTES_MAX - length);
+
+        tdm__text_add(&text, "_scale_inv");
+    }
+    return name;
+}
+
+uint64_t tdm__model_tensor_bytes(const struct tdm__model *model, uint32_t tensor)
+{
+    const struct tdm__model_tensor *info = &model->tensors[tensor];
+
+    return (uint64_t)info->rows * info->columns * tdm_dtype_bytes((enum tdm_dtype)info->dtype);
+}
+
+uint64_t tdm__model_bytes(const struct tdm__model *model)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < model->tensors_count; i++) {
+        size_bytes += tdm__model_tensor_bytes(model, i);
+    }
+    return size_bytes;
+}

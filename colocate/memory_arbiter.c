@@ -1,0 +1,525 @@
+/* memory_arbiter.c - one GPU's memory_arbiter: who may take how much of its memory, and when. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory_arbiter.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/text.h"
+
+#include <string.h>
+
+/* ---- the ledger ------------------------------------------------------------------------- */
+
+static struct tdm__arbiter_tenant *arbiter_find_tenant(struct tdm__memory_arbiter *state,
+                                                       const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        if (tdm__id_equal(&state->tenants[i].id, id)) {
+            return &state->tenants[i];
+        }
+    }
+    return NULL;
+}
+
+static struct tdm__arbiter_tag_usage *
+arbiter_find_tag_usage(struct tdm__memory_arbiter *state, const struct tdm__id *id, const char *tag)
+{
+    struct tdm__arbiter_tenant *tenant = arbiter_find_tenant(state, id);
+
+    for (uint32_t i = 0; tenant != NULL && i < tenant->tag_usages_count; i++) {
+        if (strcmp(tenant->tag_usages[i].tag, tag) == 0) {
+            return &tenant->tag_usages[i];
+        }
+    }
+    return NULL;
+}
+
+static tdm_status arbiter_check_text(const char *what, const char *text, size_t size_bytes)
+{
+    size_t length = text == NULL ? 0 : strnlen(text, size_bytes);
+
+    if (length == 0 || length == size_bytes) {
+        return tdm__fail(TDM_E_INVAL, "a tenant's %s has 1 to %zu bytes", what, size_bytes - 1);
+    }
+    return TDM_OK;
+}
+
+static tdm_status arbiter_add_tenant(struct tdm__memory_arbiter *state,
+                                     const struct tdm__arbiter_event *event,
+                                     struct tdm__arbiter_tenant **tenant_out)
+{
+    struct tdm__arbiter_tenant *tenant = arbiter_find_tenant(state, &event->tenant);
+
+    if (tenant == NULL) {
+        if (state->tenants_count == TDM__ARBITER_TENANTS_MAX) {
+            return tdm__fail(TDM_E_LIMIT, "GPU %u has %d tenants already, no room for %s",
+                             state->gpu, TDM__ARBITER_TENANTS_MAX, event->name);
+        }
+        tenant = &state->tenants[state->tenants_count++];
+        tenant->id = event->tenant;
+        memcpy(tenant->name, event->name, strlen(event->name));
+    }
+    *tenant_out = tenant;
+    return TDM_OK;
+}
+
+/* Makes the tenant and the line of the event, if they are new. */
+static tdm_status arbiter_add_tag_usage(struct tdm__memory_arbiter *state,
+                                        const struct tdm__arbiter_event *event,
+                                        struct tdm__arbiter_tag_usage **line_out)
+{
+    struct tdm__arbiter_tenant *tenant = NULL;
+    struct tdm__arbiter_tag_usage *line;
+
+    TDM_TRY(arbiter_check_text("name", event->name, TDM__ARBITER_NAME_BYTES));
+    TDM_TRY(arbiter_check_text("tag", event->tag, TDM_REGION_TAG_BYTES_MAX));
+    TDM_TRY(arbiter_add_tenant(state, event, &tenant));
+    TDM_ASSERT(tenant != NULL);
+    line = arbiter_find_tag_usage(state, &event->tenant, event->tag);
+    if (line == NULL) {
+        if (tenant->tag_usages_count == TDM__ARBITER_TAGS_MAX) {
+            return tdm__fail(TDM_E_LIMIT, "%s has %d tags on GPU %u already, no room for %s",
+                             tenant->name, TDM__ARBITER_TAGS_MAX, state->gpu, event->tag);
+        }
+        line = &tenant->tag_usages[tenant->tag_usages_count++];
+        memcpy(line->tag, event->tag, strlen(event->tag));
+    }
+    *line_out = line;
+    return TDM_OK;
+}
+
+static uint64_t announced_release_bytes(const struct tdm__memory_arbiter *state)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        for (uint32_t k = 0; k < state->tenants[i].tag_usages_count; k++) {
+            sum += state->tenants[i].tag_usages[k].announced_release_bytes;
+        }
+    }
+    return sum;
+}
+
+uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state)
+{
+    uint64_t used = state->unmanaged_bytes;
+
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        for (uint32_t k = 0; k < state->tenants[i].tag_usages_count; k++) {
+            used += state->tenants[i].tag_usages[k].resident_bytes;
+        }
+    }
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        used += state->requests[i].is_granted ? state->requests[i].bytes : 0;
+    }
+    return used < state->capacity_bytes ? state->capacity_bytes - used : 0;
+}
+
+/* Unused entries are all zeros, so that equal states are equal bytes. */
+static void remove_request(struct tdm__memory_arbiter *state, uint32_t index)
+{
+    uint32_t after = --state->requests_count - index;
+
+    memmove(&state->requests[index], &state->requests[index + 1],
+            after * sizeof(state->requests[0]));
+    memset(&state->requests[state->requests_count], 0, sizeof(state->requests[0]));
+}
+
+static void remove_tenant(struct tdm__memory_arbiter *state, uint32_t index)
+{
+    uint32_t after = --state->tenants_count - index;
+
+    memmove(&state->tenants[index], &state->tenants[index + 1], after * sizeof(state->tenants[0]));
+    memset(&state->tenants[state->tenants_count], 0, sizeof(state->tenants[0]));
+}
+
+/* ---- the words of a refusal ------------------------------------------------------------- */
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+static const char *tenant_name(const struct tdm__memory_arbiter *state, const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        if (tdm__id_equal(&state->tenants[i].id, id)) {
+            return state->tenants[i].name;
+        }
+    }
+    return "somebody";
+}
+
+static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm__text *text)
+{
+    bool holds = false;
+    bool pauses = false;
+
+    for (uint32_t i = 0; i < tenant->tag_usages_count; i++) {
+        const struct tdm__arbiter_tag_usage *line = &tenant->tag_usages[i];
+
+        if (line->resident_bytes > 0) {
+            tdm__text_add(text, holds ? ", %s %.1f MiB" : " still holds %s %.1f MiB", line->tag,
+                          mib(line->resident_bytes));
+            holds = true;
+        }
+    }
+    tdm__text_add(text, " (paused regions:");
+    for (uint32_t i = 0; i < tenant->tag_usages_count; i++) {
+        if (tenant->tag_usages[i].resident_bytes == 0) {
+            tdm__text_add(text, "%s %s", pauses ? "," : "", tenant->tag_usages[i].tag);
+            pauses = true;
+        }
+    }
+    tdm__text_add(text, "%s)", pauses ? "" : " none");
+}
+
+static void describe_holders(const struct tdm__memory_arbiter *state, struct tdm__text *text)
+{
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        const struct tdm__arbiter_tenant *tenant = &state->tenants[i];
+        uint64_t held = 0;
+
+        for (uint32_t k = 0; k < tenant->tag_usages_count; k++) {
+            held += tenant->tag_usages[k].resident_bytes;
+        }
+        if (held > 0) {
+            tdm__text_add(text, "; %s", tenant->name);
+            describe_tenant(tenant, text);
+        }
+    }
+    if (state->unmanaged_bytes > 0) {
+        tdm__text_add(text, "; strangers use %.1f MiB", mib(state->unmanaged_bytes));
+    }
+}
+
+/* Those before `index`: granted to others, or waiting in front. */
+static void describe_queue(const struct tdm__memory_arbiter *state, uint32_t index,
+                           struct tdm__text *text)
+{
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        const struct tdm__arbiter_request *request = &state->requests[i];
+
+        if (i != index && (request->is_granted || i < index)) {
+            tdm__text_add(text, "; %.1f MiB %s %s's %s", mib(request->bytes),
+                          request->is_granted ? "are promised to" : "go first to",
+                          tenant_name(state, &request->tenant), request->tag);
+        }
+    }
+}
+
+static void describe_refusal(const struct tdm__memory_arbiter *state, uint32_t index,
+                             struct tdm__text *text)
+{
+    const struct tdm__arbiter_request *request = &state->requests[index];
+
+    tdm__text_add(text, "GPU %u cannot hold %s's %s: %.1f MiB wanted, ", state->gpu,
+                  tenant_name(state, &request->tenant), request->tag, mib(request->bytes));
+    if (request->bytes > state->capacity_bytes) {
+        tdm__text_add(text, "%.1f MiB in all", mib(state->capacity_bytes));
+        return;
+    }
+    tdm__text_add(text, "%.1f MiB free", mib(tdm__arbiter_free_bytes(state)));
+    describe_holders(state, text);
+    describe_queue(state, index, text);
+}
+
+/* ---- the queue -------------------------------------------------------------------------- */
+
+static struct tdm__arbiter_action *append_text(struct tdm__arbiter_actions *actions,
+                                               enum tdm__arbiter_verdict verdict,
+                                               uint64_t request_id)
+{
+    struct tdm__arbiter_action *action = &actions->entries[actions->count++];
+
+    TDM_ASSERT(actions->count <= TDM__ARBITER_REQUESTS_MAX);
+    action->verdict = verdict;
+    action->request_id = request_id;
+    action->status = TDM_OK;
+    action->text[0] = '\0';
+    return action;
+}
+
+static void arbiter_refuse_request(struct tdm__memory_arbiter *state, uint32_t index,
+                                   const char *why, struct tdm__arbiter_actions *actions)
+{
+    struct tdm__arbiter_action *action =
+        append_text(actions, TDM__ARBITER_REFUSE, state->requests[index].request_id);
+    struct tdm__text text = tdm__text_init(action->text, sizeof(action->text));
+
+    action->status = TDM_E_DEVICE_FULL;
+    describe_refusal(state, index, &text);
+    tdm__text_add(&text, "%s", why);
+    remove_request(state, index);
+}
+
+static void arbiter_expire_requests(struct tdm__memory_arbiter *state, int64_t now_ms,
+                                    struct tdm__arbiter_actions *actions)
+{
+    uint32_t i = 0;
+
+    while (i < state->requests_count) {
+        if (state->requests[i].deadline_ms > now_ms) {
+            i++;
+        } else if (state->requests[i].is_granted) {
+            remove_request(state, i); /* answered long ago, and not used: the asker gave up */
+        } else {
+            arbiter_refuse_request(state, i, "; the deadline passed while it waited", actions);
+        }
+    }
+}
+
+/* Can this request come true from what is free and what is announced, those before it first? */
+static bool request_may_fit_later(const struct tdm__memory_arbiter *state,
+                                  const struct tdm__arbiter_request *request, uint64_t bytes_before)
+{
+    uint64_t usable = state->unmanaged_bytes < state->capacity_bytes
+                          ? state->capacity_bytes - state->unmanaged_bytes
+                          : 0;
+    uint64_t coming = tdm__arbiter_free_bytes(state) + announced_release_bytes(state);
+
+    if (request->bytes > state->capacity_bytes) {
+        return false;
+    }
+    if (request->may_wait) {
+        return true;
+    }
+    return request->bytes <= usable && bytes_before <= coming &&
+           request->bytes <= coming - bytes_before;
+}
+
+/* Goes through the queue once, in order: grants from the front, refuses what has no hope. */
+static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_ms,
+                                 struct tdm__arbiter_actions *actions)
+{
+    uint64_t bytes_before = 0; /* of those that wait in front */
+    uint32_t i = 0;
+
+    while (i < state->requests_count) {
+        struct tdm__arbiter_request *request = &state->requests[i];
+
+        if (request->is_granted) {
+            i++;
+        } else if (bytes_before == 0 && request->bytes <= tdm__arbiter_free_bytes(state)) {
+            request->is_granted = true;
+            request->deadline_ms = now_ms + TDM__ARBITER_GRANT_LIFETIME_MS;
+            (void)append_text(actions, TDM__ARBITER_GRANT, request->request_id);
+            i++;
+        } else if (!request_may_fit_later(state, request, bytes_before)) {
+            arbiter_refuse_request(state, i, "", actions);
+        } else {
+            bytes_before += request->bytes;
+            i++;
+        }
+    }
+}
+
+/* ---- the events ------------------------------------------------------------------------- */
+
+static tdm_status on_request(struct tdm__memory_arbiter *state,
+                             const struct tdm__arbiter_event *event)
+{
+    struct tdm__arbiter_tag_usage *line = NULL;
+    struct tdm__arbiter_request *request;
+
+    if (event->bytes == 0) {
+        return tdm__fail(TDM_E_INVAL, "a request for 0 bytes");
+    }
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        if (state->requests[i].request_id == event->request_id) {
+            return tdm__fail(TDM_E_EXISTS, "request %llu is open already",
+                             (unsigned long long)event->request_id);
+        }
+    }
+    if (state->requests_count == TDM__ARBITER_REQUESTS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "GPU %u has %d requests open already", state->gpu,
+                         TDM__ARBITER_REQUESTS_MAX);
+    }
+    TDM_TRY(arbiter_add_tag_usage(state, event, &line));
+    TDM_ASSERT(line != NULL);
+    request = &state->requests[state->requests_count++];
+    request->request_id = event->request_id;
+    request->tenant = event->tenant;
+    memcpy(request->tag, line->tag, sizeof(request->tag));
+    request->bytes = event->bytes;
+    request->deadline_ms = event->deadline_ms;
+    request->may_wait = event->may_wait;
+    return TDM_OK;
+}
+
+/* Uses up grants of this line, the oldest first; returns the bytes that had none. */
+static uint64_t arbiter_use_grants(struct tdm__memory_arbiter *state,
+                                   const struct tdm__arbiter_event *event)
+{
+    uint64_t left = event->bytes;
+    uint32_t i = 0;
+
+    while (i < state->requests_count && left > 0) {
+        struct tdm__arbiter_request *request = &state->requests[i];
+        uint64_t used = request->bytes < left ? request->bytes : left;
+
+        if (!request->is_granted || !tdm__id_equal(&request->tenant, &event->tenant) ||
+            strcmp(request->tag, event->tag) != 0) {
+            i++;
+            continue;
+        }
+        left -= used;
+        request->bytes -= used;
+        if (request->bytes == 0) {
+            remove_request(state, i);
+        }
+    }
+    return left;
+}
+
+static tdm_status on_charged(struct tdm__memory_arbiter *state,
+                             const struct tdm__arbiter_event *event)
+{
+    struct tdm__arbiter_tag_usage *line = NULL;
+    uint64_t without_grant;
+
+    TDM_TRY(arbiter_add_tag_usage(state, event, &line));
+    TDM_ASSERT(line != NULL);
+    without_grant = arbiter_use_grants(state, event);
+    if (without_grant > tdm__arbiter_free_bytes(state)) {
+        return tdm__fail(TDM_E_DEVICE_FULL,
+                         "GPU %u: %s made %.1f MiB of %s without a grant, %.1f MiB free",
+                         state->gpu, event->name, mib(without_grant), event->tag,
+                         mib(tdm__arbiter_free_bytes(state)));
+    }
+    line->resident_bytes += event->bytes;
+    return TDM_OK;
+}
+
+/* The line of a release or an announcement, which must hold that much. */
+static tdm_status largest_holder_usage(struct tdm__memory_arbiter *state,
+                                       const struct tdm__arbiter_event *event,
+                                       struct tdm__arbiter_tag_usage **line_out)
+{
+    struct tdm__arbiter_tag_usage *line;
+
+    TDM_TRY(arbiter_check_text("tag", event->tag, TDM_REGION_TAG_BYTES_MAX));
+    line = arbiter_find_tag_usage(state, &event->tenant, event->tag);
+    if (line == NULL || line->resident_bytes < event->bytes) {
+        return tdm__fail(TDM_E_STATE, "GPU %u: %.1f MiB of %s's %s leave, but it holds %.1f MiB",
+                         state->gpu, mib(event->bytes), tenant_name(state, &event->tenant),
+                         event->tag, line == NULL ? 0.0 : mib(line->resident_bytes));
+    }
+    *line_out = line;
+    return TDM_OK;
+}
+
+static tdm_status on_released(struct tdm__memory_arbiter *state,
+                              const struct tdm__arbiter_event *event)
+{
+    struct tdm__arbiter_tag_usage *line = NULL;
+
+    TDM_TRY(largest_holder_usage(state, event, &line));
+    TDM_ASSERT(line != NULL);
+    line->resident_bytes -= event->bytes;
+    line->announced_release_bytes -=
+        line->announced_release_bytes < event->bytes ? line->announced_release_bytes : event->bytes;
+    return TDM_OK;
+}
+
+static tdm_status on_release_announced(struct tdm__memory_arbiter *state,
+                                       const struct tdm__arbiter_event *event)
+{
+    struct tdm__arbiter_tag_usage *line = NULL;
+
+    TDM_TRY(largest_holder_usage(state, event, &line));
+    TDM_ASSERT(line != NULL);
+    line->announced_release_bytes = event->bytes;
+    return TDM_OK;
+}
+
+static void on_request_canceled(struct tdm__memory_arbiter *state, uint64_t request_id)
+{
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        if (state->requests[i].request_id == request_id) {
+            remove_request(state, i);
+            return;
+        }
+    }
+}
+
+static void on_tenant_gone(struct tdm__memory_arbiter *state, const struct tdm__id *tenant)
+{
+    for (uint32_t i = state->requests_count; i > 0; i--) {
+        if (tdm__id_equal(&state->requests[i - 1].tenant, tenant)) {
+            remove_request(state, i - 1);
+        }
+    }
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        if (tdm__id_equal(&state->tenants[i].id, tenant)) {
+            remove_tenant(state, i);
+            return;
+        }
+    }
+}
+
+static tdm_status arbiter_apply_event(struct tdm__memory_arbiter *state,
+                                      const struct tdm__arbiter_event *event)
+{
+    switch (event->kind) {
+    case TDM__ARBITER_REQUESTED:
+        return on_request(state, event);
+    case TDM__ARBITER_CHARGED:
+        return on_charged(state, event);
+    case TDM__ARBITER_RELEASED:
+        return on_released(state, event);
+    case TDM__ARBITER_RELEASE_ANNOUNCED:
+        return on_release_announced(state, event);
+    case TDM__ARBITER_REQUEST_CANCELED:
+        on_request_canceled(state, event->request_id);
+        return TDM_OK;
+    case TDM__ARBITER_TENANT_GONE:
+        on_tenant_gone(state, &event->tenant);
+        return TDM_OK;
+    case TDM__ARBITER_UNMANAGED_USAGE:
+        state->unmanaged_bytes =
+            event->bytes < state->capacity_bytes ? event->bytes : state->capacity_bytes;
+        return TDM_OK;
+    case TDM__ARBITER_TICK:
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_INVAL, "unknown memory arbiter event %d", (int)event->kind);
+}
+
+/* ---- the entries ------------------------------------------------------------------------ */
+
+void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t capacity_bytes)
+{
+    memset(state, 0, sizeof(*state));
+    state->gpu = gpu;
+    state->capacity_bytes = capacity_bytes;
+}
+
+static bool request_waits(const struct tdm__memory_arbiter *state, uint64_t request_id)
+{
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        if (state->requests[i].request_id == request_id) {
+            return !state->requests[i].is_granted;
+        }
+    }
+    return false;
+}
+
+tdm_status tdm__arbiter_handle_event(struct tdm__memory_arbiter *state,
+                                     const struct tdm__arbiter_event *event,
+                                     struct tdm__arbiter_actions *actions_out)
+{
+    struct tdm__memory_arbiter next = *state;
+
+    TDM_TRY(arbiter_apply_event(&next, event));
+    actions_out->count = 0;
+    /* Grants come before expiry: memory that arrived in time is not refused. */
+    arbiter_settle_queue(&next, event->now_ms, actions_out);
+    arbiter_expire_requests(&next, event->now_ms, actions_out);
+    arbiter_settle_queue(&next, event->now_ms, actions_out);
+    if (event->kind == TDM__ARBITER_REQUESTED && request_waits(&next, event->request_id)) {
+        (void)append_text(actions_out, TDM__ARBITER_WAIT, event->request_id);
+    }
+    *state = next;
+    return TDM_OK;
+}

@@ -1,0 +1,262 @@
+/* membership.c - who takes part in a send, what they report, and who of them has died. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/membership.h"
+
+#include "colocate/scheme/mailbox.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LOOK_MS = 200 };
+
+/* ---- who takes part --------------------------------------------------------------------- */
+
+static tdm_status read_member(const tdm_value *value, struct tdm__member *member)
+{
+    struct tdm_bytes id = tdm_value_bytes(tdm_value_at(value, 0));
+
+    if (id.size_bytes != sizeof(member->actor.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "a receiver whose id has %zu bytes", id.size_bytes);
+    }
+    memcpy(member->actor.bytes, id.data, sizeof(member->actor.bytes));
+    member->incarnation = tdm_value_uint(tdm_value_at(value, 1), 0);
+    return TDM_OK;
+}
+
+/* A note of a receiver is (id b, incarnation u, is it there?). */
+static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value *note)
+{
+    struct tdm__membership *membership = &sender->membership;
+    struct tdm__member member;
+
+    TDM_TRY(read_member(note, &member));
+    if (membership->members_count == TDM_WEIGHTS_RECEIVERS_MAX ||
+        membership->dead_count == TDM_WEIGHTS_RECEIVERS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "more than %d receivers of %s", TDM_WEIGHTS_RECEIVERS_MAX,
+                         sender->session.model);
+    }
+    if (tdm_value_bool(tdm_value_at(note, 2), 0) &&
+        tdm__update_session_check_alive(&sender->session, &member) == TDM_OK) {
+        membership->members[membership->members_count++] = member;
+    } else {
+        membership->dead[membership->dead_count++] = member; /* gone, or no receiver any more */
+    }
+    return TDM_OK;
+}
+
+/* Once so many notes are there, of those who came and of those who went. */
+static tdm_status collect_members(tdm_weights_sender *sender, uint64_t notes_count,
+                                  int64_t deadline_ms)
+{
+    const tdm_value *notes;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TDM_TRY(tdm__mailbox_wait_messages(sender->mailbox, "join/", "", notes_count, &ref));
+    status = tdm_get_value(ref, tdm__deadline_remaining_ms(deadline_ms), &notes);
+    if (status == TDM_OK) {
+        sender->membership.members_count = 0;
+        sender->membership.dead_count = 0;
+    } else {
+        (void)tdm_cancel(ref, 0);
+    }
+    for (uint32_t i = 0; status == TDM_OK && i < tdm_value_count(notes); i++) {
+        status = add_to_membership(sender, tdm_value_at(tdm_value_at(notes, i), 1));
+    }
+    tdm_ref_release(ref);
+    return status;
+}
+
+tdm_status tdm__membership_collect(tdm_weights_sender *sender, int64_t deadline_ms)
+{
+    TDM_TRY(collect_members(sender, 0, deadline_ms));
+    if (sender->membership.members_count == 0) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s has no receiver; %u have gone", sender->session.model,
+                         sender->membership.dead_count);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__membership_await_receivers(tdm_weights_sender *sender, int64_t deadline_ms)
+{
+    const struct tdm__membership *membership = &sender->membership;
+    tdm_status status = collect_members(sender, 0, deadline_ms);
+
+    while (status == TDM_OK && membership->members_count < sender->receivers_count) {
+        status = collect_members(
+            sender, (uint64_t)membership->members_count + membership->dead_count + 1, deadline_ms);
+    }
+    return status == TDM_E_TIMEOUT
+               ? tdm__fail(TDM_E_TIMEOUT, "%u of %u receivers of %s have come in %lld ms",
+                           membership->members_count, sender->receivers_count,
+                           sender->session.model, (long long)sender->timeout_ms)
+               : status;
+}
+
+static uint32_t find_member(const struct tdm__membership *membership,
+                            const struct tdm__member *member)
+{
+    uint32_t i = 0;
+
+    while (i < membership->members_count &&
+           (membership->members[i].incarnation != member->incarnation ||
+            !tdm__id_equal(&membership->members[i].actor, &member->actor))) {
+        i++;
+    }
+    return i;
+}
+
+/* ---- their reports ---------------------------------------------------------------------- */
+
+/* Who of the membership has reported what: a note of a receiver's report is (id b, incarnation u,
+ * status i, text s). */
+struct member_reports {
+    bool came[TDM_WEIGHTS_RECEIVERS_MAX];
+    uint32_t count;
+};
+
+static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value *notes,
+                               struct member_reports *reports)
+{
+    char text[TDM__UPDATE_MEMBER_TEXT_BYTES];
+
+    for (uint32_t i = 0; i < tdm_value_count(notes); i++) {
+        const tdm_value *note = tdm_value_at(tdm_value_at(notes, i), 1);
+        tdm_status failed =
+            (tdm_status)tdm_value_int(tdm_value_at(note, 2), (int64_t)TDM_E_PROTOCOL);
+        struct tdm__member member;
+        uint32_t index;
+
+        TDM_TRY(read_member(note, &member));
+        index = find_member(&sender->membership, &member);
+        if (index == sender->membership.members_count) {
+            continue;
+        }
+        if (failed != TDM_OK) {
+            return tdm__fail(failed, "%s: %s", tdm__update_member_text(&member, text),
+                             tdm_value_string(tdm_value_at(note, 3), ""));
+        }
+        reports->count += reports->came[index] ? 0 : 1;
+        reports->came[index] = true;
+    }
+    return TDM_OK;
+}
+
+/* Adds those of the membership that have died to its dead; TDM_E_ACTOR_DIED names the last. */
+static tdm_status find_dead(tdm_weights_sender *sender, const struct member_reports *reports)
+{
+    struct tdm__membership *membership = &sender->membership;
+    char detail[TDM__SENDER_DETAIL_BYTES];
+    tdm_status status = TDM_OK;
+
+    for (uint32_t i = 0; i < membership->members_count; i++) {
+        bool known = membership->dead_count == TDM_WEIGHTS_RECEIVERS_MAX ||
+                     (reports != NULL && reports->came[i]);
+
+        if (!known &&
+            tdm__update_session_check_alive(&sender->session, &membership->members[i]) != TDM_OK) {
+            membership->dead[membership->dead_count++] = membership->members[i];
+            status = TDM_E_ACTOR_DIED;
+            (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        }
+    }
+    return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
+}
+
+static tdm_status no_receivers_error(const tdm_weights_sender *sender,
+                                     const struct member_reports *reports, const char *done)
+{
+    char text[TDM__UPDATE_MEMBER_TEXT_BYTES];
+    uint32_t i = 0;
+
+    while (reports->came[i]) {
+        i++;
+    }
+    return tdm__fail(TDM_E_TIMEOUT, "%s has not %s epoch %llu of %s in time: %u of %u have",
+                     tdm__update_member_text(&sender->membership.members[i], text), done,
+                     (unsigned long long)sender->epoch, sender->session.model, reports->count,
+                     sender->membership.members_count);
+}
+
+/* Waits for one more report, and looks now and then whether its author still lives. */
+static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key, const char *done,
+                                     struct member_reports *reports, int64_t deadline_ms)
+{
+    const tdm_value *notes;
+    tdm_status status;
+    tdm_ref *ref;
+
+    TDM_TRY(tdm__mailbox_wait_messages(sender->mailbox, key, "", reports->count + 1, &ref));
+    do {
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+
+        status = tdm_get_value(
+            ref, remaining_ms < 0 || remaining_ms > LOOK_MS ? LOOK_MS : remaining_ms, &notes);
+        if (status == TDM_E_TIMEOUT && find_dead(sender, reports) != TDM_OK) {
+            status = TDM_E_ACTOR_DIED;
+        }
+    } while (status == TDM_E_TIMEOUT && tdm__deadline_remaining_ms(deadline_ms) != 0);
+    if (status == TDM_OK) {
+        status = read_reports(sender, notes, reports);
+    } else {
+        (void)tdm_cancel(ref, 0);
+        status = status == TDM_E_TIMEOUT ? no_receivers_error(sender, reports, done) : status;
+    }
+    tdm_ref_release(ref);
+    return status;
+}
+
+tdm_status tdm__membership_await(tdm_weights_sender *sender, const char *kind, const char *done,
+                                 int64_t deadline_ms)
+{
+    char key[TDM__UPDATE_KEY_BYTES];
+    struct member_reports reports = {.count = 0};
+    tdm_status status = TDM_OK;
+
+    (void)tdm__update_message_key(sender->epoch, kind, key);
+    while (status == TDM_OK && reports.count < sender->membership.members_count) {
+        status = await_more_reports(sender, key, done, &reports, deadline_ms);
+    }
+    return status;
+}
+
+static bool is_dead(const struct tdm__membership *membership, const struct tdm__member *member)
+{
+    for (uint32_t i = 0; i < membership->dead_count; i++) {
+        if (membership->dead[i].incarnation == member->incarnation &&
+            tdm__id_equal(&membership->dead[i].actor, &member->actor)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tdm__membership_drop_dead(tdm_weights_sender *sender)
+{
+    struct tdm__membership *membership = &sender->membership;
+    uint32_t kept_count = 0;
+
+    for (uint32_t i = 0; i < membership->members_count; i++) {
+        if (!is_dead(membership, &membership->members[i])) {
+            membership->members[kept_count++] = membership->members[i];
+        }
+    }
+    membership->members_count = kept_count;
+}
+
+void tdm__membership_forget_dead(const tdm_weights_sender *sender)
+{
+    char key[TDM__UPDATE_KEY_BYTES];
+
+    for (uint32_t i = 0; i < sender->membership.dead_count; i++) {
+        (void)tdm__mailbox_close(
+            sender->mailbox, tdm__update_join_key(&sender->membership.dead[i], key), TDM_OK, "");
+    }
+}
+
+tdm_status tdm__membership_find_dead(tdm_weights_sender *sender)
+{
+    return find_dead(sender, NULL);
+}

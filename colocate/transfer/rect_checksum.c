@@ -1,0 +1,291 @@
+/* rect_checksum.c - checksums of rectangles of bytes, taken while they are copied. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/transfer/rect_checksum.h"
+
+#include "runtime/splitmix.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    LANES = TDM__CHECKSUM_LANES,
+    STREAM_BYTES_MIN = 512 << 10, /* what is smaller stays in a cache, where it is read next */
+    PREFETCH_BYTES = 512,
+    PAGE_BYTES = 4096,
+    ROWS_AT_ONCE = 4 /* rows that are read at once */
+};
+
+/* Keys go through all odd multiples: lane j of stripe i has KEY × (j + 1) + STEP × i. */
+#define KEY  UINT64_C(0x9e3779b97f4a7c15)
+#define STEP UINT64_C(0x9fb21c651e98df25)
+
+struct sum {
+    uint64_t lanes[LANES];
+    uint64_t keys[LANES];
+};
+
+/* Sums `count` stripes, and copies them unless `to` is NULL. */
+typedef void stripes_fn(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count);
+
+/* The same for ROWS_AT_ONCE rows of `count` stripes, as if one came after the other; what is copied
+ * goes past the caches, to lines of its own.  A processor fetches ahead in several pages at a
+ * time, and only within each: to read them together is a quarter faster than in turn, and more
+ * where pages are small. */
+typedef void together_fn(struct sum *sum, const struct tdm__strided_rows *rows, const uint8_t *from,
+                         uint8_t *to);
+
+struct kernel {
+    stripes_fn *stripes;
+    together_fn *together; /* NULL: there is none */
+};
+
+/* ---- generic_kernel
+ * ------------------------------------------------------------------------------ */
+
+static void stripes_generic(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t words[LANES];
+
+        memcpy(words, from + i * TDM__CHECKSUM_STRIPE_BYTES, sizeof(words));
+        for (int j = 0; j < LANES; j++) {
+            uint64_t keyed = words[j] ^ sum->keys[j];
+
+            sum->lanes[j] += (keyed & UINT32_MAX) * (keyed >> 32) + words[j ^ 1];
+            sum->keys[j] += STEP;
+        }
+        if (to != NULL) {
+            memcpy(to + i * TDM__CHECKSUM_STRIPE_BYTES, words, sizeof(words));
+        }
+    }
+}
+
+static const struct kernel generic_kernel = {stripes_generic, NULL};
+
+/* ---- x86 -------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, __m256i keys,
+                                                                __m256i words)
+{
+    __m256i keyed = _mm256_xor_si256(words, keys);
+    __m256i products = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
+
+    return _mm256_add_epi64(lanes, _mm256_add_epi64(products, _mm256_shuffle_epi32(words, 0x4e)));
+}
+
+__attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const uint8_t *from,
+                                                         uint8_t *to, size_t count)
+{
+    const __m256i step = _mm256_set1_epi64x((long long)STEP);
+    __m256i *lanes = (__m256i *)(void *)sum->lanes;
+    __m256i *keys = (__m256i *)(void *)sum->keys;
+    __m256i lanes_low = _mm256_loadu_si256(&lanes[0]);
+    __m256i lanes_high = _mm256_loadu_si256(&lanes[1]);
+    __m256i keys_low = _mm256_loadu_si256(&keys[0]);
+    __m256i keys_high = _mm256_loadu_si256(&keys[1]);
+
+    for (size_t i = 0; i < count; i++) {
+        const __m256i *source =
+            (const __m256i *)(const void *)(from + i * TDM__CHECKSUM_STRIPE_BYTES);
+        __m256i low = _mm256_loadu_si256(&source[0]);
+        __m256i high = _mm256_loadu_si256(&source[1]);
+
+        _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
+        lanes_low = add_words(lanes_low, keys_low, low);
+        lanes_high = add_words(lanes_high, keys_high, high);
+        keys_low = _mm256_add_epi64(keys_low, step);
+        keys_high = _mm256_add_epi64(keys_high, step);
+        if (to != NULL) {
+            __m256i *target = (__m256i *)(void *)(to + i * TDM__CHECKSUM_STRIPE_BYTES);
+
+            _mm256_storeu_si256(&target[0], low);
+            _mm256_storeu_si256(&target[1], high);
+        }
+    }
+    _mm256_storeu_si256(&lanes[0], lanes_low);
+    _mm256_storeu_si256(&lanes[1], lanes_high);
+    _mm256_storeu_si256(&keys[0], keys_low);
+    _mm256_storeu_si256(&keys[1], keys_high);
+}
+
+/* Stripe i of row r has the key of stripe r × count + i.  What is fetched ahead goes on with
+ * the rows that come after these, not with what lies between them. */
+__attribute__((target("avx2"))) static void together_avx2(struct sum *sum,
+                                                          const struct tdm__strided_rows *rows,
+                                                          const uint8_t *from, uint8_t *to)
+{
+    const size_t count = rows->size_bytes / TDM__CHECKSUM_STRIPE_BYTES;
+    const __m256i step = _mm256_set1_epi64x((long long)STEP);
+    __m256i *lanes = (__m256i *)(void *)sum->lanes;
+    __m256i *keys = (__m256i *)(void *)sum->keys;
+    __m256i lanes_low = _mm256_loadu_si256(&lanes[0]);
+    __m256i lanes_high = _mm256_loadu_si256(&lanes[1]);
+    __m256i keys_low = _mm256_loadu_si256(&keys[0]);
+    __m256i keys_high = _mm256_loadu_si256(&keys[1]);
+    __m256i ahead[ROWS_AT_ONCE]; /* of the first row's key */
+
+    for (size_t row = 0; row < ROWS_AT_ONCE; row++) {
+        ahead[row] = _mm256_set1_epi64x((long long)(STEP * count * row));
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t at = i * TDM__CHECKSUM_STRIPE_BYTES;
+        size_t next = at + PREFETCH_BYTES;
+
+        if (next >= rows->size_bytes) {
+            next += ROWS_AT_ONCE * rows->from_pitch - rows->size_bytes;
+        }
+        for (size_t row = 0; row < ROWS_AT_ONCE; row++) {
+            const __m256i *source =
+                (const __m256i *)(const void *)(from + row * rows->from_pitch + at);
+            __m256i low = _mm256_loadu_si256(&source[0]);
+            __m256i high = _mm256_loadu_si256(&source[1]);
+
+            _mm_prefetch((const char *)from + row * rows->from_pitch + next, _MM_HINT_T0);
+            lanes_low = add_words(lanes_low, _mm256_add_epi64(keys_low, ahead[row]), low);
+            lanes_high = add_words(lanes_high, _mm256_add_epi64(keys_high, ahead[row]), high);
+            if (to != NULL) {
+                __m256i *target = (__m256i *)(void *)(to + row * rows->to_pitch + at);
+
+                _mm256_stream_si256(&target[0], low);
+                _mm256_stream_si256(&target[1], high);
+            }
+        }
+        keys_low = _mm256_add_epi64(keys_low, step);
+        keys_high = _mm256_add_epi64(keys_high, step);
+    }
+    _mm256_storeu_si256(&lanes[0], lanes_low);
+    _mm256_storeu_si256(&lanes[1], lanes_high);
+    _mm256_storeu_si256(&keys[0], _mm256_add_epi64(keys_low, ahead[ROWS_AT_ONCE - 1]));
+    _mm256_storeu_si256(&keys[1], _mm256_add_epi64(keys_high, ahead[ROWS_AT_ONCE - 1]));
+}
+
+static const struct kernel *select_kernel(void)
+{
+    static const struct kernel avx2 = {stripes_avx2, together_avx2};
+
+    return __builtin_cpu_supports("avx2") ? &avx2 : &generic_kernel;
+}
+
+/* What was streamed is seen by others before anything that is told them later. */
+static void stream_end(void)
+{
+    _mm_sfence();
+}
+#else
+static const struct kernel *select_kernel(void)
+{
+    return &generic_kernel;
+}
+
+static void stream_end(void)
+{
+}
+#endif
+
+/* ---- rectangles ------------------------------------------------------------------------- */
+
+static void sum_row(struct sum *sum, const struct kernel *kernel, const uint8_t *from, uint8_t *to,
+                    size_t size_bytes)
+{
+    size_t count = size_bytes / TDM__CHECKSUM_STRIPE_BYTES;
+    size_t done = count * TDM__CHECKSUM_STRIPE_BYTES;
+    uint8_t last[TDM__CHECKSUM_STRIPE_BYTES] = {0};
+
+    kernel->stripes(sum, from, to, count);
+    if (done == size_bytes) {
+        return;
+    }
+    memcpy(last, from + done, size_bytes - done);
+    if (to != NULL) {
+        memcpy(to + done, last, size_bytes - done);
+    }
+    stripes_generic(sum, last, NULL, 1);
+}
+
+/* Rows that follow each other in memory, without a gap and in whole stripes, are one
+ * checksum_execute of bytes, which may be cut anywhere between stripes: at the pages. */
+static bool rows_are_contiguous(const struct tdm__strided_rows *rows, const uint8_t *to)
+{
+    return rows->count == 1 || (rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
+                                rows->from_pitch == rows->size_bytes &&
+                                (to == NULL || rows->to_pitch == rows->size_bytes));
+}
+
+static bool rows_fit_together(const struct tdm__strided_rows *rows, const uint8_t *to)
+{
+    return rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
+           (to == NULL || (rows->count * rows->size_bytes >= STREAM_BYTES_MIN &&
+                           ((uintptr_t)to | rows->to_pitch) % TDM__CHECKSUM_STRIPE_BYTES == 0));
+}
+
+static void sum_rows(struct sum *sum, const struct kernel *kernel,
+                     const struct tdm__strided_rows *rows, const uint8_t *from, uint8_t *to)
+{
+    size_t i = 0;
+
+    if (kernel->together != NULL && rows_fit_together(rows, to)) {
+        for (; rows->count - i >= ROWS_AT_ONCE; i += ROWS_AT_ONCE) {
+            kernel->together(sum, rows, from + i * rows->from_pitch,
+                             to == NULL ? NULL : to + i * rows->to_pitch);
+        }
+        stream_end();
+    }
+    for (; i < rows->count; i++) {
+        sum_row(sum, kernel, from + i * rows->from_pitch,
+                to == NULL ? NULL : to + i * rows->to_pitch, rows->size_bytes);
+    }
+}
+
+uint64_t tdm__rect_checksum_from_lanes(const struct tdm__strided_rows *rows,
+                                       const uint64_t lanes[LANES])
+{
+    uint64_t mixed = tdm__splitmix64(rows->count, rows->size_bytes);
+
+    for (int j = 0; j < LANES; j++) {
+        mixed = tdm__splitmix64(mixed, lanes[j]);
+    }
+    return mixed;
+}
+
+static uint64_t checksum_execute(const struct tdm__strided_rows *rows, const struct kernel *kernel,
+                                 const uint8_t *from, uint8_t *to)
+{
+    struct sum sum = {.lanes = {0}};
+
+    for (uint64_t j = 0; j < LANES; j++) {
+        sum.keys[j] = KEY * (j + 1);
+    }
+    if (rows_are_contiguous(rows, to)) {
+        size_t size_bytes = rows->count * rows->size_bytes;
+        const struct tdm__strided_rows pages = {.count = size_bytes / PAGE_BYTES,
+                                                .size_bytes = PAGE_BYTES,
+                                                .from_pitch = PAGE_BYTES,
+                                                .to_pitch = PAGE_BYTES};
+        size_t done = pages.count * PAGE_BYTES;
+
+        sum_rows(&sum, kernel, &pages, from, to);
+        sum_row(&sum, kernel, from + done, to == NULL ? NULL : to + done, size_bytes - done);
+    } else {
+        sum_rows(&sum, kernel, rows, from, to);
+    }
+    return tdm__rect_checksum_from_lanes(rows, sum.lanes);
+}
+
+uint64_t tdm__rect_checksum(const struct tdm__strided_rows *rows, const void *from)
+{
+    return checksum_execute(rows, select_kernel(), from, NULL);
+}
+
+uint64_t tdm__rect_checksum_copy(const struct tdm__strided_rows *rows, const void *from, void *to)
+{
+    return checksum_execute(rows, select_kernel(), from, to);
+}
+
+uint64_t tdm__rect_checksum_copy_plain(const struct tdm__strided_rows *rows, const void *from,
+                                       void *to)
+{
+    return checksum_execute(rows, &generic_kernel, from, to);
+}

@@ -1,0 +1,133 @@
+/* rect_copy.c - a rectangle that goes from one rank's tensor into another's: the row_step of a
+ * plan. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/transfer/rect_copy.h"
+
+#include "colocate/transfer/casts.h"
+
+#include <string.h>
+
+uint64_t tdm__rect_copy_elements(const struct tdm__rect_copy *copy)
+{
+    return (uint64_t)copy->rows * copy->columns;
+}
+
+uint64_t tdm__rect_copy_bytes(const struct tdm__rect_copy *copy)
+{
+    return tdm__rect_copy_elements(copy) * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+}
+
+void tdm__rect_copy_flatten(struct tdm__rect_copy *copy)
+{
+    if (copy->rows > 1 && copy->from_pitch == copy->columns && copy->to_pitch == copy->columns &&
+        tdm__rect_copy_elements(copy) <= UINT32_MAX) {
+        copy->columns *= copy->rows;
+        copy->rows = 1;
+    }
+    if (copy->rows == 1) {
+        copy->from_pitch = copy->columns;
+        copy->to_pitch = copy->columns;
+    }
+}
+
+/* How far `next` begins behind `last`, in rows' steps: 0 if it does not. */
+static uint64_t row_step(uint64_t last, uint64_t next)
+{
+    return next > last && next - last <= UINT32_MAX ? next - last : 0;
+}
+
+static bool rect_merge_columns(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
+                               uint64_t from, uint64_t to)
+{
+    bool same_pitches = last->from_pitch == next->from_pitch && last->to_pitch == next->to_pitch;
+
+    if (last->rows != next->rows || from != last->columns || to != last->columns ||
+        (last->rows > 1 && !same_pitches) || (uint64_t)last->columns + next->columns > UINT32_MAX) {
+        return false;
+    }
+    last->columns += next->columns;
+    tdm__rect_copy_flatten(last);
+    return true;
+}
+
+/* Rows behind rows.  A single row has no pitch yet: the distance to the next one gives it. */
+static bool rect_merge_rows(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
+                            uint64_t from, uint64_t to)
+{
+    uint64_t from_pitch = last->rows == 1 ? from : last->from_pitch;
+    uint64_t to_pitch = last->rows == 1 ? to : last->to_pitch;
+
+    if (last->columns != next->columns || from != from_pitch * last->rows ||
+        to != to_pitch * last->rows || from_pitch < last->columns || to_pitch < last->columns) {
+        return false;
+    }
+    if (next->rows > 1 && (next->from_pitch != from_pitch || next->to_pitch != to_pitch)) {
+        return false;
+    }
+    last->rows += next->rows;
+    last->from_pitch = (uint32_t)from_pitch;
+    last->to_pitch = (uint32_t)to_pitch;
+    tdm__rect_copy_flatten(last);
+    return true;
+}
+
+bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_copy *next)
+{
+    uint64_t from = row_step(last->from_offset, next->from_offset);
+    uint64_t to = row_step(last->to_offset, next->to_offset);
+
+    if (from == 0 || to == 0 || last->from_rank != next->from_rank ||
+        last->from_tensor != next->from_tensor || last->to_tensor != next->to_tensor ||
+        last->conversion != next->conversion || last->conversion == TDM__CONVERT_FP8 ||
+        last->to_tensor == TDM__STAGING) {
+        return false;
+    }
+    return rect_merge_columns(last, next, from, to) || rect_merge_rows(last, next, from, to);
+}
+
+/* ---- running it ------------------------------------------------------------------------- */
+
+static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *from, uint8_t *to)
+{
+    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+    size_t to_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+
+    for (uint32_t row = 0; row < copy->rows; row++) {
+        const uint8_t *source = from + (size_t)row * copy->from_pitch * from_bytes;
+        uint8_t *target = to + (size_t)row * copy->to_pitch * to_bytes;
+
+        if (copy->conversion == TDM__CONVERT_BF16) {
+            tdm__bf16_from_floats((uint16_t *)(void *)target, (const float *)(const void *)source,
+                                  copy->columns);
+        } else {
+            memcpy(target, source, copy->columns * from_bytes);
+        }
+    }
+}
+
+/* Where in its tensor, or in the staging memory, a side of the copy begins. */
+static uint64_t start_offset_bytes(uint32_t tensor, uint64_t offset, uint8_t dtype)
+{
+    return tensor == TDM__STAGING ? offset : offset * tdm_dtype_bytes((enum tdm_dtype)dtype);
+}
+
+void tdm__rect_copy_execute(const struct tdm__rect_copy *copy, const void *from, void *to,
+                            const struct tdm__scales_location *place, float *scales)
+{
+    const uint8_t *source =
+        (const uint8_t *)from +
+        start_offset_bytes(copy->from_tensor, copy->from_offset, copy->from_dtype);
+    uint8_t *target =
+        (uint8_t *)to + start_offset_bytes(copy->to_tensor, copy->to_offset, copy->to_dtype);
+
+    if (copy->conversion == TDM__CONVERT_FP8) {
+        const struct tdm__strided_matrix matrix = {source, (enum tdm_dtype)copy->from_dtype,
+                                                   copy->rows, copy->columns, copy->from_pitch};
+        const struct tdm__fp8_matrix result = {target, scales + place->offset, copy->to_pitch,
+                                               place->pitch};
+
+        tdm__fp8_quantize(&matrix, &result);
+        return;
+    }
+    rect_copy_rows(copy, source, target);
+}

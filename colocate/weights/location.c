@@ -1,0 +1,17 @@
+/* location.c - where a storage lies: which node, which GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/location.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+struct tdm__location tdm__location_of_device(const struct tdm__id *node,
+                                             const struct tdm__device *device)
+{
+    struct tdm__location location = {.node = *node};
+    XXH128_canonical_t canonical;
+
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(device->uuid, strlen(device->uuid)));
+    memcpy(location.gpu.bytes, canonical.digest, sizeof(location.gpu.bytes));
+    return location;
+}

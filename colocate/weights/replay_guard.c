@@ -1,0 +1,64 @@
+/* replay_guard.c - which messages of an update a member takes, and what its shadow is for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/replay_guard.h"
+
+#include "runtime/error.h"
+
+#include <inttypes.h>
+
+tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
+                                           const struct tdm__id *update, uint64_t epoch,
+                                           bool *begun_out)
+{
+    *begun_out = epoch > guard->epoch;
+    if (*begun_out) {
+        /* The one before is over, or this one would not have begun. */
+        *guard = (struct tdm__replay_guard){TDM__REPLAY_GUARD_STAGING, *update, epoch};
+        return TDM_OK;
+    }
+    if (epoch < guard->epoch || !tdm__id_equal(update, &guard->update)) {
+        return tdm__fail(TDM_E_STATE, "a bucket of epoch %" PRIu64 ", after one of epoch %" PRIu64,
+                         epoch, guard->epoch);
+    }
+    if (guard->phase != TDM__REPLAY_GUARD_STAGING) {
+        return tdm__fail(TDM_E_STATE, "a bucket of epoch %" PRIu64 ", which this rank has %s",
+                         epoch,
+                         guard->phase == TDM__REPLAY_GUARD_VOTED ? "voted for" : "left behind");
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__replay_guard_check_vote(const struct tdm__replay_guard *guard,
+                                        const struct tdm__id *update)
+{
+    if ((guard->phase != TDM__REPLAY_GUARD_STAGING && guard->phase != TDM__REPLAY_GUARD_VOTED) ||
+        !tdm__id_equal(update, &guard->update)) {
+        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
+    }
+    return TDM_OK;
+}
+
+void tdm__replay_guard_vote(struct tdm__replay_guard *guard)
+{
+    guard->phase = TDM__REPLAY_GUARD_VOTED;
+}
+
+tdm_status tdm__replay_guard_flip(struct tdm__replay_guard *guard, const struct tdm__id *update,
+                                  bool *swap_out)
+{
+    if ((guard->phase != TDM__REPLAY_GUARD_VOTED && guard->phase != TDM__REPLAY_GUARD_FLIPPED) ||
+        !tdm__id_equal(update, &guard->update)) {
+        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
+    }
+    *swap_out = guard->phase == TDM__REPLAY_GUARD_VOTED;
+    guard->phase = TDM__REPLAY_GUARD_FLIPPED;
+    return TDM_OK;
+}
+
+bool tdm__replay_guard_abort(struct tdm__replay_guard *guard, uint64_t epoch)
+{
+    if (guard->epoch <= epoch && guard->phase != TDM__REPLAY_GUARD_FLIPPED) {
+        guard->phase = TDM__REPLAY_GUARD_IDLE;
+    }
+    return guard->phase == TDM__REPLAY_GUARD_IDLE || guard->phase == TDM__REPLAY_GUARD_FLIPPED;
+}

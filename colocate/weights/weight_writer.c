@@ -1,0 +1,742 @@
+/* weight_writer.c - a trainer rank's side of an update by routes: it writes where engines read. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/weight_writer.h"
+
+#include "colocate/weights/convert.h"
+#include "colocate/weights/tensor_handles.h"
+#include "runtime/error.h"
+#include "runtime/splitmix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An engine rank's target, mapped here. */
+struct mapped_target {
+    struct tdm__id gpu;
+    struct tdm__id key; /* of its first block: what descriptions call it */
+    char *address;      /* NULL: nothing to write there, or not open */
+    size_t size_bytes;  /* reserved */
+    size_t mapped_bytes;
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
+    uint32_t blocks_count;
+    bool is_absent;
+    struct tdm__resume_log resume_log; /* as it was told */
+    uint32_t held_count;               /* chunks that the engine rank has, from the first on */
+};
+
+struct tdm__weight_writer {
+    struct tdm__weight_writer_options options;
+    tdm_region *bucket;            /* owned, like the rest; NULL in place */
+    uint64_t half_bytes;           /* of a bucket: room for one chunk */
+    struct mapped_target *targets; /* one an engine rank */
+    struct tdm_slice *slices;      /* this rank's, with addresses where they are now */
+    uint32_t *shares_max;          /* of each chunk: the most copies that one rank makes */
+    size_t *sums_firsts;           /* of each chunk, where its sums begin */
+    uint64_t *sums;                /* chunk after chunk, in each rank after rank */
+    uint32_t own_known;   /* chunks whose sums this rank has, of the weights as they are now */
+    uint32_t known_count; /* all ranks have them, as far as is known in this update */
+    float *scales;        /* of the route, in memory that the device reads; NULL: none */
+    float *found;         /* behind them: what this rank finds of them */
+    struct tdm__copy_op *copy_ops; /* of one chunk, or to find scales */
+    uint8_t *edges;                /* theirs */
+    uint32_t *slots;               /* where their sums belong among those of this rank */
+    uint64_t *copy_op_sums;
+    uint64_t *own_sums;
+    uint32_t *nexts;
+    struct tdm__tensor_record *records;
+    void *description;
+    struct tdm__transfer_totals last_totals;
+    struct tdm__hash contents;
+    uint64_t exports_count;
+};
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static uint32_t max_bytes(uint32_t one, uint32_t other)
+{
+    return one > other ? one : other;
+}
+
+static uint32_t own_scale_measures(const struct tdm__weight_writer *weight_writer)
+{
+    const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        count += scales->measures[i].from_rank == weight_writer->options.rank ? 1 : 0;
+    }
+    return count;
+}
+
+static size_t scales_bytes(const struct tdm__weight_writer *weight_writer)
+{
+    const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
+    uint64_t count = scales->count;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        count += scales->measures[i].from_rank == weight_writer->options.rank
+                     ? tdm__scales_measured_count(&scales->measures[i])
+                     : 0;
+    }
+    return count * sizeof(*weight_writer->scales);
+}
+
+static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
+{
+    struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+    void *address;
+
+    if (!tdm__weight_writer_shares_blocks(weight_writer)) {
+        return TDM_OK;
+    }
+    TDM_TRY(device->ops->host_alloc(device, scales_bytes(weight_writer), &address));
+    weight_writer->scales = address;
+    weight_writer->found =
+        weight_writer->scales + weight_writer->options.transfer_plan->scales.count;
+    return TDM_OK;
+}
+
+static tdm_status allocate_buffers(struct tdm__weight_writer *weight_writer)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    size_t slices_count = transfer_plan->from[weight_writer->options.rank].slices_count;
+    struct tdm__tensor_handles largest = {.header = {.storages_count = 1}};
+    uint32_t share_max = own_scale_measures(weight_writer);
+    size_t sums_count = 0;
+
+    weight_writer->shares_max =
+        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->shares_max));
+    weight_writer->sums_firsts =
+        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->sums_firsts));
+    if (weight_writer->shares_max == NULL || weight_writer->sums_firsts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u chunks", transfer_plan->chunks_count);
+    }
+    for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
+        for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
+            weight_writer->shares_max[i] =
+                max_bytes(weight_writer->shares_max[i],
+                          tdm__transfer_plan_copies_of_rank(transfer_plan, i, rank));
+        }
+        share_max = max_bytes(share_max, weight_writer->shares_max[i]);
+        weight_writer->sums_firsts[i] = sums_count;
+        sums_count += (size_t)weight_writer->shares_max[i] * transfer_plan->from_count;
+        for (uint32_t k = 0; k < transfer_plan->to_count; k++) {
+            largest.header.tensors_count = max_bytes(
+                largest.header.tensors_count, transfer_plan->images[k].chunks[i].copies_count);
+        }
+    }
+    weight_writer->targets =
+        calloc((size_t)transfer_plan->to_count + 1, sizeof(*weight_writer->targets));
+    weight_writer->slices = calloc(slices_count + 1, sizeof(*weight_writer->slices));
+    weight_writer->copy_ops = calloc((size_t)share_max + 1, sizeof(*weight_writer->copy_ops));
+    weight_writer->edges = calloc((size_t)share_max + 1, sizeof(*weight_writer->edges));
+    weight_writer->slots = calloc((size_t)share_max + 1, sizeof(*weight_writer->slots));
+    weight_writer->copy_op_sums =
+        calloc((size_t)share_max + 1, sizeof(*weight_writer->copy_op_sums));
+    weight_writer->own_sums = calloc((size_t)share_max + 1, sizeof(*weight_writer->own_sums));
+    weight_writer->sums = calloc(sums_count + 1, sizeof(*weight_writer->sums));
+    weight_writer->nexts =
+        calloc((size_t)transfer_plan->from_count + 1, sizeof(*weight_writer->nexts));
+    weight_writer->records =
+        calloc((size_t)largest.header.tensors_count + 1, sizeof(*weight_writer->records));
+    weight_writer->description = malloc(tdm__tensor_handles_bytes(&largest));
+    if (weight_writer->targets == NULL || weight_writer->slices == NULL ||
+        weight_writer->copy_ops == NULL || weight_writer->edges == NULL ||
+        weight_writer->slots == NULL || weight_writer->copy_op_sums == NULL ||
+        weight_writer->own_sums == NULL || weight_writer->sums == NULL ||
+        weight_writer->nexts == NULL || weight_writer->records == NULL ||
+        weight_writer->description == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", sums_count);
+    }
+    return TDM_OK;
+}
+
+static uint64_t align_chunk(uint64_t bytes)
+{
+    return (bytes + TDM__TRANSFER_PLAN_ALIGNMENT - 1) / TDM__TRANSFER_PLAN_ALIGNMENT *
+           TDM__TRANSFER_PLAN_ALIGNMENT;
+}
+
+static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
+{
+    const struct tdm__weight_writer_options *options = &weight_writer->options;
+    struct tdm_region_options bucket = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
+
+    weight_writer->half_bytes = align_chunk(options->transfer_plan->chunk_bytes_max);
+    bucket.size_bytes = TDM__BUCKET_HALVES * weight_writer->half_bytes;
+    TDM_TRY(allocate_buffers(weight_writer));
+    TDM_TRY(allocate_scales(weight_writer));
+    return options->in_place
+               ? TDM_OK
+               : tdm__region_create_shared(options->regions, &bucket, &weight_writer->bucket);
+}
+
+tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *options,
+                                     struct tdm__weight_writer **weight_writer_out)
+{
+    struct tdm__weight_writer *weight_writer = calloc(1, sizeof(*weight_writer));
+    tdm_status status;
+
+    if (weight_writer == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a weight_writer of weights");
+    }
+    weight_writer->options = *options;
+    status = weight_writer_init(weight_writer);
+    if (status != TDM_OK) {
+        tdm__weight_writer_destroy(weight_writer);
+        return status;
+    }
+    *weight_writer_out = weight_writer;
+    return TDM_OK;
+}
+
+void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer)
+{
+    if (weight_writer == NULL) {
+        return;
+    }
+    if (weight_writer->targets != NULL) {
+        tdm__weight_writer_unmap_targets(weight_writer);
+    }
+    tdm_region_destroy(weight_writer->bucket);
+    if (weight_writer->scales != NULL) {
+        struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+
+        device->ops->host_free(device, weight_writer->scales, scales_bytes(weight_writer));
+    }
+    free(weight_writer->targets);
+    free(weight_writer->slices);
+    free(weight_writer->shares_max);
+    free(weight_writer->sums_firsts);
+    free(weight_writer->copy_ops);
+    free(weight_writer->edges);
+    free(weight_writer->slots);
+    free(weight_writer->copy_op_sums);
+    free(weight_writer->own_sums);
+    free(weight_writer->sums);
+    free(weight_writer->nexts);
+    free(weight_writer->records);
+    free(weight_writer->description);
+    free(weight_writer);
+}
+
+tdm_status tdm__weight_writer_resume_bucket(struct tdm__weight_writer *weight_writer,
+                                            int64_t timeout_ms)
+{
+    return weight_writer->bucket == NULL || tdm_region_is_resident(weight_writer->bucket)
+               ? TDM_OK
+               : tdm_region_resume(weight_writer->bucket, timeout_ms);
+}
+
+tdm_status tdm__weight_writer_pause_bucket(struct tdm__weight_writer *weight_writer)
+{
+    return weight_writer->bucket != NULL && tdm_region_is_resident(weight_writer->bucket)
+               ? tdm_region_pause(weight_writer->bucket)
+               : TDM_OK;
+}
+
+const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer)
+{
+    return weight_writer->bucket;
+}
+
+uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
+                                         uint32_t chunk)
+{
+    return weight_writer->bucket == NULL ? 0
+                                         : chunk % TDM__BUCKET_HALVES * weight_writer->half_bytes;
+}
+
+/* ---- targets ---------------------------------------------------------------------------- */
+
+static void close_target(struct tdm__device *device, struct mapped_target *target)
+{
+    if (target->mapped_bytes > 0) {
+        (void)device->ops->unmap(device, target->address, target->mapped_bytes);
+    }
+    if (target->address != NULL) {
+        device->ops->unreserve(device, target->address, target->size_bytes);
+    }
+    device->ops->release(device, target->blocks, target->blocks_count);
+    *target = (struct mapped_target){.address = NULL};
+}
+
+static tdm_status import_blocks(struct tdm__device *device, const struct tdm__transfer_target *from,
+                                struct mapped_target *target)
+{
+    for (uint32_t i = 0; i < from->blocks_count; i++) {
+        TDM_TRY(device->ops->import(device, &from->keys[i], &target->blocks[i]));
+        target->blocks_count++;
+        target->size_bytes += target->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static tdm_status map_blocks(struct tdm__device *device, struct mapped_target *target)
+{
+    void *address;
+
+    TDM_TRY(device->ops->reserve(device, target->size_bytes, &address));
+    target->address = address;
+    for (uint32_t i = 0; i < target->blocks_count; i++) {
+        TDM_TRY(device->ops->map(device, target->address + target->mapped_bytes, target->blocks[i],
+                                 TDM__READ_WRITE));
+        target->mapped_bytes += target->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static bool has_copies(const struct tdm__transfer_plan_image *image, uint32_t from_rank)
+{
+    for (uint32_t i = 0; i < image->copies_count; i++) {
+        if (image->copies[i].from_rank == from_rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* At least; buckets all have one size. */
+static uint64_t target_bytes(const struct tdm__weight_writer *weight_writer, uint32_t engine_rank)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+
+    return weight_writer->bucket != NULL
+               ? tdm_region_size(weight_writer->bucket)
+               : transfer_plan->images[engine_rank].chunks[transfer_plan->chunks_count - 1].end;
+}
+
+static tdm_status open_target(struct tdm__weight_writer *weight_writer, uint32_t index,
+                              const struct tdm__transfer_target *from)
+{
+    struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    struct mapped_target *target = &weight_writer->targets[index];
+    uint64_t wanted;
+
+    target->is_absent = from->absent;
+    if (from->absent) {
+        return TDM_OK;
+    }
+    target->resume_log = from->resume_log;
+    if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %u blocks", index,
+                         from->blocks_count);
+    }
+    target->gpu = from->gpu;
+    target->key = from->keys[0];
+    if (!has_copies(&transfer_plan->images[index], weight_writer->options.rank)) {
+        return TDM_OK;
+    }
+    TDM_TRY(import_blocks(device, from, target));
+    wanted = target_bytes(weight_writer, index);
+    if (target->size_bytes < wanted) {
+        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %zu bytes, not %llu",
+                         index, target->size_bytes, (unsigned long long)wanted);
+    }
+    return map_blocks(device, target);
+}
+
+tdm_status tdm__weight_writer_map_targets(struct tdm__weight_writer *weight_writer,
+                                          const struct tdm__transfer_target *targets)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+
+    tdm__weight_writer_unmap_targets(weight_writer);
+    weight_writer->known_count = 0;
+    weight_writer->contents = transfer_plan->manifest->hash;
+    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
+        tdm_status status = open_target(weight_writer, i, &targets[i]);
+
+        if (status != TDM_OK) {
+            tdm__weight_writer_unmap_targets(weight_writer);
+            return status;
+        }
+    }
+    return tdm__layout_resolve_addresses(&transfer_plan->from[weight_writer->options.rank],
+                                         transfer_plan->manifest, weight_writer->options.regions,
+                                         weight_writer->slices);
+}
+
+void tdm__weight_writer_unmap_targets(struct tdm__weight_writer *weight_writer)
+{
+    struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        close_target(device, &weight_writer->targets[i]);
+    }
+}
+
+/* ---- scales of shared blocks ------------------------------------------------------------ */
+
+bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_writer)
+{
+    return weight_writer->options.transfer_plan->scales.count > 0;
+}
+
+static const char *source_of(const struct tdm__weight_writer *weight_writer,
+                             const struct tdm__rect_copy *copy)
+{
+    return (const char *)weight_writer->slices[copy->from_tensor].address +
+           copy->from_offset * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+}
+
+/* What is found is packed, measure after measure: two slices may have parts of one block. */
+static tdm_status find_scales(struct tdm__weight_writer *weight_writer)
+{
+    struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+    const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
+    float *found = weight_writer->found;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        const struct tdm__rect_copy *measure = &scales->measures[i];
+
+        if (measure->from_rank == weight_writer->options.rank) {
+            struct tdm__copy_op *part = &weight_writer->copy_ops[count++];
+
+            *part = tdm__convert_copy_op(measure, source_of(weight_writer, measure), found);
+            part->to_pitch = tdm__convert_blocks_count(measure->columns);
+            found += tdm__scales_measured_count(measure);
+        }
+    }
+    return count == 0 ? TDM_OK
+                      : device->ops->move(device, weight_writer->copy_ops, count,
+                                          weight_writer->copy_op_sums);
+}
+
+tdm_status tdm__weight_writer_find_scales(struct tdm__weight_writer *weight_writer)
+{
+    const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
+    const float *found = weight_writer->found;
+
+    if (!tdm__weight_writer_shares_blocks(weight_writer)) {
+        return TDM_OK;
+    }
+    TDM_TRY(find_scales(weight_writer));
+    memset(weight_writer->scales, 0, scales->count * sizeof(*weight_writer->scales));
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        const struct tdm__rect_copy *measure = &scales->measures[i];
+
+        if (measure->from_rank == weight_writer->options.rank) {
+            tdm__scales_merge(measure, found, weight_writer->scales);
+            found += tdm__scales_measured_count(measure);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_writer)
+{
+    return tdm__weight_writer_shares_blocks(weight_writer)
+               ? tdm_collective_all_reduce(weight_writer->options.group, weight_writer->scales,
+                                           weight_writer->options.transfer_plan->scales.count,
+                                           TDM_MAX)
+               : TDM_OK;
+}
+
+/* ---- write ------------------------------------------------------------------------------ */
+
+/* To NULL: only a sum, so that what members vote for does not depend on who is there. */
+static struct tdm__copy_op copy_op_of(const struct tdm__weight_writer *weight_writer,
+                                      uint32_t image, const struct tdm__rect_copy *copy, char *to)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    struct tdm__copy_op part;
+
+    if (copy->from_tensor == TDM__TRANSFER_PLAN_SCALES) {
+        return tdm__convert_copy_op(copy, weight_writer->scales + copy->from_offset, to);
+    }
+    part = tdm__convert_copy_op(copy, source_of(weight_writer, copy), to);
+    tdm__scales_attach(&transfer_plan->scales, &transfer_plan->to[image].slices[copy->to_tensor],
+                       copy, weight_writer->scales, &part);
+    return part;
+}
+
+/* Sums of one rank's copies in a chunk, in the order of images and copies. */
+static uint64_t *chunk_sums(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                            uint32_t from_rank)
+{
+    return &weight_writer->sums[weight_writer->sums_firsts[chunk] +
+                                (size_t)from_rank * weight_writer->shares_max[chunk]];
+}
+
+/* Known, and nobody needs the bytes. */
+static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uint32_t image_index,
+                             uint32_t chunk)
+{
+    const struct mapped_target *target = &weight_writer->targets[image_index];
+
+    return chunk < weight_writer->known_count && (target->is_absent || chunk < target->held_count);
+}
+
+/* What is to be done of a chunk: the sums of some copies are known, and nobody needs them. */
+struct chunk_work {
+    uint32_t parts_count;
+    uint32_t sums_count; /* of this rank, with those that are known */
+};
+
+static void add_image(struct tdm__weight_writer *weight_writer, uint32_t image_index,
+                      uint32_t chunk, struct chunk_work *work)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
+    const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
+    const uint64_t *known = chunk_sums(weight_writer, chunk, weight_writer->options.rank);
+    bool is_done = target_has_chunk(weight_writer, image_index, chunk);
+    char *address = weight_writer->targets[image_index].address;
+
+    for (uint32_t i = 0; i < about->copies_count; i++) {
+        const struct tdm__rect_copy *copy = &image->copies[about->copies_first + i];
+
+        if (copy->from_rank == weight_writer->options.rank && is_done) {
+            weight_writer->own_sums[work->sums_count] = known[work->sums_count];
+            work->sums_count++;
+        } else if (copy->from_rank == weight_writer->options.rank) {
+            uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, image_index, copy);
+
+            at -= weight_writer->options.in_place ? 0 : about->begin;
+            at += tdm__weight_writer_chunk_offset(weight_writer, chunk);
+            weight_writer->copy_ops[work->parts_count] =
+                copy_op_of(weight_writer, image_index, copy, address == NULL ? NULL : address + at);
+            weight_writer->slots[work->parts_count] = work->sums_count++;
+            weight_writer->edges[work->parts_count++] = copy->locality;
+        }
+    }
+}
+
+static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t parts_count)
+{
+    struct tdm__transfer_totals *last_totals = &weight_writer->last_totals;
+
+    for (uint32_t i = 0; i < parts_count; i++) {
+        const struct tdm__strided_rows rows = tdm__copy_op_rows(&weight_writer->copy_ops[i]);
+        uint8_t edge = weight_writer->edges[i];
+
+        weight_writer->own_sums[weight_writer->slots[i]] = weight_writer->copy_op_sums[i];
+        if (weight_writer->copy_ops[i].to != NULL) {
+            last_totals->bytes[edge] += rows.count * rows.size_bytes;
+            last_totals->sums[edge] =
+                tdm__splitmix64(last_totals->sums[edge], weight_writer->copy_op_sums[i]);
+        }
+    }
+}
+
+static tdm_status compare_known_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+{
+    size_t bytes = weight_writer->shares_max[chunk] * sizeof(*weight_writer->own_sums);
+
+    if (chunk >= weight_writer->known_count ||
+        memcmp(weight_writer->own_sums,
+               chunk_sums(weight_writer, chunk, weight_writer->options.rank), bytes) == 0) {
+        return TDM_OK;
+    }
+    tdm__weight_writer_forget_sums(weight_writer);
+    return tdm__fail(TDM_E_STATE,
+                     "chunk %u: the weights are not those of the update before, though this "
+                     "rank has neither learned nor loaded",
+                     chunk);
+}
+
+tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+{
+    struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
+    struct chunk_work work = {.parts_count = 0};
+
+    weight_writer->last_totals = (struct tdm__transfer_totals){.bytes = {0}};
+    memset(weight_writer->own_sums, 0,
+           weight_writer->shares_max[chunk] * sizeof(*weight_writer->own_sums));
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        add_image(weight_writer, i, chunk, &work);
+    }
+    if (work.parts_count > 0) {
+        TDM_TRY(device->ops->move(device, weight_writer->copy_ops, work.parts_count,
+                                  weight_writer->copy_op_sums));
+    }
+    count_copy_ops(weight_writer, work.parts_count);
+    return compare_known_sums(weight_writer, chunk);
+}
+
+tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+{
+    uint32_t each = weight_writer->shares_max[chunk];
+    uint64_t *all = chunk_sums(weight_writer, chunk, 0);
+
+    if (chunk >= weight_writer->known_count) {
+        TDM_TRY(tdm_collective_all_gather(weight_writer->options.group, weight_writer->own_sums,
+                                          each * sizeof(*weight_writer->own_sums), all));
+        weight_writer->known_count = chunk + 1;
+        weight_writer->own_known = max_bytes(weight_writer->own_known, chunk + 1);
+    }
+    weight_writer->contents = tdm__checksum_contents_hash(
+        &weight_writer->contents, all, each * weight_writer->options.transfer_plan->from_count);
+    return TDM_OK;
+}
+
+const struct tdm__transfer_totals *
+tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer)
+{
+    return &weight_writer->last_totals;
+}
+
+struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_writer *weight_writer)
+{
+    return weight_writer->contents;
+}
+
+/* ---- describe --------------------------------------------------------------------------- */
+
+/* Each rank's sums are in the order of images and copies; `nexts` goes along. */
+static uint64_t next_sum(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                         uint32_t from_rank)
+{
+    return chunk_sums(weight_writer, chunk, from_rank)[weight_writer->nexts[from_rank]++];
+}
+
+static void skip_held_images(struct tdm__weight_writer *weight_writer, uint32_t chunk, uint32_t end)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+
+    memset(weight_writer->nexts, 0, transfer_plan->from_count * sizeof(*weight_writer->nexts));
+    for (uint32_t i = 0; i < end; i++) {
+        const struct tdm__transfer_plan_chunk *about = &transfer_plan->images[i].chunks[chunk];
+
+        for (uint32_t k = 0; k < about->copies_count; k++) {
+            weight_writer
+                ->nexts[transfer_plan->images[i].copies[about->copies_first + k].from_rank]++;
+        }
+    }
+}
+
+static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                            uint32_t image_index)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
+    const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
+
+    skip_held_images(weight_writer, chunk, image_index);
+    for (uint32_t i = 0; i < about->copies_count; i++) {
+        const struct tdm__rect_copy *copy = &image->copies[about->copies_first + i];
+        uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, image_index, copy);
+        size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+        struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
+
+        weight_writer->records[i] = (struct tdm__tensor_record){
+            .tensor = transfer_plan->to[image_index].slices[copy->to_tensor].tensor,
+            .dtype = copy->to_dtype,
+            .dims_count = 2,
+            .flags = TDM__TENSOR_SLICE,
+            .shape = {rows.count, rows.size_bytes / element_bytes},
+            .stride = {copy->to_pitch, 1},
+            .offset = (at - (weight_writer->options.in_place ? 0 : about->begin)) / element_bytes,
+            .checksum = next_sum(weight_writer, chunk, copy->from_rank),
+            .image = at,
+        };
+    }
+}
+
+/* What an engine rank has once it has these chunks. */
+static struct tdm__resume_log make_resume_log(struct tdm__weight_writer *weight_writer,
+                                              uint32_t engine_rank, uint32_t chunks_count)
+{
+    const struct tdm__transfer_plan_image *image =
+        &weight_writer->options.transfer_plan->images[engine_rank];
+    struct tdm__resume_log resume_log = {.next = 0};
+
+    for (uint32_t i = 0; i < chunks_count; i++) {
+        if (image->chunks[i].copies_count > 0) {
+            describe_copies(weight_writer, i, engine_rank);
+            tdm__resume_log_add_bucket(&resume_log, i, weight_writer->records,
+                                       image->chunks[i].copies_count);
+        }
+    }
+    return resume_log;
+}
+
+struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
+                                                     uint32_t engine_rank)
+{
+    return make_resume_log(weight_writer, engine_rank, weight_writer->known_count);
+}
+
+tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
+                                             const struct tdm__id *update, uint64_t epoch,
+                                             uint32_t chunk, uint32_t engine_rank,
+                                             struct tdm_bytes *bytes_out)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    const struct tdm__transfer_plan_image *image = &transfer_plan->images[engine_rank];
+    uint64_t all_bytes = target_bytes(weight_writer, engine_rank);
+    struct tdm__storage_record storage = {
+        .gpu = weight_writer->targets[engine_rank].gpu,
+        .key = weight_writer->targets[engine_rank].key,
+        .size_bytes = weight_writer->bucket == NULL ? all_bytes : weight_writer->half_bytes,
+        .offset_bytes = tdm__weight_writer_chunk_offset(weight_writer, chunk),
+        .allocation_bytes = all_bytes,
+        .reference = ++weight_writer->exports_count};
+    struct tdm__tensor_handles handles = {
+        .header = {.storages_count = 1,
+                   .tensors_count = image->chunks[chunk].copies_count,
+                   .update = *update,
+                   .node = weight_writer->options.node,
+                   .epoch = epoch,
+                   .bucket = chunk,
+                   .buckets_count = transfer_plan->chunks_count},
+        .storages = &storage,
+        .tensors = weight_writer->records};
+    size_t bytes = tdm__tensor_handles_bytes(&handles);
+
+    *bytes_out = (struct tdm_bytes){weight_writer->description, 0};
+    if (handles.header.tensors_count == 0 ||
+        chunk < weight_writer->targets[engine_rank].held_count) {
+        return TDM_OK;
+    }
+    describe_copies(weight_writer, chunk, engine_rank);
+    TDM_TRY(tdm__tensor_handles_encode(&handles, weight_writer->description, bytes));
+    bytes_out->size_bytes = bytes;
+    return TDM_OK;
+}
+
+/* ---- an update before ------------------------------------------------------------------- */
+
+void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer)
+{
+    weight_writer->own_known = 0;
+    weight_writer->known_count = 0;
+}
+
+tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer)
+{
+    uint32_t chunks_count = weight_writer->options.transfer_plan->chunks_count;
+    double unknown = chunks_count - weight_writer->own_known;
+
+    TDM_TRY(tdm_collective_all_reduce_double(weight_writer->options.group, &unknown, 1, TDM_MAX));
+    weight_writer->known_count = chunks_count - (uint32_t)unknown;
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        struct mapped_target *target = &weight_writer->targets[i];
+        uint32_t next = target->resume_log.next;
+
+        if (!target->is_absent && next > 0 && next <= weight_writer->known_count) {
+            struct tdm__resume_log resume_log = make_resume_log(weight_writer, i, next);
+
+            target->held_count = tdm__resume_log_equal(&resume_log, &target->resume_log) ? next : 0;
+        }
+    }
+    return TDM_OK;
+}
+
+bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
+                                      uint32_t chunk)
+{
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        const struct mapped_target *target = &weight_writer->targets[i];
+        bool has_part =
+            weight_writer->options.transfer_plan->images[i].chunks[chunk].copies_count > 0;
+
+        if (!target->is_absent && has_part && chunk >= target->held_count) {
+            return false;
+        }
+    }
+    return chunk < weight_writer->known_count;
+}

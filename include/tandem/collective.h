@@ -1,0 +1,90 @@
+/* collective.h - collective operations of a fixed set of actors. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TANDEM_COLLECTIVE_H
+#define TANDEM_COLLECTIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tandem/runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A process's membership in a group.  Every member makes the same calls in the same order and
+ * with the same sizes; a call blocks until all members have made it.  One thread may use it at
+ * a time.
+ *
+ * If a member dies, or makes no call before the deadline, the calls of all other members fail:
+ * TDM_E_ABORTED names the rank that died, TDM_E_TIMEOUT the ranks that did not come.  Every
+ * later call fails too, and the members must join a new group.  Results do not depend on
+ * timing, because sums are taken in the order of ranks. */
+typedef struct tdm_collective_group tdm_collective_group;
+
+struct tdm_collective_options {
+    /* The name under which the members find each other: the same for all of them, and unique on
+     * the node. */
+    const char *name;
+    uint32_t rank;        /* This member's number, from 0 to ranks_count - 1. */
+    uint32_t ranks_count; /* Number of members. */
+    size_t slot_bytes;    /* Staging memory of one rank in bytes; larger data moves in pieces.  0:
+                             1 MiB. */
+    int64_t timeout_ms;   /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */
+    /* NULL: all members are on this node.  Otherwise the ID of a node, the same for all
+     * members; they meet at its daemon and `name` is unique there.  Members on one node use
+     * shared memory, others TCP. */
+    const char *node_id;
+    /* 1: the data may lie on this actor's first GPU as well as in host memory.  All members say
+     * the same, and each has a GPU of its own.  NCCL moves the data (TDM_E_UNSUPPORTED if there
+     * is no NCCL), except between virtual GPUs, whose memory is host memory.  NCCL chooses the
+     * order of sums of data on GPUs. */
+    int on_gpu;
+};
+
+/* Joins the group and blocks until all members have joined, at most `options->timeout_ms`.  The
+ * caller leaves with tdm_collective_leave().  TDM_E_TIMEOUT names the ranks that did not come;
+ * TDM_E_INVAL says which option is wrong.  On failure `*group_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_collective_join(tdm_runtime *runtime,
+                                                      const struct tdm_collective_options *options,
+                                                      tdm_collective_group **group_out);
+/* Leaves the group and frees the handle.  Never blocks.  NULL is allowed. */
+TDM_API void tdm_collective_leave(tdm_collective_group *group);
+/* Return this member's rank and the number of members; 0 if `group` is NULL. */
+TDM_API uint32_t tdm_collective_rank(const tdm_collective_group *group);
+TDM_API uint32_t tdm_collective_ranks_count(const tdm_collective_group *group);
+
+enum tdm_reduction { TDM_SUM, TDM_MAX };
+
+/* The functions below block as described above.  Data pointers are borrowed for the call.  They
+ * may be NULL if the size is 0; such a call only synchronises the ranks. */
+
+/* Returns when all ranks have called it. */
+TDM_API tdm_status tdm_collective_barrier(tdm_collective_group *group);
+/* Replaces data[0 ... count-1] by the reduction over the data of all ranks; every rank gets the
+ * same bits.  On failure the contents are undefined. */
+TDM_API tdm_status tdm_collective_all_reduce(tdm_collective_group *group, float *data, size_t count,
+                                             enum tdm_reduction reduction);
+TDM_API tdm_status tdm_collective_all_reduce_double(tdm_collective_group *group, double *data,
+                                                    size_t count, enum tdm_reduction reduction);
+/* Collects `bytes_per_rank` bytes at `in` from each rank into `out`, in the order of ranks.
+ * `out` has room for ranks_count * bytes_per_rank bytes.  `in` may lie in `out`, at this rank's
+ * place. */
+TDM_API tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in,
+                                             size_t bytes_per_rank, void *out);
+/* Sums the ranks' ranks_count * count floats at `in` and gives each rank its own part of the
+ * sum: `count` floats at `out`. */
+TDM_API tdm_status tdm_collective_reduce_scatter(tdm_collective_group *group, const float *in,
+                                                 size_t count, float *out);
+/* Copies `size_bytes` bytes at `data` of rank `root` to `data` of all ranks. */
+TDM_API tdm_status tdm_collective_broadcast(tdm_collective_group *group, void *data,
+                                            size_t size_bytes, uint32_t root);
+/* Collects `bytes_per_rank` bytes at `in` from each rank at rank `root`, which has room for all
+ * of them at `out`, in the order of ranks.  Other ranks may pass NULL as `out`. */
+TDM_API tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in,
+                                         size_t bytes_per_rank, void *out, uint32_t root);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,338 @@
+/* connection.c - one connection to Redis that comes back by itself. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/connection.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/redis/reply.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* hiredis frees a context on its own when the connection ends, after all its callbacks; the one
+ * hook that always runs then is `cleanup`, so that is where a link learns that it is alone.
+ * hiredis 0.14 has no time limits and no reconnection: both are here. */
+
+enum {
+    HANDSHAKE_MS = 2000,
+    BACK_OFF_MS_MIN = 10,
+    BACK_OFF_MS_MAX = 1000,
+    TELL_MS = 1000,
+};
+
+struct tdm__redis_connection {
+    struct tdm__loop *loop; /* borrowed */
+    struct tdm__redis_address address;
+    const struct tdm__redis_connection_ops *ops;
+    void *arg;
+    redisAsyncContext *context;  /* NULL: no connection.  Freed by hiredis */
+    struct tdm__fd_watch *watch; /* owned; lives as long as the context */
+    unsigned wanted;
+    struct tdm__timer *timer; /* owned: without a context the next attempt, else the handshake's
+                                 end */
+    int64_t back_off_ms;
+    bool ready;
+    bool destroyed;
+    int64_t trouble_since_ms; /* 0: there is none */
+    bool told;                /* the log knows of it */
+    char trouble[160];
+};
+
+static void connect_now(struct tdm__redis_connection *link);
+
+static void connection_set_timer(struct tdm__redis_connection *link, int64_t in_ms)
+{
+    TDM_ASSERT(tdm__timer_set(link->timer, tdm__clock_ms() + in_ms) == TDM_OK);
+}
+
+static void note_trouble(struct tdm__redis_connection *link, const char *trouble)
+{
+    (void)snprintf(link->trouble, sizeof(link->trouble), "%s", trouble);
+}
+
+/* ---- hiredis' side of the loop ---------------------------------------------------------- */
+
+static void connection_want_events(struct tdm__redis_connection *link, unsigned events)
+{
+    if (events == link->wanted) {
+        return;
+    }
+    link->wanted = events;
+    if (tdm__fd_watch_set_events(link->watch, events) != TDM_OK) {
+        note_trouble(link, tdm_error_detail());
+        connection_set_timer(link, 0); /* takes the connection down, outside of hiredis */
+    }
+}
+
+static void add_read(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    connection_want_events(link, link->wanted | TDM__READABLE);
+}
+
+static void delete_read(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    connection_want_events(link, link->wanted & ~(unsigned)TDM__READABLE);
+}
+
+static void add_write(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    connection_want_events(link, link->wanted | TDM__WRITABLE);
+}
+
+static void delete_write(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    connection_want_events(link, link->wanted & ~(unsigned)TDM__WRITABLE);
+}
+
+static void retry_later(struct tdm__redis_connection *link)
+{
+    if (link->trouble_since_ms == 0) {
+        link->trouble_since_ms = tdm__clock_ms();
+    }
+    if (!link->told && tdm__clock_ms() - link->trouble_since_ms >= TELL_MS) {
+        link->told = true; /* not before: a server of our own is being started */
+        tdm__log(TDM__WARN, "redis", "%s: %s: trying again", link->address.text, link->trouble);
+    }
+    connection_set_timer(link, link->back_off_ms);
+    link->back_off_ms *= 2;
+    if (link->back_off_ms > BACK_OFF_MS_MAX) {
+        link->back_off_ms = BACK_OFF_MS_MAX;
+    }
+}
+
+/* The context is about to be freed, all its callbacks have run. */
+static void cleanup(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+    bool was_ready = link->ready;
+
+    if (link->context->c.errstr[0] != '\0') {
+        note_trouble(link, link->context->c.errstr);
+    }
+    tdm__fd_watch_destroy(link->watch);
+    link->watch = NULL;
+    link->context = NULL;
+    link->ready = false;
+    if (link->destroyed) {
+        return;
+    }
+    if (was_ready) {
+        link->told = true;
+        tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", link->address.text, link->trouble);
+    }
+    retry_later(link);
+    if (was_ready) {
+        link->ops->lost(link->arg);
+    }
+}
+
+static void on_events(void *arg, int fd, unsigned ready)
+{
+    struct tdm__redis_connection *link = arg;
+    redisAsyncContext *context = link->context;
+
+    (void)fd;
+    if ((ready & TDM__READABLE) != 0) {
+        redisAsyncHandleRead(context);
+    }
+    if ((ready & TDM__WRITABLE) != 0 && link->context == context) {
+        redisAsyncHandleWrite(context);
+    }
+}
+
+/* ---- handshake -------------------------------------------------------------------------- */
+
+static bool handshake_refused(struct tdm__redis_connection *link, const redisReply *reply,
+                              const char *expected)
+{
+    char text[128];
+
+    if (reply == NULL) {
+        return true; /* the connection is ending */
+    }
+    if (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, expected) == 0) {
+        return false;
+    }
+    tdm__redis_connection_drop(link, tdm__redis_reply_text(reply, text, sizeof(text)));
+    return true;
+}
+
+/* AUTH or SELECT.  Where one is refused the later steps get NULL. */
+static void on_step(redisAsyncContext *context, void *reply, void *arg)
+{
+    (void)context;
+    (void)handshake_refused(arg, reply, "OK");
+}
+
+static void on_pong(redisAsyncContext *context, void *reply, void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    (void)context;
+    if (handshake_refused(link, reply, "PONG")) {
+        return;
+    }
+    link->ready = true;
+    link->told = false;
+    link->trouble_since_ms = 0;
+    link->back_off_ms = BACK_OFF_MS_MIN;
+    link->trouble[0] = '\0';
+    tdm__timer_clear(link->timer);
+    link->ops->ready(link->arg);
+}
+
+static bool shake_hands(struct tdm__redis_connection *link)
+{
+    const struct tdm__redis_address *address = &link->address;
+    redisAsyncContext *context = link->context;
+    int sent = REDIS_OK;
+
+    if (address->password[0] != '\0' || address->user[0] != '\0') {
+        const char *user = address->user[0] != '\0' ? address->user : "default";
+
+        sent |= redisAsyncCommand(context, on_step, link, "AUTH %s %s", user, address->password);
+    }
+    if (address->database != 0) {
+        sent |= redisAsyncCommand(context, on_step, link, "SELECT %u", address->database);
+    }
+    sent |= redisAsyncCommand(context, on_pong, link, "PING");
+    return sent == REDIS_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------- */
+
+static redisAsyncContext *open_context(struct tdm__redis_connection *link)
+{
+    const struct tdm__redis_address *address = &link->address;
+    redisAsyncContext *context = address->path[0] != '\0'
+                                     ? redisAsyncConnectUnix(address->path)
+                                     : redisAsyncConnect(address->host, address->port);
+
+    if (context == NULL) {
+        note_trouble(link, "out of memory");
+        return NULL;
+    }
+    if (context->err != REDIS_OK) {
+        note_trouble(link, context->errstr);
+        redisAsyncFree(context);
+        return NULL;
+    }
+    (void)fcntl(context->c.fd, F_SETFD, FD_CLOEXEC);
+    link->wanted = 0;
+    if (tdm__fd_watch_create(link->loop, context->c.fd, 0, on_events, link, &link->watch) !=
+        TDM_OK) {
+        note_trouble(link, tdm_error_detail());
+        redisAsyncFree(context);
+        return NULL;
+    }
+    return context;
+}
+
+static void connect_now(struct tdm__redis_connection *link)
+{
+    redisAsyncContext *context = open_context(link);
+
+    if (context == NULL) {
+        retry_later(link);
+        return;
+    }
+    link->context = context;
+    tdm__redis_reader_limit(context->c.reader);
+    context->ev.data = link;
+    context->ev.addRead = add_read;
+    context->ev.delRead = delete_read;
+    context->ev.addWrite = add_write;
+    context->ev.delWrite = delete_write;
+    context->ev.cleanup = cleanup;
+    connection_set_timer(link, HANDSHAKE_MS);
+    if (!shake_hands(link)) {
+        tdm__redis_connection_drop(link, "out of memory");
+    }
+}
+
+static void on_timer(void *arg)
+{
+    struct tdm__redis_connection *link = arg;
+
+    if (link->context == NULL) {
+        connect_now(link);
+    } else {
+        tdm__redis_connection_drop(link, "no answer in time");
+    }
+}
+
+/* ---- interface -------------------------------------------------------------------------- */
+
+tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
+                                        const struct tdm__redis_address *address,
+                                        const struct tdm__redis_connection_ops *ops, void *arg,
+                                        struct tdm__redis_connection **link_out)
+{
+    struct tdm__redis_connection *link = calloc(1, sizeof(*link));
+    tdm_status status;
+
+    if (link == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "redis connection");
+    }
+    link->loop = loop;
+    link->address = *address;
+    link->ops = ops;
+    link->arg = arg;
+    link->back_off_ms = BACK_OFF_MS_MIN;
+    status = tdm__timer_create(loop, on_timer, link, &link->timer);
+    if (status != TDM_OK) {
+        free(link);
+        return status;
+    }
+    connection_set_timer(link, 0);
+    *link_out = link;
+    return TDM_OK;
+}
+
+void tdm__redis_connection_destroy(struct tdm__redis_connection *link)
+{
+    link->destroyed = true;
+    if (link->context != NULL) {
+        redisAsyncFree(link->context);
+        TDM_ASSERT(link->context == NULL); /* we are not inside hiredis */
+    }
+    tdm__timer_destroy(link->timer);
+    free(link);
+}
+
+bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *link)
+{
+    return link->ready;
+}
+
+bool tdm__redis_connection_send(struct tdm__redis_connection *link, redisCallbackFn *fn, void *arg,
+                                const char *command, size_t command_bytes)
+{
+    return link->ready &&
+           redisAsyncFormattedCommand(link->context, fn, arg, command, command_bytes) == REDIS_OK;
+}
+
+void tdm__redis_connection_drop(struct tdm__redis_connection *link, const char *reason)
+{
+    if (link->context != NULL) {
+        note_trouble(link, reason);
+        redisAsyncFree(link->context);
+    }
+}
+
+const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *link)
+{
+    return link->trouble;
+}

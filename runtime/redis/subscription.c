@@ -1,0 +1,161 @@
+/* subscription.c - the subscription: tells the watchers which keys changed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/subscription.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/redis/command.h"
+#include "runtime/redis/connection.h"
+#include "runtime/redis/reply.h"
+#include "runtime/store/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A subscription that is silent may be idle or dead.  So SUBSCRIBE is sent again every few
+ * seconds: to the server it changes nothing, and its confirmation shows that the server lives.
+ * (PING would do, but hiredis 0.14 does not match its answer on a subscribed connection.) */
+
+enum { HEARTBEAT_MS = 5000 };
+
+struct tdm__redis_subscription {
+    struct tdm__redis_connection *link; /* owned */
+    struct tdm__timer *timer;           /* owned: the next heartbeat */
+    struct tdm__redis_command subscribe;
+    struct tdm__redis_subscription_options options;
+    bool subscribed;
+    bool was_subscribed; /* ever */
+    bool confirmed;      /* since the last heartbeat */
+};
+
+/* One key per line; what is no key is nobody's. */
+static void notify_changed_keys(struct tdm__redis_subscription *changes, const char *lines)
+{
+    char key[TDM__STORE_KEY_BYTES_MAX + 1];
+
+    while (*lines != '\0') {
+        size_t bytes = strcspn(lines, "\n");
+
+        if (tdm__store_is_key(lines, bytes)) {
+            memcpy(key, lines, bytes);
+            key[bytes] = '\0';
+            tdm__watchers_notify_key(changes->options.watchers, changes->options.outcomes, key);
+        }
+        lines += bytes + (lines[bytes] == '\n');
+    }
+}
+
+static void on_message(redisAsyncContext *context, void *answer, void *arg)
+{
+    struct tdm__redis_subscription *changes = arg;
+    const redisReply *reply = answer;
+    const char *lines;
+
+    (void)context;
+    if (reply == NULL) {
+        return; /* the connection is ending: on_lost comes next */
+    }
+    lines = tdm__redis_reply_message(reply);
+    if (lines != NULL) {
+        notify_changed_keys(changes, lines);
+        return;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        tdm__redis_connection_drop(changes->link, reply->str);
+        return;
+    }
+    changes->confirmed = true;
+    if (changes->subscribed) {
+        return;
+    }
+    changes->subscribed = true;
+    if (changes->was_subscribed) {
+        tdm__watchers_notify_all(changes->options.watchers, changes->options.outcomes);
+    } else {
+        changes->was_subscribed = true;
+        changes->options.subscribed(changes->options.arg);
+    }
+}
+
+static void send_subscribe(struct tdm__redis_subscription *changes)
+{
+    changes->confirmed = false;
+    TDM_ASSERT(tdm__timer_set(changes->timer, tdm__clock_ms() + HEARTBEAT_MS) == TDM_OK);
+    if (!tdm__redis_connection_send(changes->link, on_message, changes, changes->subscribe.text,
+                                    changes->subscribe.bytes)) {
+        tdm__redis_connection_drop(changes->link, "cannot send SUBSCRIBE");
+    }
+}
+
+static void on_heartbeat(void *arg)
+{
+    struct tdm__redis_subscription *changes = arg;
+
+    if (changes->confirmed) {
+        send_subscribe(changes);
+    } else {
+        tdm__redis_connection_drop(changes->link, "no answer to SUBSCRIBE");
+    }
+}
+
+static void on_ready(void *arg)
+{
+    send_subscribe(arg);
+}
+
+static void on_lost(void *arg)
+{
+    struct tdm__redis_subscription *changes = arg;
+
+    changes->subscribed = false;
+    tdm__timer_clear(changes->timer);
+}
+
+static const struct tdm__redis_connection_ops connection_ops = {.ready = on_ready, .lost = on_lost};
+
+tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
+                                          const struct tdm__redis_address *address,
+                                          const struct tdm__redis_subscription_options *options,
+                                          struct tdm__redis_subscription **changes_out)
+{
+    struct tdm__redis_subscription *changes = calloc(1, sizeof(*changes));
+    tdm_status status;
+
+    if (changes == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "redis subscription");
+    }
+    changes->options = *options;
+    status = tdm__redis_command_subscribe(options->base, &changes->subscribe);
+    if (status == TDM_OK) {
+        status = tdm__timer_create(loop, on_heartbeat, changes, &changes->timer);
+    }
+    if (status == TDM_OK) {
+        status =
+            tdm__redis_connection_create(loop, address, &connection_ops, changes, &changes->link);
+    }
+    if (status != TDM_OK) {
+        tdm__redis_subscription_destroy(changes);
+        return status;
+    }
+    *changes_out = changes;
+    return TDM_OK;
+}
+
+void tdm__redis_subscription_destroy(struct tdm__redis_subscription *changes)
+{
+    if (changes == NULL) {
+        return;
+    }
+    if (changes->link != NULL) {
+        tdm__redis_connection_destroy(changes->link);
+    }
+    tdm__timer_destroy(changes->timer);
+    tdm__redis_command_free(&changes->subscribe);
+    free(changes);
+}
+
+bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *changes)
+{
+    return changes->was_subscribed;
+}

@@ -1,0 +1,147 @@
+/* metered.c - a store around another one that measures every operation. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store/metered.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/metrics/metrics.h"
+
+#include <stdlib.h>
+
+struct observed_store {
+    struct tdm__store store;  /* first */
+    struct tdm__store *inner; /* owned */
+};
+
+struct operation {
+    int64_t began_ns;
+    tdm__store_read_fn *read_fn; /* one of the two */
+    tdm__store_commit_fn *commit_fn;
+    void *arg;
+};
+
+static struct tdm__histogram read_times;
+static struct tdm__histogram commit_times;
+static struct tdm__counter conflicts;
+static struct tdm__counter failures;
+
+static struct operation *operation_begin(tdm__store_read_fn *read_fn,
+                                         tdm__store_commit_fn *commit_fn, void *arg)
+{
+    struct operation *operation = malloc(sizeof(*operation));
+
+    TDM_ASSERT(operation != NULL);
+    *operation = (struct operation){tdm__clock_ns(), read_fn, commit_fn, arg};
+    return operation;
+}
+
+static void count(struct tdm__histogram *times, const struct operation *operation,
+                  tdm_status status)
+{
+    tdm__histogram_add(times, tdm__clock_ns() - operation->began_ns);
+    if (status == TDM_E_CONFLICT) {
+        tdm__counter_add(&conflicts, 1);
+    } else if (status != TDM_OK) {
+        tdm__counter_add(&failures, 1);
+    }
+}
+
+static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                    uint32_t records_count)
+{
+    struct operation operation = *(struct operation *)arg;
+
+    free(arg);
+    count(&read_times, &operation, status);
+    operation.read_fn(operation.arg, status, records, records_count);
+}
+
+static void on_committed(void *arg, tdm_status status, uint64_t version)
+{
+    struct operation operation = *(struct operation *)arg;
+
+    free(arg);
+    count(&commit_times, &operation, status);
+    operation.commit_fn(operation.arg, status, version);
+}
+
+static void metered_read(struct tdm__store *store, const char *const *patterns,
+                         uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                         void *arg)
+{
+    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+
+    inner->ops->read(inner, patterns, patterns_count, deadline_ms, on_read,
+                     operation_begin(fn, NULL, arg));
+}
+
+static void metered_commit(struct tdm__store *store, const struct tdm__store_write *writes,
+                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                           void *arg)
+{
+    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+
+    inner->ops->commit(inner, writes, writes_count, deadline_ms, on_committed,
+                       operation_begin(NULL, fn, arg));
+}
+
+static tdm_status metered_watch(struct tdm__store *store, const char *prefix,
+                                tdm__store_changed_fn *fn, void *arg)
+{
+    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+
+    return inner->ops->watch(inner, prefix, fn, arg);
+}
+
+static void metered_close(struct tdm__store *store)
+{
+    struct observed_store *observed = (struct observed_store *)store;
+
+    store->closing = true;
+    observed->inner->ops->close(observed->inner); /* tells everybody who still waits */
+    free(observed);
+}
+
+static const struct tdm__store_ops observed_ops = {
+    .name = "observed",
+    .close = metered_close,
+    .read = metered_read,
+    .commit = metered_commit,
+    .watch = metered_watch,
+};
+
+tdm_status tdm__store_metered_open(struct tdm__store *inner, struct tdm__store **store_out)
+{
+    struct observed_store *observed = calloc(1, sizeof(*observed));
+
+    if (observed == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an observed store");
+    }
+    observed->store.ops = &observed_ops;
+    observed->inner = inner;
+    *store_out = &observed->store;
+    return TDM_OK;
+}
+
+void tdm__store_metered_write_metrics(FILE *out)
+{
+    static const char *const of_reads[] = {"operation", "read", NULL};
+    static const char *const of_commits[] = {"operation", "commit", NULL};
+    struct tdm__histogram_snapshot view;
+
+    tdm__metrics_family(out, "tandem_store_seconds", "histogram",
+                        "Time until the cluster's store answered.");
+    tdm__histogram_read(&read_times, &view);
+    tdm__metrics_histogram(out, "tandem_store_seconds", of_reads, &view);
+    tdm__histogram_read(&commit_times, &view);
+    tdm__metrics_histogram(out, "tandem_store_seconds", of_commits, &view);
+    tdm__metrics_family(out, "tandem_store_conflicts_total", "counter",
+                        "Commits that somebody else's came before; they are tried again.");
+    tdm__metrics_sample(out, "tandem_store_conflicts_total", NULL,
+                        (double)tdm__counter_value(&conflicts));
+    tdm__metrics_family(out, "tandem_store_failures_total", "counter",
+                        "Operations that the store did not answer, or refused.");
+    tdm__metrics_sample(out, "tandem_store_failures_total", NULL,
+                        (double)tdm__counter_value(&failures));
+}

@@ -1,0 +1,294 @@
+/* read_cache.c - the records as this process saw or left them last, to begin with instead of a
+ * read.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store/read_cache.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/store/check.h"
+#include "runtime/store/records.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREFIXES_MAX = 4, READS_MAX = 32 };
+
+struct tdm__read_cache {
+    char *prefixes[PREFIXES_MAX]; /* owned; the patterns with '*' that the picture holds all of */
+    uint32_t prefixes_count;
+    struct tdm__store_record
+        *records; /* owned, sorted; each key owned, with the bytes in its block */
+    struct tdm__store_record *guess; /* owned: room for as many */
+    uint32_t count;
+    uint32_t capacity;
+    int64_t since_ms;     /* of the oldest in it */
+    bool guessed;         /* the transaction under way began with it */
+    uint32_t reads_left;  /* until the next guess */
+    uint32_t wrong_reads; /* how many reads the last wrong guess cost; 0: the last was right */
+};
+
+tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
+{
+    struct tdm__read_cache *read_cache = calloc(1, sizeof(*read_cache));
+
+    if (read_cache == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a picture of records");
+    }
+    *cache_out = read_cache;
+    return TDM_OK;
+}
+
+static void cache_clear(struct tdm__read_cache *read_cache)
+{
+    for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
+        free(read_cache->prefixes[i]);
+    }
+    for (uint32_t i = 0; i < read_cache->count; i++) {
+        free((char *)read_cache->records[i].key);
+    }
+    read_cache->prefixes_count = 0;
+    read_cache->count = 0;
+}
+
+void tdm__read_cache_destroy(struct tdm__read_cache *read_cache)
+{
+    if (read_cache == NULL) {
+        return;
+    }
+    cache_clear(read_cache);
+    free(read_cache->records);
+    free(read_cache->guess);
+    free(read_cache);
+}
+
+/* ---- what is in it ---------------------------------------------------------------------- */
+
+static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t count)
+{
+    uint32_t capacity = read_cache->capacity == 0 ? 16 : 2 * read_cache->capacity;
+    struct tdm__store_record *records;
+    struct tdm__store_record *guess;
+
+    capacity = capacity < count ? count : capacity;
+    if (count <= read_cache->capacity) {
+        return true;
+    }
+    records = realloc(read_cache->records, capacity * sizeof(*records));
+    read_cache->records = records != NULL ? records : read_cache->records;
+    guess = realloc(read_cache->guess, capacity * sizeof(*guess));
+    read_cache->guess = guess != NULL ? guess : read_cache->guess;
+    if (records == NULL || guess == NULL) {
+        return false;
+    }
+    read_cache->capacity = capacity;
+    return true;
+}
+
+/* The key and the bytes in one block, which the key begins. */
+static bool copy_record(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
+{
+    size_t key_bytes = strlen(record->key) + 1;
+    char *block = malloc(key_bytes + record->bytes.size_bytes);
+
+    if (block == NULL) {
+        return false;
+    }
+    memcpy(block, record->key, key_bytes);
+    if (record->bytes.size_bytes > 0) {
+        memcpy(block + key_bytes, record->bytes.data, record->bytes.size_bytes);
+    }
+    *copy_out = (struct tdm__store_record){
+        block, record->version, {block + key_bytes, record->bytes.size_bytes}};
+    return true;
+}
+
+/* The first record whose key is not before `key`. */
+static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char *key)
+{
+    uint32_t low = 0;
+    uint32_t high = read_cache->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (strcmp(read_cache->records[middle].key, key) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool is_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
+{
+    return at < read_cache->count && strcmp(read_cache->records[at].key, key) == 0;
+}
+
+static void remove_record(struct tdm__read_cache *read_cache, const char *key)
+{
+    uint32_t at = lower_bound(read_cache, key);
+
+    if (is_at(read_cache, at, key)) {
+        free((char *)read_cache->records[at].key);
+        read_cache->count--;
+        memmove(&read_cache->records[at], &read_cache->records[at + 1],
+                (read_cache->count - at) * sizeof(read_cache->records[0]));
+    }
+}
+
+static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__store_record *record)
+{
+    uint32_t at = lower_bound(read_cache, record->key);
+    struct tdm__store_record copy;
+
+    if (!cache_reserve_records(read_cache, read_cache->count + 1) || !copy_record(record, &copy)) {
+        return false;
+    }
+    if (is_at(read_cache, at, record->key)) {
+        free((char *)read_cache->records[at].key);
+    } else {
+        memmove(&read_cache->records[at + 1], &read_cache->records[at],
+                (read_cache->count - at) * sizeof(read_cache->records[0]));
+        read_cache->count++;
+    }
+    read_cache->records[at] = copy;
+    return true;
+}
+
+static bool is_prefix(const char *pattern)
+{
+    size_t bytes = strlen(pattern);
+
+    return bytes > 0 && pattern[bytes - 1] == '*';
+}
+
+static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
+{
+    char *copy = read_cache->prefixes_count < PREFIXES_MAX ? strdup(prefix) : NULL;
+
+    if (copy != NULL) {
+        read_cache->prefixes[read_cache->prefixes_count++] = copy;
+    }
+    return copy != NULL;
+}
+
+static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
+{
+    for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
+        if (strcmp(read_cache->prefixes[i], prefix) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- guess ------------------------------------------------------------------------------ */
+
+static bool cache_may_answer(struct tdm__read_cache *read_cache)
+{
+    if (read_cache->reads_left > 0) {
+        read_cache->reads_left--;
+        return false;
+    }
+    return read_cache->count > 0 &&
+           tdm__clock_ms() - read_cache->since_ms <= TDM__READ_CACHE_AGE_MS_MAX;
+}
+
+static bool matches_any(const char *const *patterns, uint32_t patterns_count, const char *key)
+{
+    for (uint32_t i = 0; i < patterns_count; i++) {
+        if (tdm__store_matches(patterns[i], key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct tdm__store_record *tdm__read_cache_lookup(struct tdm__read_cache *read_cache,
+                                                       const char *const *patterns,
+                                                       uint32_t patterns_count,
+                                                       uint32_t *records_count_out)
+{
+    uint32_t count = 0;
+
+    if (!cache_may_answer(read_cache)) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < patterns_count; i++) {
+        if (is_prefix(patterns[i]) && !holds_prefix(read_cache, patterns[i])) {
+            return NULL;
+        }
+    }
+    for (uint32_t i = 0; i < read_cache->count; i++) {
+        if (matches_any(patterns, patterns_count, read_cache->records[i].key)) {
+            read_cache->guess[count++] = read_cache->records[i];
+        }
+    }
+    read_cache->guessed = count > 0;
+    *records_count_out = count;
+    return read_cache->guessed ? read_cache->guess : NULL;
+}
+
+/* ---- what happened ---------------------------------------------------------------------- */
+
+void tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const *patterns,
+                          uint32_t patterns_count, const struct tdm__store_record *records,
+                          uint32_t records_count)
+{
+    bool is_whole = true;
+
+    cache_clear(read_cache);
+    read_cache->guessed = false;
+    read_cache->since_ms = tdm__clock_ms();
+    for (uint32_t i = 0; i < patterns_count && is_whole; i++) {
+        is_whole = !is_prefix(patterns[i]) || add_prefix(read_cache, patterns[i]);
+    }
+    for (uint32_t i = 0; i < records_count && is_whole; i++) {
+        is_whole = put_record(read_cache, &records[i]);
+    }
+    if (!is_whole) {
+        cache_clear(read_cache);
+    }
+}
+
+static bool cache_keep_record(struct tdm__read_cache *read_cache,
+                              const struct tdm__store_write *write, uint64_t version)
+{
+    if (write->kind == TDM__STORE_PUT) {
+        return put_record(read_cache,
+                          &(struct tdm__store_record){write->key, version, write->bytes});
+    }
+    if (write->kind == TDM__STORE_DELETE) {
+        remove_record(read_cache, write->key);
+    }
+    return true;
+}
+
+static void cache_note_conflict(struct tdm__read_cache *read_cache)
+{
+    read_cache->wrong_reads = read_cache->wrong_reads == 0 ? 1 : 2 * read_cache->wrong_reads;
+    read_cache->wrong_reads =
+        read_cache->wrong_reads > READS_MAX ? READS_MAX : read_cache->wrong_reads;
+    read_cache->reads_left = read_cache->wrong_reads;
+}
+
+void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status status,
+                                  uint64_t version, const struct tdm__store_write *writes,
+                                  uint32_t writes_count)
+{
+    bool is_whole = status == TDM_OK;
+
+    for (uint32_t i = 0; i < writes_count && is_whole; i++) {
+        is_whole = cache_keep_record(read_cache, &writes[i], version);
+    }
+    if (!is_whole) {
+        cache_clear(read_cache);
+    }
+    if (read_cache->guessed && status == TDM_OK) {
+        read_cache->wrong_reads = 0;
+    } else if (read_cache->guessed && status == TDM_E_CONFLICT) {
+        cache_note_conflict(read_cache);
+    }
+}

@@ -1,0 +1,153 @@
+/* retrying_txn.c - a transaction that may be made twice, made until its outcome is known. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/retrying_txn.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "scheduler/records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PATTERNS_MAX = 4 };
+
+struct tdm__retrying_txn {
+    struct tdm__retrying_txn *next; /* whose turn comes after this one */
+    bool in_turn;
+    bool running;
+    struct tdm__store *store;
+    char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
+    uint32_t patterns_count;
+    int64_t deadline_ms;
+    tdm__txn_body_fn *body;
+    tdm__txn_done_fn *done;
+    void *arg;
+};
+
+static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt);
+
+static tdm_status run_body(void *arg, struct tdm__txn *txn)
+{
+    const struct tdm__retrying_txn *attempt = arg;
+
+    return attempt->body(attempt->arg, txn);
+}
+
+static void finish(struct tdm__retrying_txn *attempt, tdm_status status, const char *detail)
+{
+    attempt->done(attempt->arg, status, detail);
+    free(attempt);
+}
+
+/* The first in the queue of a store runs, the others wait. */
+static void start_next(struct tdm__store *store)
+{
+    while (store->queued_txns != NULL && !store->queued_txns->running) {
+        struct tdm__retrying_txn *attempt = store->queued_txns;
+        tdm_status status =
+            store->closing ? tdm__fail(TDM_E_STORE, "the store was closed") : TDM_OK;
+
+        if (status == TDM_OK) {
+            attempt->running = true;
+            status = retrying_txn_retry(attempt);
+        }
+        if (status != TDM_OK) {
+            store->queued_txns = attempt->next;
+            finish(attempt, status, tdm_error_detail());
+        }
+    }
+}
+
+static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__retrying_txn *attempt = arg;
+
+    if (status == TDM_E_STORE && !attempt->store->closing &&
+        tdm__deadline_remaining_ms(attempt->deadline_ms) > 0 &&
+        retrying_txn_retry(attempt) == TDM_OK) {
+        return;
+    }
+    if (attempt->in_turn) {
+        TDM_ASSERT(attempt->store->queued_txns == attempt);
+        attempt->store->queued_txns = attempt->next;
+        start_next(attempt->store); /* first: who is told may close the store */
+    }
+    finish(attempt, status, detail);
+}
+
+static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt)
+{
+    const char *patterns[PATTERNS_MAX];
+
+    for (uint32_t i = 0; i < attempt->patterns_count; i++) {
+        patterns[i] = attempt->patterns[i];
+    }
+    return tdm__txn_run(attempt->store, attempt->in_turn ? attempt->store->read_cache : NULL,
+                        patterns, attempt->patterns_count, attempt->deadline_ms, run_body,
+                        retrying_txn_done, attempt);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the parameters are tdm__txn_run()'s */
+static tdm_status create(struct tdm__store *store, const char *const *patterns,
+                         uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body_fn *body,
+                         tdm__txn_done_fn *done, void *arg, struct tdm__retrying_txn **attempt_out)
+{
+    struct tdm__retrying_txn *attempt = calloc(1, sizeof(*attempt));
+
+    TDM_ASSERT(patterns_count <= PATTERNS_MAX);
+    if (attempt == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a transaction");
+    }
+    *attempt = (struct tdm__retrying_txn){.store = store,
+                                          .patterns_count = patterns_count,
+                                          .deadline_ms = deadline_ms,
+                                          .body = body,
+                                          .done = done,
+                                          .arg = arg};
+    for (uint32_t i = 0; i < patterns_count; i++) {
+        (void)snprintf(attempt->patterns[i], sizeof(attempt->patterns[i]), "%s", patterns[i]);
+    }
+    *attempt_out = attempt;
+    return TDM_OK;
+}
+
+tdm_status tdm__retrying_txn_run(struct tdm__store *store, const char *const *patterns,
+                                 uint32_t patterns_count, int64_t deadline_ms,
+                                 tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg)
+{
+    struct tdm__retrying_txn *attempt;
+    tdm_status status;
+
+    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
+    status = retrying_txn_retry(attempt);
+    if (status != TDM_OK) {
+        free(attempt);
+    }
+    return status;
+}
+
+tdm_status tdm__retrying_txn_run_queued(struct tdm__store *store, const char *const *patterns,
+                                        uint32_t patterns_count, int64_t deadline_ms,
+                                        tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg)
+{
+    struct tdm__retrying_txn *attempt;
+    tdm_status status;
+
+    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
+    attempt->in_turn = true;
+    if (store->queued_txns != NULL) {
+        store->last_queued_txn->next = attempt;
+        store->last_queued_txn = attempt;
+        return TDM_OK;
+    }
+    attempt->running = true;
+    status = retrying_txn_retry(attempt);
+    if (status != TDM_OK) {
+        free(attempt);
+        return status;
+    }
+    store->queued_txns = attempt;
+    store->last_queued_txn = attempt;
+    return TDM_OK;
+}

@@ -1,0 +1,175 @@
+/* actor_channel_test.c - the way to an actor: order, what is under way when it dies, and the
+ * words. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_fixture.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+enum { CALLS = 1000 };
+
+static tdm_runtime *runtime;
+
+static void a_thousand_calls_arrive_in_order(void **state)
+{
+    tdm_ref **refs = calloc(CALLS, sizeof(tdm_ref *));
+    tdm_actor *actor;
+
+    (void)state;
+    assert_non_null(refs);
+    /* The first of them are made before the actor is there. */
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, ""), TDM_OK);
+    for (int64_t i = 0; i < CALLS; i++) {
+        assert_int_equal(tdm_actor_call(actor, "append", &refs[i], "i", i + 1), TDM_OK);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        int64_t out_of_order;
+
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &out_of_order), TDM_OK);
+        assert_int_equal(out_of_order, 0);
+        tdm_ref_release(refs[i]);
+    }
+    tdm_actor_destroy(actor);
+    free(refs);
+}
+
+static void two_handles_share_one_order(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "shared"});
+    tdm_actor *same;
+    tdm_ref *ref;
+    int64_t out_of_order;
+
+    (void)state;
+    assert_int_equal(tdm_actor_find(runtime, "shared", TEST_TIMEOUT_MS, &same), TDM_OK);
+    for (int64_t i = 1; i <= 100; i++) {
+        assert_int_equal(tdm_actor_call(i % 2 == 0 ? actor : same, "append", &ref, "i", i), TDM_OK);
+        if (i < 100) {
+            tdm_ref_release(ref);
+        }
+    }
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &out_of_order), TDM_OK);
+    assert_int_equal(out_of_order, 0);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+    tdm_actor_destroy(same);
+}
+
+static void a_death_is_told_with_node_pid_signal_method_and_time(void **state)
+{
+    tdm_actor *actor =
+        actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "trainer/2"});
+    struct tdm_runtime_info node;
+    struct tdm_actor_info info;
+    char expected[256];
+    unsigned long long call;
+    long long after_ms;
+    tdm_ref *ref;
+    size_t length;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &node);
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+    assert_int_equal(tdm_get(ref, 2000, ""), TDM_E_ACTOR_DIED);
+    length = (size_t)snprintf(expected, sizeof(expected),
+                              "actor trainer/2 died: node %s, pid %lld, signal 9 (killed), in "
+                              "method hang, call ",
+                              node.node_name, (long long)info.pid);
+    assert_memory_equal(tdm_error_detail(), expected, length);
+    assert_int_equal(
+        sscanf(tdm_error_detail() + length, "%llu, %lld ms after it began", &call, &after_ms), 2);
+    assert_true(after_ms >= 50 && after_ms < 2050);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void an_exit_is_told_with_its_code(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "exit", &ref, "i", (int64_t)5), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "exit code 5"));
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+}
+
+static void all_calls_under_way_fail_with_their_actor(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_ref *refs[20];
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(i == 0 ? tdm_actor_call(actor, "exit", &refs[i], "i", (int64_t)0)
+                                : tdm_actor_call(actor, "pid", &refs[i], ""),
+                         TDM_OK);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
+        assert_non_null(strstr(tdm_error_detail(), i == 0 ? "in method exit" : "in method pid"));
+        tdm_ref_release(refs[i]);
+    }
+    tdm_actor_destroy(actor);
+}
+
+static void a_handle_may_go_before_its_results(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_ref *ref;
+    int64_t pid;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "linger", NULL, "i", (int64_t)50), TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_OK);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid), TDM_OK);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(NULL);
+}
+
+static void a_method_name_has_a_length(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "", NULL, ""), TDM_E_INVAL);
+    assert_int_equal(
+        tdm_actor_call(actor, "a2345678901234567890123456789012345678901234567890123456789012345",
+                       NULL, ""),
+        TDM_E_INVAL);
+    tdm_actor_destroy(actor);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_calls_arrive_in_order),
+        cmocka_unit_test(two_handles_share_one_order),
+        cmocka_unit_test(a_death_is_told_with_node_pid_signal_method_and_time),
+        cmocka_unit_test(an_exit_is_told_with_its_code),
+        cmocka_unit_test(all_calls_under_way_fail_with_their_actor),
+        cmocka_unit_test(a_handle_may_go_before_its_results),
+        cmocka_unit_test(a_method_name_has_a_length),
+    };
+    int failed;
+
+    runtime = actor_fixture_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + actor_fixture_close(runtime);
+}

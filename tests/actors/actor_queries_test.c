@@ -1,0 +1,504 @@
+/* actor_queries_test.c - a question about an actor is answered once, wherever that is by
+ * then. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "scheduler/retrying_txn.h"
+#include "tests/support/node_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- questions -------------------------------------------------------------------------- */
+
+static void ask_by(struct remote_peer *end, struct remote_reply *reply, const char *method,
+                   const struct tdm__id *actor)
+{
+    remote_peer_ask(end, reply, method, "b?", (const void *)actor->bytes, sizeof(actor->bytes), 0);
+}
+
+static void ask(struct node_fixture *scene, struct remote_reply *reply, const char *method,
+                const struct tdm__id *actor)
+{
+    ask_by(&scene->driver, reply, method, actor);
+}
+
+static void expect_failure(struct node_fixture *scene, struct remote_reply *reply,
+                           tdm_status status, const char *words)
+{
+    assert_int_equal(remote_peer_wait(&scene->driver, reply), status);
+    assert_non_null(strstr(reply->detail, words));
+}
+
+static void expect_nothing(struct node_fixture *scene, struct remote_reply *reply)
+{
+    assert_int_equal(remote_peer_wait(&scene->driver, reply), TDM_OK);
+    assert_int_equal(tdm_value_count(remote_reply_value(reply)), 0);
+    remote_reply_free(reply);
+}
+
+static struct tdm__id new_id(void)
+{
+    struct tdm__id id;
+
+    assert_int_equal(tdm__id_generate(&id), TDM_OK);
+    return id;
+}
+
+/* ---- of the dead ------------------------------------------------------------------------ */
+
+static void who_knows_no_more_than_that_it_is_gone_says_so(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__id id = new_id();
+    struct remote_reply reply;
+
+    ask(scene, &reply, "actor.fate", &id);
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "how is no longer known");
+    ask(scene, &reply, "actor.why", &id);
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "how is no longer known");
+    ask(scene, &reply, "actor.kill", &id); /* it is what was wanted */
+    expect_nothing(scene, &reply);
+    ask(scene, &reply, "actor.release", &id);
+    expect_nothing(scene, &reply);
+}
+
+static void the_dead_are_told_of_but_cannot_be_killed_again(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
+    struct tdm__id id = entry->spec->id;
+    struct remote_reply reply;
+
+    tdm__actor_entry_remove(entry, TDM_E_NODE_LOST, "with its node");
+    ask(scene, &reply, "actor.await", &id);
+    expect_failure(scene, &reply, TDM_E_NODE_LOST, "with its node");
+    ask(scene, &reply, "actor.kill", &id);
+    expect_nothing(scene, &reply);
+    ask(scene, &reply, "actor.release", &id);
+    expect_nothing(scene, &reply);
+}
+
+/* ---- of those that are not here yet ----------------------------------------------------- */
+
+static bool holds_early(void *arg)
+{
+    const struct node_fixture *scene = arg;
+
+    return scene->node.actors->early_queries != NULL;
+}
+
+/* Handles may be faster than the actors they are of. */
+static void early_questions_wait_each_for_its_actor(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct tdm__id unknown = new_id();
+    struct remote_reply of_spec;
+    struct remote_reply of_unknown;
+    struct actor_entry *entry;
+
+    ask(scene, &of_unknown, "actor.await", &unknown);
+    ask(scene, &of_spec, "actor.await", &spec->id);
+    node_fixture_run(scene, holds_early, scene);
+    node_fixture_settle(scene);
+    entry = tdm__actor_entry_add(&scene->node, spec);
+    entry->lifecycle.state = ACTOR_STARTING;
+    entry->lifecycle.reservation = ACTOR_RESERVES;
+    node_fixture_start(entry);
+    tdm__node_retry_early_queries(&scene->node, 0);     /* long before their time is over */
+    assert_non_null(scene->node.actors->early_queries); /* of the other */
+    assert_null(scene->node.actors->early_queries->next);
+    assert_non_null(entry->waiters);
+    node_fixture_construct(entry);
+    assert_int_equal(remote_peer_wait(&scene->driver, &of_spec), TDM_OK);
+    assert_int_equal(of_unknown.count, 0);
+    tdm__node_retry_early_queries(&scene->node, TDM__NEVER);
+    expect_failure(scene, &of_unknown, TDM_E_ACTOR_DIED, "how is no longer known");
+    assert_null(scene->node.actors->early_queries);
+    remote_reply_free(&of_spec);
+}
+
+static void an_early_question_goes_where_the_actor_is_made(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__id unknown = new_id();
+    struct remote_reply reply;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    remote_peer_ask(&scene->driver, &reply, "actor.await", "b?b", (const void *)unknown.bytes,
+                    sizeof(unknown.bytes), 0, (const void *)other.self.id.bytes,
+                    sizeof(other.self.id.bytes));
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.await");
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "its last words");
+    remote_peer_close(&other);
+}
+
+static void one_that_ends_while_it_is_waited_for_answers_with_that(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
+    struct tdm__id id = entry->spec->id;
+    struct remote_reply await;
+    struct remote_reply fate;
+    struct remote_reply killed;
+
+    ask(scene, &await, "actor.await", &id);
+    ask(scene, &fate, "actor.fate", &id);
+    node_fixture_settle(scene);
+    assert_int_equal(await.count + fate.count, 0);
+    ask(scene, &killed, "actor.kill", &id);
+    expect_failure(scene, &await, TDM_E_ACTOR_DIED, "ended while it was restarted");
+    expect_failure(scene, &fate, TDM_E_ACTOR_DIED, "ended while it was restarted");
+    expect_nothing(scene, &killed);
+    node_fixture_run_out(scene);
+}
+
+static void why_says_what_it_waits_for(void **state)
+{
+    static const struct {
+        enum actor_state state;
+        const char *waits_for;
+        const char *why;
+    } records[] = {
+        {ACTOR_PLACING, "", "it waits for a place"},
+        {ACTOR_WAITING, "it waits: no GPU is free", "it waits: no GPU is free"},
+        {ACTOR_STARTING, "", "its constructor has not returned"},
+        {ACTOR_ALIVE, "", "it lives"},
+        {ACTOR_RESTARTING, "", "it died and is being restarted"},
+        {ACTOR_ENDING, "", "it is ending"},
+    };
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_PLACING);
+    struct remote_reply reply;
+
+    for (uint32_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        entry->lifecycle.state = records[i].state;
+        (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s", records[i].waits_for);
+        ask(scene, &reply, "actor.why", &entry->spec->id);
+        assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+        assert_string_equal(tdm_value_string(tdm_value_at(remote_reply_value(&reply), 0), ""),
+                            records[i].why);
+        remote_reply_free(&reply);
+    }
+    entry->lifecycle.state = ACTOR_WAITING;
+}
+
+/* ---- who counts the handles ------------------------------------------------------------- */
+
+static void only_who_counts_the_handles_releases_it(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
+    const struct tdm__id *id = &entry->spec->id;
+    struct remote_reply reply;
+    struct remote_peer ends[2]; /* another driver, a daemon */
+
+    for (int i = 0; i < 2; i++) {
+        remote_peer_open(&ends[i], scene->world.loop, i == 0 ? TDM__PEER_DRIVER : TDM__PEER_DAEMON,
+                         "another");
+        remote_peer_connect(&ends[i], scene->address);
+        ask_by(&ends[i], &reply, "actor.release", id);
+        assert_int_equal(remote_peer_wait(&ends[i], &reply), TDM_OK);
+        remote_reply_free(&reply);
+        assert_int_equal(entry->lifecycle.demand, i == 1 ? ACTOR_RELEASED : ACTOR_WANTED);
+        remote_peer_close(&ends[i]);
+    }
+    entry->lifecycle.demand = ACTOR_WANTED;
+    entry->spec->detached = true;
+    ask(scene, &reply, "actor.release", id);
+    expect_nothing(scene, &reply);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_WANTED);
+    entry->spec->detached = false;
+    ask(scene, &reply, "actor.release", id);
+    expect_nothing(scene, &reply);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_RELEASED);
+}
+
+/* ---- elsewhere -------------------------------------------------------------------------- */
+
+static struct actor_entry *add_remote(struct node_fixture *scene, const struct remote_peer *other)
+{
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_REMOTE);
+
+    entry->record.node = other->self.id;
+    return entry;
+}
+
+static void lose_question(struct remote_peer *other, const char *method)
+{
+    remote_peer_hold(other, 1);
+    assert_string_equal(tdm__incoming_method(other->held[0]), method);
+    tdm__incoming_fail(remote_peer_take(other), TDM_E_NODE_LOST,
+                       "node other is lost: its way ended");
+}
+
+/* It is made anew here: who asked is answered by that life. */
+static void one_that_outlives_its_node_answers_later(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    entry->spec->max_restarts = 1;
+    ask(scene, &reply, "actor.fate", &entry->spec->id);
+    lose_question(&other, "actor.fate");
+    node_fixture_settle(scene);
+    assert_int_equal(reply.count, 0);
+    entry->lifecycle.incarnation = 1;
+    node_fixture_start(entry);
+    node_fixture_construct(entry);
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    assert_int_equal(tdm_value_uint(tdm_value_at(remote_reply_value(&reply), 5), 0), 1);
+    remote_reply_free(&reply);
+    remote_peer_close(&other);
+}
+
+static void one_that_does_not_is_lost_with_it(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    ask(scene, &reply, "actor.await", &entry->spec->id);
+    lose_question(&other, "actor.await");
+    expect_failure(scene, &reply, TDM_E_NODE_LOST, "node other is lost");
+    remote_peer_close(&other);
+}
+
+/* It must not come back, wherever it is: the kill is this node's from then on. */
+static void a_kill_that_its_node_did_not_hear_is_kept(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct tdm__id id;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    id = entry->spec->id;
+    entry->spec->max_restarts = -1;
+    ask(scene, &reply, "actor.kill", &id);
+    lose_question(&other, "actor.kill");
+    remote_peer_hold(&other, 1); /* and again */
+    assert_int_equal(entry->lifecycle.demand, ACTOR_END_REQUESTED);
+    assert_false(tdm__actor_entry_survives_node_loss(entry));
+    assert_int_equal(reply.count, 0);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    expect_nothing(scene, &reply);
+    assert_non_null(tdm__tombstone_find(&scene->node, &id));
+    remote_peer_close(&other);
+}
+
+/* ---- by the store ----------------------------------------------------------------------- */
+
+struct put {
+    struct tdm__actor_record record;
+    bool done;
+};
+
+static tdm_status put_body(void *arg, struct tdm__txn *txn)
+{
+    return tdm__actor_record_put(txn, &((struct put *)arg)->record);
+}
+
+static void on_put(void *arg, tdm_status status, const char *detail)
+{
+    (void)detail;
+    assert_int_equal(status, TDM_OK);
+    ((struct put *)arg)->done = true;
+}
+
+static bool is_put(void *arg)
+{
+    return ((const struct put *)arg)->done;
+}
+
+/* What the store has of an actor that this node does not know. */
+static struct tdm__id put_record(struct node_fixture *scene, const struct tdm__id *node,
+                                 const struct tdm__id *owner_node, const char *name_key)
+{
+    struct put put = {.record = {.actor = new_id(),
+                                 .node = *node,
+                                 .owner_node = *owner_node,
+                                 .recreate_on_node_loss = true,
+                                 .class_name = "tester"}};
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("actor", &put.record.actor, key), name_key};
+
+    (void)snprintf(put.record.name_key, sizeof(put.record.name_key), "%s", name_key);
+    assert_int_equal(
+        tdm__retrying_txn_run(scene->world.store, patterns, name_key[0] == '\0' ? 1 : 2,
+                              tdm__deadline_after(REMOTE_PEER_WAIT_MS), put_body, on_put, &put),
+        TDM_OK);
+    node_fixture_run(scene, is_put, &put);
+    return put.record.actor;
+}
+
+static void the_owner_of_one_whose_node_is_lost_is_asked_once(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct remote_peer other;
+    struct remote_peer owner_node;
+    struct tdm__id id;
+
+    node_fixture_other(scene, &other, "other");
+    node_fixture_other(scene, &owner_node, "owner_node");
+    id = put_record(scene, &other.self.id, &owner_node.self.id, "");
+    ask(scene, &reply, "actor.fate", &id);
+    lose_question(&other, "actor.fate");
+    lose_question(&owner_node, "actor.fate");
+    expect_failure(scene, &reply, TDM_E_NODE_LOST, "is lost");
+    node_fixture_settle(scene);
+    assert_int_equal(other.asked_count + owner_node.asked_count, 2);
+    remote_peer_close(&other);
+    remote_peer_close(&owner_node);
+}
+
+/* By the store it is here, but nobody has started it yet. */
+static void one_on_its_way_here_is_waited_for(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct tdm__id id;
+
+    id = put_record(scene, &scene->node.record.id, &scene->node.record.id, "");
+    ask(scene, &reply, "actor.fate", &id);
+    node_fixture_run(scene, holds_early, scene);
+    tdm__node_retry_early_queries(&scene->node, TDM__NEVER);
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "how is no longer known");
+}
+
+/* ---- by name ---------------------------------------------------------------------------- */
+
+static void find(struct node_fixture *scene, struct remote_reply *reply, const char *name)
+{
+    remote_peer_ask(&scene->driver, reply, "actor.find", "ss", "mine", name);
+}
+
+static void a_name_is_one_that_an_actor_can_have(void **state)
+{
+    struct node_fixture *scene = *state;
+    char name[TDM__ACTOR_NAME_BYTES + 1];
+    struct remote_reply reply;
+
+    memset(name, 'n', sizeof(name));
+    name[TDM__ACTOR_NAME_BYTES] = '\0';
+    find(scene, &reply, name);
+    expect_failure(scene, &reply, TDM_E_INVAL, "a name of an actor has 1 to");
+    name[TDM__ACTOR_NAME_BYTES - 1] = '\0';
+    find(scene, &reply, name);
+    expect_failure(scene, &reply, TDM_E_NOT_FOUND, "no actor is called nnn");
+    find(scene, &reply, NULL);
+    expect_failure(scene, &reply, TDM_E_INVAL, "a name of an actor has 1 to");
+}
+
+/* Who had the name ends while its node is asked: the name is as good as free. */
+static void a_name_whose_actor_ends_meanwhile_is_nobodys(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    (void)put_record(scene, &other.self.id, &scene->node.record.id, "name/mine/judge");
+    find(scene, &reply, "judge");
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.await");
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    expect_failure(scene, &reply, TDM_E_NOT_FOUND,
+                   "no actor is called judge in name space mine any more: its last words");
+    remote_peer_close(&other);
+}
+
+static struct actor_entry *add_named(struct node_fixture *scene, struct remote_reply *reply)
+{
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_PLACING);
+
+    (void)snprintf(entry->spec->name, sizeof(entry->spec->name), "judge");
+    entry->spec->get_if_exists = true;
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, reply));
+    return entry;
+}
+
+/* An entry that wanted to have the name, or whoever has it. */
+static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    (void)put_record(scene, &other.self.id, &scene->node.record.id, "name/mine/judge");
+    entry = add_named(scene, &reply);
+    entry->lifecycle.state = ACTOR_FINDING_HOLDER;
+    tdm__actor_entry_reply_name_holder(entry);
+    remote_peer_hold(&other, 1);
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    node_fixture_settle(scene);
+    assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
+    assert_int_equal(reply.count, 0);
+    entry->lifecycle.state = ACTOR_FINDING_HOLDER;
+    tdm__actor_entry_reply_name_holder(entry);
+    remote_peer_hold(&other, 1);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    assert_string_equal(tdm_value_string(tdm_value_at(remote_reply_value(&reply), 1), ""),
+                        "tester");
+    assert_null(scene->node.actors->all);
+    remote_reply_free(&reply);
+    remote_peer_close(&other);
+}
+
+static void one_unwanted_meanwhile_is_given_nobody(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+
+    add_named(scene, &reply)->lifecycle.state = ACTOR_FINDING_HOLDER;
+    tdm__actor_entry_reply_name_holder(scene->node.actors->all);
+    tdm__actor_entry_end(scene->node.actors->all, true);
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "no actor is called judge");
+    assert_null(scene->node.actors->all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_FIXTURE_TEST(who_knows_no_more_than_that_it_is_gone_says_so),
+        NODE_FIXTURE_TEST(the_dead_are_told_of_but_cannot_be_killed_again),
+        NODE_FIXTURE_TEST(early_questions_wait_each_for_its_actor),
+        NODE_FIXTURE_TEST(an_early_question_goes_where_the_actor_is_made),
+        NODE_FIXTURE_TEST(one_that_ends_while_it_is_waited_for_answers_with_that),
+        NODE_FIXTURE_TEST(why_says_what_it_waits_for),
+        NODE_FIXTURE_TEST(only_who_counts_the_handles_releases_it),
+        NODE_FIXTURE_TEST(one_that_outlives_its_node_answers_later),
+        NODE_FIXTURE_TEST(one_that_does_not_is_lost_with_it),
+        NODE_FIXTURE_TEST(a_kill_that_its_node_did_not_hear_is_kept),
+        NODE_FIXTURE_TEST(the_owner_of_one_whose_node_is_lost_is_asked_once),
+        NODE_FIXTURE_TEST(one_on_its_way_here_is_waited_for),
+        NODE_FIXTURE_TEST(a_name_is_one_that_an_actor_can_have),
+        NODE_FIXTURE_TEST(a_name_whose_actor_ends_meanwhile_is_nobodys),
+        NODE_FIXTURE_TEST(who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends),
+        NODE_FIXTURE_TEST(one_unwanted_meanwhile_is_given_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* fork_server_test.c - the second worker of a kind is forked from a fork_server, and lives like
+ * others. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_fixture.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 6 };
+
+static tdm_runtime *runtime;
+
+/* Under the thread sanitizer, which runs a thread of its own, every worker is executed. */
+static int fork_servers_can_fork(void)
+{
+#ifdef __SANITIZE_THREAD__
+    return 0;
+#else
+    return 1;
+#endif
+}
+
+static void later_workers_come_from_one_fork_server(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=forked"}};
+    tdm_actor *actors[WORKERS];
+    int64_t parents[WORKERS];
+
+    (void)state;
+    for (int i = 0; i < WORKERS; i++) {
+        actors[i] = actor_fixture_create(runtime, &options);
+        parents[i] = actor_fixture_call_int(actors[i], "parent");
+    }
+    if (fork_servers_can_fork()) {
+        assert_int_not_equal(parents[0], parents[1]);
+        for (int i = 2; i < WORKERS; i++) {
+            assert_int_equal(parents[i], parents[1]);
+        }
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        char text[32];
+
+        actor_fixture_call_text(actors[i], "variable", "KIND", text, sizeof(text));
+        assert_string_equal(text, "forked");
+        actor_fixture_call_text(actors[i], "variable", "TANDEM_WORKER", text, sizeof(text));
+        assert_string_equal(text, "(none)");
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
+/* Does the process have a mapping of that file? */
+static int maps(int64_t pid, const char *name)
+{
+    char line[1024];
+    int found = 0;
+    FILE *file;
+
+    (void)snprintf(line, sizeof(line), "/proc/%lld/maps", (long long)pid);
+    file = fopen(line, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found = found || strstr(line, name) != NULL;
+    }
+    (void)fclose(file);
+    return found;
+}
+
+static void what_the_linker_is_told_is_told_to_each_process(void **state)
+{
+    struct tdm_actor_options options = {
+        .environment = {"LD_PRELOAD=libresolv.so.2", "ASAN_OPTIONS=verify_asan_link_order=0"}};
+    tdm_actor *plain = actor_fixture_create(runtime, NULL);
+    tdm_actor *actors[3];
+    int64_t parent = 0;
+
+    (void)state;
+    assert_false(maps(actor_fixture_call_int(plain, "pid"), "libresolv"));
+    for (int i = 0; i < 3; i++) {
+        actors[i] = actor_fixture_create(runtime, &options);
+        assert_true(maps(actor_fixture_call_int(actors[i], "pid"), "libresolv"));
+        assert_true(i == 0 ||
+                    actor_fixture_call_int(actors[i], "parent") == parent); /* the daemon */
+        parent = actor_fixture_call_int(actors[i], "parent");
+    }
+    for (int i = 0; i < 3; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+    tdm_actor_destroy(plain);
+}
+
+/* Each kind of worker has its fork_server; those not used for longest make room. */
+static void old_fork_servers_leave(void **state)
+{
+    enum { KINDS = 20, KEPT = 16 };
+    int64_t fork_servers[KINDS];
+    int left = 0;
+
+    (void)state;
+    if (!fork_servers_can_fork()) {
+        return;
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        char variable[32];
+        struct tdm_actor_options options = {.environment = {variable}};
+        tdm_actor *actors[2];
+
+        (void)snprintf(variable, sizeof(variable), "KIND=%d", kind);
+        for (int i = 0; i < 2; i++) {
+            actors[i] = actor_fixture_create(runtime, &options);
+        }
+        fork_servers[kind] = actor_fixture_call_int(actors[1], "parent");
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
+            tdm_actor_destroy(actors[i]);
+        }
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        left += kill((pid_t)fork_servers[kind], 0) == 0;
+    }
+    assert_in_range(left, 1, KEPT);
+    assert_int_equal(kill((pid_t)fork_servers[KINDS - 1], 0), 0);
+}
+
+static void a_forked_worker_is_described_and_its_death_told(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=mortal"}};
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        tdm_actor *actor;
+        struct tdm_actor_info info;
+        tdm_ref *ref;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
+        assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
+        tdm_actor_describe(actor, &info);
+        assert_true(info.pid > 1);
+        assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+        assert_int_equal(tdm_get(ref, 1, ""), TDM_E_TIMEOUT);
+        assert_int_equal(kill((pid_t)info.pid, i % 2 == 0 ? SIGKILL : SIGABRT), 0);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
+        assert_non_null(
+            strstr(tdm_error_detail(), i % 2 == 0 ? "signal 9 (killed)" : "signal 6 (aborted)"));
+        tdm_ref_release(ref);
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void many_at_once_are_made(void **state)
+{
+    tdm_actor *actors[WORKERS * 4];
+
+    (void)state;
+    for (int i = 0; i < WORKERS * 4; i++) {
+        assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actors[i], ""), TDM_OK);
+    }
+    for (int i = 0; i < WORKERS * 4; i++) {
+        assert_true(actor_fixture_call_int(actors[i], "pid") > 1);
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
+static void a_killed_fork_server_takes_its_workers_and_is_replaced(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=orphan"}};
+    tdm_actor *first = actor_fixture_create(runtime, &options);
+    tdm_actor *second = actor_fixture_create(runtime, &options);
+    tdm_actor *third;
+    int64_t fork_server = actor_fixture_call_int(second, "parent");
+
+    (void)state;
+    if (fork_servers_can_fork()) {
+        assert_int_equal(kill((pid_t)fork_server, SIGKILL), 0);
+        assert_int_equal(actor_fixture_call(second, "hang", NULL), TDM_E_ACTOR_DIED);
+        assert_true(actor_fixture_call_int(first, "pid") > 1);
+    }
+    third = actor_fixture_create(runtime, &options);
+    if (fork_servers_can_fork()) {
+        assert_int_not_equal(actor_fixture_call_int(third, "parent"), fork_server);
+    }
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+    tdm_actor_destroy(third);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(later_workers_come_from_one_fork_server),
+        cmocka_unit_test(what_the_linker_is_told_is_told_to_each_process),
+        cmocka_unit_test(a_forked_worker_is_described_and_its_death_told),
+        cmocka_unit_test(many_at_once_are_made),
+        cmocka_unit_test(a_killed_fork_server_takes_its_workers_and_is_replaced),
+        cmocka_unit_test(old_fork_servers_leave),
+    };
+    int failed;
+
+    runtime = actor_fixture_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + actor_fixture_close(runtime);
+}

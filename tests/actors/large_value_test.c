@@ -1,0 +1,566 @@
+/* large_value_test.c - large values lie in shared memory once, and return it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/large_value.h"
+
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+#include "tests/support/actor_fixture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MIB = 1 << 20 };
+
+/* ---- an actor that reads and keeps large values ------------------------------------------ */
+
+struct hoarder {
+    tdm_ref *ref;
+};
+
+static uint64_t sum_of(const void *data, size_t size_bytes)
+{
+    const uint8_t *bytes = data;
+    uint64_t sum = size_bytes;
+
+    for (size_t i = 0; i < size_bytes; i += 61) {
+        sum = sum * 31 + bytes[i];
+    }
+    return sum;
+}
+
+/* sum (bytes) */
+static tdm_status hoarder_sum(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "u", sum_of(bytes, size_bytes));
+}
+
+/* keep (reference): the sum of its bytes;  drop () */
+static tdm_status hoarder_keep(tdm_call *call, void *self)
+{
+    struct hoarder *hoarder = self;
+    const void *bytes;
+    size_t size_bytes;
+
+    tdm_ref_release(hoarder->ref);
+    hoarder->ref = NULL;
+    TDM_TRY(tdm_call_unpack(call, "R", &hoarder->ref));
+    TDM_TRY(tdm_get(hoarder->ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "u", sum_of(bytes, size_bytes));
+}
+
+static tdm_status hoarder_drop(tdm_call *call, void *self)
+{
+    struct hoarder *hoarder = self;
+
+    (void)call;
+    tdm_ref_release(hoarder->ref);
+    hoarder->ref = NULL;
+    return TDM_OK;
+}
+
+/* give (): the reference */
+static tdm_status hoarder_give(tdm_call *call, void *self)
+{
+    return tdm_call_reply(call, "R", ((struct hoarder *)self)->ref);
+}
+
+/* echo (bytes) */
+static tdm_status hoarder_echo(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "b", bytes, size_bytes);
+}
+
+/* cut (bytes, pieces): a stream of that many equal pieces */
+static tdm_status hoarder_cut(tdm_call *call, void *self)
+{
+    const char *bytes;
+    size_t size_bytes;
+    int64_t pieces;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "bi", &bytes, &size_bytes, &pieces));
+    for (int64_t i = 0; i < pieces; i++) {
+        size_t part = size_bytes / (size_t)pieces;
+
+        TDM_TRY(tdm_call_yield(call, "b", bytes + (size_t)i * part, part));
+    }
+    return TDM_OK;
+}
+
+/* block (path): until somebody writes to that fifo */
+static tdm_status hoarder_block(tdm_call *call, void *self)
+{
+    const char *path;
+    int fd;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &path));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return fd >= 0 ? TDM_OK : tdm_fail(TDM_E_IO, "open: %s", path);
+}
+
+/* use (): bytes in use and idle, values lent and read */
+static tdm_status hoarder_use(tdm_call *call, void *self)
+{
+    struct tdm__object_memory_stats use;
+
+    (void)self;
+    tdm__object_memory_stats(tdm_runtime_current(), &use);
+    return tdm_call_reply(call, "uuuu", use.used_bytes, use.idle_bytes,
+                          (uint64_t)use.exported_count, (uint64_t)use.read_count);
+}
+
+static void hoarder_destruct(void *self)
+{
+    tdm_ref_release(((struct hoarder *)self)->ref);
+}
+
+TDM_ACTOR_CLASS(hoarder, .state_bytes = sizeof(struct hoarder), .destruct = hoarder_destruct,
+                .methods = {
+                    {"sum", hoarder_sum, NULL},
+                    {"keep", hoarder_keep, NULL},
+                    {"drop", hoarder_drop, NULL},
+                    {"give", hoarder_give, NULL},
+                    {"echo", hoarder_echo, NULL},
+                    {"cut", hoarder_cut, NULL},
+                    {"block", hoarder_block, NULL},
+                    {"use", hoarder_use, NULL},
+                });
+
+/* ---- asking ----------------------------------------------------------------------------- */
+
+static tdm_runtime *runtime;
+static tdm_actor *reader;
+static char *data;
+static const size_t data_bytes = 5 * MIB + 123;
+
+static void must(tdm_status status)
+{
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+static tdm_actor *hoarder_create(void)
+{
+    tdm_actor *actor = NULL;
+
+    must(tdm_actor_create(runtime, "hoarder", NULL, &actor, ""));
+    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    return actor;
+}
+
+static uint64_t number_of(tdm_ref *ref)
+{
+    uint64_t number = 0;
+
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "u", &number));
+    tdm_ref_release(ref);
+    return number;
+}
+
+static struct tdm__object_memory_stats use_of(tdm_actor *actor)
+{
+    struct tdm__object_memory_stats use = {0};
+    uint64_t exported_count;
+    uint64_t read_count;
+    tdm_ref *ref;
+
+    must(tdm_actor_call(actor, "use", &ref, ""));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &use.used_bytes, &use.idle_bytes, &exported_count,
+                 &read_count));
+    use.exported_count = (uint32_t)exported_count;
+    use.read_count = (uint32_t)read_count;
+    tdm_ref_release(ref);
+    return use;
+}
+
+static struct tdm__object_memory_stats use_here(void)
+{
+    struct tdm__object_memory_stats use;
+
+    tdm__object_memory_stats(runtime, &use);
+    return use;
+}
+
+/* What was lent comes back by messages of its own. */
+static void assert_all_returned(tdm_actor *actor)
+{
+    struct tdm__object_memory_stats here = {0};
+    struct tdm__object_memory_stats there = {0};
+
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
+        there = use_of(actor);
+        here = use_here();
+        if (here.used_bytes + here.exported_count + here.read_count == 0 &&
+            there.used_bytes + there.exported_count + there.read_count == 0) {
+            return;
+        }
+        (void)poll(NULL, 0, 5);
+    }
+    fail_msg("here %llu bytes, %u lent, %u read; there %llu, %u, %u",
+             (unsigned long long)here.used_bytes, here.exported_count, here.read_count,
+             (unsigned long long)there.used_bytes, there.exported_count, there.read_count);
+}
+
+static void drop(tdm_actor *actor)
+{
+    tdm_ref *ref;
+
+    must(tdm_actor_call(actor, "drop", &ref, ""));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, ""));
+    tdm_ref_release(ref);
+}
+
+/* ---- tests ------------------------------------------------------------------------------ */
+
+static void a_large_value_is_read_in_place_by_others(void **state)
+{
+    tdm_ref *put;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_true(use_here().used_bytes >= data_bytes);
+    must(tdm_actor_call(reader, "keep", &ref, "R", put));
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+    assert_int_equal(use_here().exported_count, 1);
+    assert_int_equal(use_of(reader).read_count, 1);
+    assert_int_equal(use_of(reader).used_bytes, 0); /* no copy */
+    tdm_ref_release(put);
+    assert_true(use_here().used_bytes >= data_bytes);
+    drop(reader);
+    assert_all_returned(reader);
+}
+
+static void memory_is_used_again_while_it_is_warm(void **state)
+{
+    tdm_ref *ref;
+    uint64_t idle_bytes;
+
+    (void)state;
+    must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
+    tdm_ref_release(ref);
+    idle_bytes = use_here().idle_bytes;
+    assert_true(idle_bytes >= data_bytes);
+    for (int i = 0; i < 20; i++) {
+        must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes - (size_t)i));
+        tdm_ref_release(ref);
+    }
+    assert_int_equal(use_here().idle_bytes, idle_bytes);
+}
+
+static void a_freed_value_gives_its_memory_back_while_references_live(void **state)
+{
+    const void *bytes;
+    size_t size_bytes;
+    tdm_ref *unread;
+    tdm_ref *read;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_put(runtime, &unread, "b", (const void *)data, data_bytes));
+    must(tdm_get(unread, 0, "b", &bytes, &size_bytes));
+    must(tdm_ref_free_value(unread));
+    assert_int_equal(use_here().used_bytes, 0);
+    assert_int_equal(tdm_get(unread, 0, "b", &bytes, &size_bytes), TDM_E_VALUE_LOST);
+    tdm_ref_release(unread);
+
+    must(tdm_put(runtime, &read, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(reader, "keep", &ref, "R", read));
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+    must(tdm_ref_free_value(read));
+    assert_int_equal(use_here().exported_count, 1); /* it reads on, as long as it likes */
+    assert_true(use_here().used_bytes >= data_bytes);
+    drop(reader);
+    assert_all_returned(reader);
+    tdm_ref_release(read);
+
+    must(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    must(tdm_ref_free_value(ref)); /* a result, in the memory of who made it */
+    assert_int_equal(use_here().read_count, 0);
+    tdm_ref_release(ref);
+    assert_all_returned(reader);
+}
+
+static void a_lent_segment_is_not_written_to(void **state)
+{
+    tdm_ref *put;
+    tdm_ref *ref;
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)state;
+    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(reader, "keep", &ref, "R", put));
+    (void)number_of(ref);
+    must(tdm_actor_call(reader, "give", &ref, ""));
+    tdm_ref_release(put);
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &put));
+    tdm_ref_release(ref);
+    for (int i = 0; i < 4; i++) {
+        char other[200 * 1024];
+        tdm_ref *next;
+
+        memset(other, i, sizeof(other));
+        must(tdm_put(runtime, &next, "b", (const void *)other, sizeof(other)));
+        tdm_ref_release(next);
+    }
+    must(tdm_get(put, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_int_equal(size_bytes, data_bytes);
+    assert_memory_equal(bytes, data, data_bytes);
+    tdm_ref_release(put);
+    drop(reader);
+    assert_all_returned(reader);
+}
+
+static void large_arguments_and_replies_travel_by_descriptor(void **state)
+{
+    tdm_ref *ref;
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)state;
+    must(tdm_actor_call(reader, "sum", &ref, "b", (const void *)data, data_bytes));
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+    must(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_int_equal(size_bytes, data_bytes);
+    assert_memory_equal(bytes, data, data_bytes);
+    assert_int_equal(use_here().read_count, 1);
+    tdm_ref_release(ref);
+    assert_all_returned(reader);
+}
+
+/* Calls that end before they begin: one is canceled, the time of the other is over. */
+static void arguments_of_calls_that_never_run_come_back(void **state)
+{
+    const struct tdm_call_options hurried = {.timeout_ms = 20};
+    char path[128];
+    tdm_ref *blocked;
+    tdm_ref *canceled;
+    tdm_ref *late;
+    int fd;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "/tmp/tandem-large-test-%d", (int)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    must(tdm_actor_call(reader, "block", &blocked, "s", path));
+    must(tdm_actor_call(reader, "sum", &canceled, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call_with(reader, "sum", &hurried, &late, "b", (const void *)data, data_bytes));
+    assert_int_equal(tdm_get(late, TEST_TIMEOUT_MS, ""), TDM_E_TIMEOUT);
+    must(tdm_cancel(canceled, 0));
+    assert_int_equal(tdm_get(canceled, TEST_TIMEOUT_MS, ""), TDM_E_CANCELED);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)unlink(path);
+    must(tdm_get(blocked, TEST_TIMEOUT_MS, ""));
+    tdm_ref_release(blocked);
+    tdm_ref_release(canceled);
+    tdm_ref_release(late);
+    assert_all_returned(reader);
+}
+
+static void large_items_travel_by_descriptor(void **state)
+{
+    enum { PIECES = 5 };
+    size_t part = data_bytes / PIECES;
+    tdm_stream *stream;
+    tdm_ref *item;
+
+    (void)state;
+    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                          (int64_t)PIECES));
+    for (size_t i = 0; i < PIECES; i++) {
+        const void *bytes;
+        size_t size_bytes;
+
+        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+        must(tdm_get(item, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+        assert_int_equal(size_bytes, part);
+        assert_memory_equal(bytes, data + i * part, part);
+        assert_true(use_here().read_count > 0);
+        tdm_ref_release(item);
+    }
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item), TDM_E_END);
+    tdm_stream_destroy(stream);
+
+    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                          (int64_t)40));
+    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+    tdm_ref_release(item);
+    tdm_stream_destroy(stream); /* what comes now is given back unread */
+    assert_all_returned(reader);
+}
+
+static void a_large_value_is_an_argument(void **state)
+{
+    tdm_ref *put;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(reader, "sum", &ref, "r", put));
+    tdm_ref_release(put);
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+
+    /* A result that lies with one actor becomes the argument of another. */
+    must(tdm_actor_call(reader, "echo", &put, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(reader, "sum", &ref, "r", put));
+    tdm_ref_release(put);
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+    assert_all_returned(reader);
+}
+
+static void a_reader_that_dies_returns_what_it_read(void **state)
+{
+    tdm_actor *mortal = hoarder_create();
+    tdm_ref *put;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(mortal, "keep", &ref, "R", put));
+    (void)number_of(ref);
+    tdm_ref_release(put);
+    assert_int_equal(use_here().exported_count, 1);
+    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    tdm_actor_destroy(mortal);
+    assert_all_returned(reader);
+}
+
+static void what_is_here_outlives_its_maker(void **state)
+{
+    tdm_actor *mortal = hoarder_create();
+    tdm_ref *ref;
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)state;
+    must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_memory_equal(bytes, data, data_bytes);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(mortal);
+    assert_all_returned(reader);
+}
+
+static void what_a_dead_maker_lent_is_not_kept(void **state)
+{
+    tdm_actor *mortal = hoarder_create();
+    uint64_t before = use_here().kept_bytes;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}));
+    tdm_ref_release(ref);
+    assert_true(use_here().kept_bytes >= before + data_bytes);
+    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    tdm_actor_destroy(mortal);
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5 && use_here().kept_bytes != before; i++) {
+        (void)use_of(reader); /* the loop learns of it */
+        (void)poll(NULL, 0, 5);
+    }
+    assert_int_equal(use_here().kept_bytes, before);
+}
+
+static tdm_status open_told(const char *format, uint64_t capacity_bytes, uint64_t size_bytes,
+                            int fd)
+{
+    tdm_document *document = NULL;
+    tdm_document *told;
+    tdm_writer *writer;
+    uint8_t id[16] = {1};
+    tdm_status status;
+
+    must(tdm_writer_create(&writer));
+    must(tdm_pack(writer, format, UINT64_C(1), (const void *)id, sizeof(id), capacity_bytes,
+                  size_bytes));
+    must(tdm_document_parse(tdm_writer_bytes(writer), &told));
+    tdm_writer_destroy(writer);
+    status = tdm__large_import(runtime, runtime->daemon, tdm_document_root(told), fd, &document);
+    tdm_document_destroy(told);
+    tdm_document_destroy(document);
+    return status;
+}
+
+static void hostile_descriptors_are_refused(void **state)
+{
+    int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, 65536), 0);
+    assert_int_equal(open_told("ubuu", 65536, 10, dup(fd)), TDM_E_PROTOCOL); /* no seals */
+    assert_int_equal(open_told("ubu", 65536, 10, dup(fd)), TDM_E_PROTOCOL);
+    (void)close(fd);
+    assert_int_equal(open_told("ubuu", 65536, 10, dup(0)), TDM_E_PROTOCOL); /* no memory */
+    must(tdm_put(runtime, &ref, "i", (int64_t)1));                          /* all goes on */
+    tdm_ref_release(ref);
+    assert_all_returned(reader);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_large_value_is_read_in_place_by_others),
+        cmocka_unit_test(memory_is_used_again_while_it_is_warm),
+        cmocka_unit_test(a_freed_value_gives_its_memory_back_while_references_live),
+        cmocka_unit_test(a_lent_segment_is_not_written_to),
+        cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
+        cmocka_unit_test(arguments_of_calls_that_never_run_come_back),
+        cmocka_unit_test(large_items_travel_by_descriptor),
+        cmocka_unit_test(a_large_value_is_an_argument),
+        cmocka_unit_test(a_reader_that_dies_returns_what_it_read),
+        cmocka_unit_test(what_is_here_outlives_its_maker),
+        cmocka_unit_test(what_a_dead_maker_lent_is_not_kept),
+        cmocka_unit_test(hostile_descriptors_are_refused),
+    };
+    tdm_ref *last;
+    int failed;
+
+    runtime = actor_fixture_open(NULL);
+    data = malloc(data_bytes);
+    for (size_t i = 0; data != NULL && i < data_bytes; i++) {
+        data[i] = (char)(i * 7 + i / 256);
+    }
+    reader = hoarder_create();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (tdm_put(runtime, &last, "b", (const void *)data, data_bytes) != TDM_OK) {
+        failed++;
+    }
+    tdm_actor_destroy(reader);
+    failed += actor_fixture_close(runtime);
+    tdm_ref_release(last); /* after its runtime: that is allowed */
+    free(data);
+    return failed;
+}

@@ -1,0 +1,66 @@
+/* method_metrics_test.c - each call is counted in one place at a time. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/common/method_metrics.h"
+#include "runtime/messages/messages.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const struct tdm_actor_class counter = {
+    .name = "counter",
+    .methods = {{"add", NULL, NULL}, {"get", NULL, NULL}, {"never", NULL, NULL}}};
+
+static void expect_row(const tdm_value *records, uint32_t index, const char *method,
+                       const uint64_t numbers[4])
+{
+    const tdm_value *record = tdm_value_at(records, index);
+
+    assert_string_equal(tdm_value_string(tdm_value_at(record, 0), ""), method);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(tdm_value_uint(tdm_value_at(record, i + 1), 99), numbers[i]);
+    }
+}
+
+static void a_call_is_in_one_place_at_a_time(void **state)
+{
+    const struct tdm_method_entry *add = &counter.methods[0];
+    const struct tdm_method_entry *get = &counter.methods[1];
+    struct tdm__actor_calls_message message;
+    struct tdm__method_metrics method_metrics;
+    tdm_document *document;
+    tdm_writer *writer;
+
+    (void)state;
+    tdm__method_metrics_init(&method_metrics, &counter);
+    for (int i = 0; i < 5; i++) {
+        tdm__method_metrics_arrived(&method_metrics, add);
+    }
+    for (int i = 0; i < 3; i++) {
+        tdm__method_metrics_began(&method_metrics, add);
+    }
+    tdm__method_metrics_finished(&method_metrics, add, true, true);
+    tdm__method_metrics_finished(&method_metrics, add, true, false);
+    tdm__method_metrics_finished(&method_metrics, add, false, false); /* canceled in line */
+    tdm__method_metrics_arrived(&method_metrics, get);
+
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm__method_metrics_write(&method_metrics, writer);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
+    assert_int_equal(tdm__actor_calls_decode(tdm_document_root(document), &message), TDM_OK);
+    assert_int_equal(message.methods.count, 2);
+    expect_row(message.methods.value, 0, "add", (const uint64_t[]){1, 1, 1, 2});
+    expect_row(message.methods.value, 1, "get", (const uint64_t[]){1, 0, 0, 0});
+    tdm_document_destroy(document);
+    tdm_writer_destroy(writer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_in_one_place_at_a_time)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+/* placement_group_service_test.c - a group's removal reaches every node, though the store or a node
+ * does not answer at first. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/node.h"
+#include "runtime/clock.h"
+#include "tests/support/failing_store.h"
+#include "tests/support/reserve_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { WAIT_MS = 10000 };
+
+static const uint8_t token[TDM__TOKEN_BYTES] = {1};
+static char directory[] = "/tmp/tandem-test-XXXXXX";
+
+/* ---- two nodes, of which one is looked at from inside ----------------------------------- */
+
+struct other {
+    struct tdm__rpc *rpc;
+    struct tdm__id id;
+    tdm_status answer; /* its first, if that is a failure */
+    uint32_t asked;    /* to end a group's actors */
+    uint32_t ended;    /* how often it said that they are gone */
+};
+
+struct scene {
+    struct reserve_fixture world;
+    struct failing_store deaf;
+    struct tdm__node node;
+    struct other other;
+    struct tdm__id group;
+};
+
+static void serve(void *arg, struct tdm__incoming_call *incoming)
+{
+    struct other *other = arg;
+
+    assert_string_equal(tdm__incoming_method(incoming), "placement_group.end");
+    other->asked++;
+    if (other->asked == 1 && other->answer != TDM_OK) {
+        tdm__incoming_fail(incoming, other->answer, "on purpose");
+        return;
+    }
+    other->ended++;
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+static struct tdm__rpc *make_endpoint(struct tdm__loop *loop, const struct tdm__id *id)
+{
+    const struct tdm__peer_identity self = {
+        .kind = TDM__PEER_DAEMON, .id = *id, .node = *id, .pid = getpid(), .name = "node"};
+    struct tdm__rpc *rpc;
+
+    TRY(tdm__rpc_create(loop, &self, token, &rpc));
+    return rpc;
+}
+
+/* The record of the node says where it listens. */
+static void join_other(struct scene *scene)
+{
+    struct tdm__node_record record = {.name = "other", .pid = 1};
+    struct tdm__node_resources totals = {.name = "other"};
+    struct tdm__resources resources = {.cpu = 0};
+    char address[TDM__ADDRESS_BYTES];
+
+    TRY(tdm__id_generate(&record.id));
+    scene->other.id = totals.id = record.id;
+    scene->other.rpc = make_endpoint(scene->world.loop, &record.id);
+    tdm__rpc_set_call_handler(scene->other.rpc, serve, &scene->other);
+    (void)snprintf(address, sizeof(address), "unix:%s/other", directory);
+    TRY(tdm__rpc_listen(scene->other.rpc, address, record.unix_address,
+                        sizeof(record.unix_address)));
+    TRY(tdm__resources_add(&resources, "GPU", 1));
+    TRY(tdm__pool_init(&totals.pool, &resources));
+    reserve_fixture_join_as(&scene->world, &record, &totals);
+}
+
+static int open_scene(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    assert_int_equal(reserve_fixture_open(&scene->world), 0);
+    failing_store_open(&scene->deaf, scene->world.store);
+    scene->node = (struct tdm__node){.loop = scene->world.loop, .store = &scene->deaf.store};
+    scene->node.record.id = reserve_fixture_join(&scene->world, "this", 1);
+    scene->node.rpc = make_endpoint(scene->world.loop, &scene->node.record.id);
+    join_other(scene);
+    TRY(tdm__node_actors_create(&scene->node));
+    TRY(tdm__placement_groups_create(&scene->node));
+    TRY(tdm__node_peers_create(&scene->node));
+    TRY(tdm__id_generate(&scene->group));
+    TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_STRICT_SPREAD));
+    *state = scene;
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->node.stopping = true;
+    tdm__node_peers_destroy(&scene->node);
+    tdm__node_actors_destroy(&scene->node);
+    tdm__placement_groups_destroy(&scene->node);
+    tdm__rpc_destroy(scene->node.rpc);
+    tdm__rpc_destroy(scene->other.rpc);
+    reserve_fixture_close(&scene->world);
+    free(scene);
+    return 0;
+}
+
+static bool is_removed(void *arg)
+{
+    const struct scene *scene = arg;
+
+    return !tdm__placement_groups_are_going(&scene->node);
+}
+
+static void remove_group(struct scene *scene)
+{
+    tdm__placement_group_orphaned(&scene->node, &scene->group);
+    TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_after(WAIT_MS)));
+    assert_int_equal(
+        reserve_fixture_close_group(&scene->world, &scene->group, &scene->node.record.id),
+        TDM_E_NOT_FOUND);
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+static void all_nodes_end_what_they_have_in_it(void **state)
+{
+    struct scene *scene = *state;
+
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 1);
+}
+
+static void they_do_though_it_could_not_be_closed_at_first(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->deaf.fail_pattern = "node/*";
+    scene->deaf.fail_reads_count = 2;
+    remove_group(scene);
+    assert_int_equal(scene->deaf.fail_reads_count, 0);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+static void a_node_that_was_not_found_at_first_is_asked_again(void **state)
+{
+    struct scene *scene = *state;
+    char key[TDM__STORE_KEY_BYTES];
+
+    scene->deaf.fail_pattern = tdm__store_key("node", &scene->other.id, key);
+    scene->deaf.fail_reads_count = 1;
+    remove_group(scene);
+    assert_int_equal(scene->deaf.fail_reads_count, 0);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+static void so_is_one_that_did_not_answer_in_time(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->other.answer = TDM_E_TIMEOUT;
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 2);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+/* Its members end with it, or when it is back. */
+static void a_lost_node_is_not_waited_for(void **state)
+{
+    struct scene *scene = *state;
+
+    tdm__rpc_destroy(scene->other.rpc);
+    scene->other.rpc = make_endpoint(scene->world.loop, &scene->other.id);
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 0);
+}
+
+/* ---- one whose making nobody heard of --------------------------------------------------- */
+
+struct made {
+    bool is_answered;
+    tdm_status status;
+};
+
+static void on_made(void *arg, struct tdm__rpc_reply *reply)
+{
+    *(struct made *)arg = (struct made){true, reply->status};
+}
+
+static bool is_answered(void *arg)
+{
+    return ((const struct made *)arg)->is_answered;
+}
+
+static void serve_groups(void *arg, struct tdm__incoming_call *incoming)
+{
+    tdm__placement_groups_serve(&((struct scene *)arg)->node, incoming);
+}
+
+/* Both GPUs, asked for by the other endpoint. */
+static tdm_status make_group(struct scene *scene)
+{
+    struct tdm__rpc_request request = {.method = "placement_group.create",
+                                       .deadline_ms = TDM__NEVER};
+    struct tdm__resources bundle = {.cpu = 0};
+    struct made made = {.is_answered = false};
+    char address[TDM__ADDRESS_BYTES];
+    struct tdm__conn *conn;
+    tdm_writer *writer;
+
+    (void)snprintf(address, sizeof(address), "unix:%s/this", directory);
+    tdm__rpc_set_call_handler(scene->node.rpc, serve_groups, scene);
+    TRY(tdm__rpc_listen(scene->node.rpc, address, NULL, 0));
+    TRY(tdm__rpc_connect(scene->other.rpc, address, &conn));
+    TRY(tdm__resources_add(&bundle, "GPU", 1));
+    TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 5);
+    tdm_write_int(writer, TDM_SPREAD);
+    tdm_write_array(writer, 2);
+    tdm__resources_write(writer, &bundle);
+    tdm__resources_write(writer, &bundle);
+    tdm_write_string(writer, "mine");
+    tdm_write_string(writer, "unheard");
+    tdm_write_bool(writer, false);
+    request.packed = tdm_writer_bytes(writer);
+    TRY(tdm__conn_call(conn, &request, on_made, &made, NULL));
+    TRY(tdm__loop_run(scene->world.loop, is_answered, &made, tdm__deadline_after(WAIT_MS)));
+    tdm_writer_destroy(writer);
+    return made.status;
+}
+
+static void a_group_is_not_held_when_its_reply_was_lost(void **state)
+{
+    struct scene *scene = *state;
+
+    remove_group(scene); /* the one of the other tests */
+    scene->deaf.lost_replies = 1;
+    assert_int_equal(make_group(scene), TDM_E_TIMEOUT);
+    TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_after(WAIT_MS)));
+    assert_int_equal(reserve_fixture_find_group(&scene->world, "mine", "unheard"), TDM_E_NOT_FOUND);
+    TRY(tdm__id_generate(&scene->group));
+    TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD)); /* all is free */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_nodes_end_what_they_have_in_it, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(they_do_though_it_could_not_be_closed_at_first, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_node_that_was_not_found_at_first_is_asked_again,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(so_is_one_that_did_not_answer_in_time, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_lost_node_is_not_waited_for, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_group_is_not_held_when_its_reply_was_lost, open_scene,
+                                        close_scene),
+    };
+    int failed;
+
+    assert_non_null(mkdtemp(directory));
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)rmdir(directory);
+    return failed;
+}

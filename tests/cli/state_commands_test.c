@@ -1,0 +1,523 @@
+/* state_commands_test.c - `tandem status`, `list`, `logs` on a node that runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/spawn.h"
+#include "tests/support/actor_fixture.h"
+
+#include <jansson.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static tdm_runtime *runtime;
+static char said[1 << 16]; /* by the last command, stdout and stderr */
+
+static tdm_status speaker_say(tdm_call *call, void *self)
+{
+    const char *text;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &text));
+    (void)printf("%s\n", text);
+    (void)fprintf(stderr, "aside: %s\n", text);
+    return TDM_OK;
+}
+
+static tdm_status speaker_hang(tdm_call *call, void *self)
+{
+    (void)self;
+    while (tdm_call_is_canceled(call) == 0) {
+        (void)poll(NULL, 0, 5);
+    }
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(speaker, .state_bytes = 1,
+                .methods = {{"say", speaker_say}, {"hang", speaker_hang}});
+
+/* Runs `tandem` with these args; the exit code, and its args in `said`. */
+static int tandem(const char *args)
+{
+    char line[1024];
+    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
+    FILE *output = tmpfile();
+    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
+    struct tdm_runtime_info node;
+    struct tdm__process process;
+    int status;
+
+    assert_non_null(output);
+    tdm_runtime_describe(runtime, &node);
+    (void)snprintf(line, sizeof(line), "TANDEM_ADDRESS=%s %s/tandem %s", node.address,
+                   TDM_TEST_BUILD_DIR, args);
+    options.output_fd = fileno(output);
+    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
+    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
+    tdm__process_forget(&process);
+    rewind(output);
+    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
+    (void)fclose(output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static tdm_actor *make_speaker(const char *name)
+{
+    const struct tdm_actor_options options = {.name = name, .num_gpus = 0.5};
+    tdm_actor *actor = NULL;
+
+    assert_int_equal(tdm_actor_create(runtime, "speaker", &options, &actor, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
+    return actor;
+}
+
+static void status_counts(void **state)
+{
+    tdm_actor *actor = make_speaker("counted");
+    json_t *root;
+    double row[3];
+    double used;
+
+    (void)state;
+    assert_int_equal(tandem("status"), 0);
+    assert_non_null(strstr(said, "nodes   1\nactors  1 ALIVE\n"));
+    assert_non_null(strstr(said, "\nGPU "));
+    assert_int_equal(sscanf(strstr(said, "\nGPU "), " GPU %lf %lf %lf", &row[0], &row[1], &row[2]),
+                     3);
+    assert_true(row[0] == 0.5 && row[1] == 3.5 && row[2] == 4);
+    assert_int_equal(tandem("status --json"), 0);
+    root = json_loads(said, 0, NULL);
+    assert_non_null(root);
+    used = json_real_value(json_object_get(
+               json_object_get(json_object_get(root, "resources"), "GPU"), "total")) -
+           json_real_value(
+               json_object_get(json_object_get(json_object_get(root, "resources"), "GPU"), "free"));
+    assert_true(used == 0.5);
+    json_decref(root);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+/* Two looks: the second one knows what was called in between. */
+static void top_tells_what_is_called(void **state)
+{
+    tdm_actor *actor = make_speaker("busy");
+    const char *second;
+    tdm_ref *ref;
+
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(tdm_actor_call(actor, "say", &ref, "s", "word"), TDM_OK);
+        assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
+        tdm_ref_release(ref);
+    }
+    assert_int_equal(tandem("top --every 1 --count 2"), 0);
+    assert_null(strchr(said, '\033')); /* no terminal */
+    second = strstr(said, "\ntandem top");
+    assert_non_null(second);
+    assert_non_null(strstr(said, "\nbusy   ALIVE  -        -"));
+    assert_non_null(strstr(second, "\nbusy   ALIVE  0        0.0%"));
+    assert_int_equal(tandem("top --every 0"), 2);
+    assert_non_null(strstr(said, "--every wants a number from 1 to 3600, not \"0\""));
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void actors_are_killed_by_name_or_id(void **state)
+{
+    tdm_actor *actors[2] = {make_speaker("prey/1"), make_speaker("prey/2")};
+    struct tdm_actor_info info;
+    const char *first;
+    char args[80];
+    tdm_ref *ref;
+
+    (void)state;
+    tdm_actor_describe(actors[1], &info);
+    assert_int_equal(tandem("kill prey/1 nobody"), 1);
+    assert_non_null(strstr(said, "no actor has the name \"nobody\""));
+    assert_int_equal(tdm_actor_call(actors[0], "say", &ref, "s", "I live"), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
+    tdm_ref_release(ref);
+    (void)snprintf(args, sizeof(args), "kill prey/1 %.8s prey/1", info.id);
+    assert_int_equal(tandem(args), 0);
+    first = strstr(said, "killed prey/1 (");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "killed prey/1 (")); /* who is named twice dies once */
+    assert_non_null(strstr(said, "killed prey/2 ("));
+    for (int i = 0; i < 2; i++) {
+        tdm_status status = tdm_actor_call(actors[i], "say", &ref, "s", "word");
+
+        if (status == TDM_OK) {
+            status = tdm_get(ref, TEST_TIMEOUT_MS, "");
+            tdm_ref_release(ref);
+        }
+        assert_int_equal(status, TDM_E_ACTOR_DIED);
+        tdm_actor_destroy(actors[i]);
+    }
+    assert_int_equal(tandem("kill prey/1"), 1);
+    assert_non_null(strstr(said, "actor prey/1 died: node "));
+    assert_int_equal(tandem("kill"), 2);
+}
+
+static void wrong_words_lead_to_the_help_of_their_command(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("list nodes --live"), 2); /* not: taken, and without effect */
+    assert_non_null(strstr(said, "--live goes with actors"));
+    assert_int_equal(tandem("list actors --each"), 2);
+    assert_non_null(strstr(said, "--each goes with calls"));
+    assert_int_equal(tandem("list actors --nonsense"), 2);
+    assert_non_null(strstr(said, "see: tandem list --help\n"));
+    assert_int_equal(tandem("list actors nodes"), 2);
+    assert_non_null(strstr(said, "see: tandem list --help\n"));
+    assert_int_equal(tandem("logs"), 2);
+    assert_non_null(strstr(said, "see: tandem logs --help\n"));
+    assert_int_equal(tandem("kill"), 2);
+    assert_non_null(strstr(said, "usage: tandem kill ACTOR"));
+    assert_non_null(strstr(said, "see: tandem kill --help\n"));
+    /* An empty address is no wish for a node of one's own. */
+    assert_int_equal(tandem("status --address ''"), 2);
+    assert_non_null(strstr(said, "a value is missing after \"--address\""));
+}
+
+#define TANDEMD "version >/dev/null; " TDM_TEST_BUILD_DIR "/tandemd "
+
+/* On stderr, and without args about a token that nobody asked for. */
+static void a_daemon_that_cannot_start_says_why(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem(TANDEMD "--directory /tmp"), 1);
+    assert_string_equal(
+        said, "tandemd: /tmp must be a directory of your own that nobody else may write\n");
+    assert_int_equal(tandem(TANDEMD "--metrics-address nowhere 2>/dev/null"), 1);
+    assert_string_equal(said, "");
+    assert_int_equal(tandem(TANDEMD "--metrics-address nowhere"), 1);
+    assert_memory_equal(said, "tandemd: \"nowhere\" is neither", 29);
+    assert_int_equal(tandem(TANDEMD "--nonsense"), 2);
+    assert_memory_equal(said, "tandemd: ", 9);
+    /* Of two things that are wrong it names the one that it need not wait for. */
+    assert_int_equal(tandem(TANDEMD "--redis redis://127.0.0.1:1"), 1);
+    assert_memory_equal(said, "tandemd: a node of a cluster needs TANDEM_TOKEN_FILE", 52);
+}
+
+/* Started, ended in the way given, and started again, in one directory, which a supervisor may hold
+ * until it has swept behind who was killed. */
+#define TWICE(signal)                                                                              \
+    "version >/dev/null; D=$(mktemp -d); "                                                         \
+    "run() { : >$D/out; " TDM_TEST_BUILD_DIR "/tandemd --directory $D/node >$D/out 2>&1 & P=$!; "  \
+    "until grep -q ^ready $D/out || ! kill -0 $P 2>/dev/null; do sleep 0.01; done; "               \
+    "cat $D/out; kill -$1 $P; wait $P 2>/dev/null; }; "                                            \
+    "run " signal "; cp $D/node/token $D/first; flock -w 20 $D/node/lock true; run TERM; "         \
+    "cmp $D/first $D/node/token && echo same token; rm -r $D"
+
+static void a_daemon_starts_again_where_one_was(void **state)
+{
+    static const char *const twice[] = {TWICE("TERM"), TWICE("KILL")};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++) {
+        const char *first;
+
+        assert_int_equal(tandem(twice[i]), 0);
+        first = strstr(said, "ready ");
+        assert_non_null(first);
+        assert_non_null(strstr(first + 1, "ready "));
+        assert_non_null(strstr(said, "same token\n"));
+    }
+}
+
+#define FAKE                                                                                       \
+    "version >/dev/null; D=$(mktemp -d); trap 'rm -r $D' EXIT; FAKE_CUDA_DIRECTORY=$D "            \
+    "FAKE_CUDA_DEVICES=2 TANDEM_CUDA_LIBRARY="
+#define INFO " " TDM_TEST_BUILD_DIR "/tandem info"
+
+/* By the driver that a daemon would use, and with its reason where it cannot. */
+static void info_tells_which_gpus_a_daemon_can_offer(void **state)
+{
+    (void)state;
+    if (getenv("TANDEM_TEST_REAL_GPU") == NULL) {
+        assert_int_equal(tandem(FAKE TDM_TEST_BUILD_DIR "/tests/cuda_fake.so" INFO), 0);
+        assert_non_null(strstr(said, "cuda         2 GPUs of 0.2 GiB\n"));
+    }
+    assert_int_equal(tandem(FAKE "/no/such/libcuda.so" INFO), 0);
+    assert_non_null(strstr(said, "cuda         none: no CUDA driver: /no/such/libcuda.so"));
+    assert_int_equal(tandem(FAKE "/no/such/libcuda.so" INFO " --json"), 0);
+    assert_non_null(strstr(said, "\"cuda_gpus\":0"));
+}
+
+static void what_cannot_be_written_is_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("list nodes > /dev/full"), 1);
+    assert_non_null(strstr(said, "tandem: writing to stdout: No space left on device"));
+    assert_int_equal(tandem("list nodes --json | true"), 0);
+    assert_string_equal(said, "");
+}
+
+static void the_living_come_first(void **state)
+{
+    tdm_actor *dead = make_speaker("dead");
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_kill(dead, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(dead);
+    actor = make_speaker("alive");
+    assert_int_equal(tandem("list actors"), 0);
+    assert_non_null(strstr(said, " signal 9 (killed)\n"));
+    assert_null(strstr(said, "died: node")); /* the other columns say it */
+    assert_true(strstr(said, "alive") < strstr(said, "dead "));
+    assert_int_equal(tandem("list actors --live"), 0);
+    assert_non_null(strstr(said, "alive"));
+    assert_null(strstr(said, "DEAD"));
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void lists_are_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("listed");
+    struct tdm_actor_info info;
+    const char *id = NULL;
+    json_t *rows;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tandem("list actors"), 0);
+    assert_non_null(strstr(said, "listed   ALIVE"));
+    assert_int_equal(tandem("list actors --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+
+        if (strcmp(json_string_value(json_object_get(row, "name")), "listed") == 0) {
+            id = json_string_value(json_object_get(row, "id"));
+            assert_true(json_integer_value(json_object_get(row, "pid")) == info.pid);
+        }
+    }
+    assert_non_null(id);
+    assert_string_equal(id, info.id);
+    json_decref(rows);
+    assert_int_equal(tandem("list nodes"), 0);
+    assert_non_null(strstr(said, "GPU 3.5/4"));
+    assert_int_equal(tandem("list groups"), 0);
+    assert_int_equal(tandem("list planets"), 2);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void objects_are_for_people_and_programs(void **state)
+{
+    static char bytes[1 << 20];
+    const json_t *row;
+    json_t *rows;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_put(runtime, &ref, "b", (const void *)bytes, sizeof(bytes)), TDM_OK);
+    assert_int_equal(tandem("list objects"), 0);
+    assert_non_null(strstr(said, "BORROWERS"));
+    assert_non_null(strstr(said, "SHARED"));
+    assert_int_equal(tandem("list objects --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    assert_int_equal(json_array_size(rows), 1);
+    row = json_array_get(rows, 0);
+    assert_true(json_integer_value(json_object_get(row, "pid")) == getpid());
+    assert_true(json_integer_value(json_object_get(row, "size_bytes")) > (1 << 20));
+    assert_true(json_integer_value(json_object_get(row, "borrowers_count")) == 0);
+    json_decref(rows);
+    tdm_ref_release(ref);
+    assert_int_equal(tandem("list objects --json"), 0);
+    assert_string_equal(said, "[]\n");
+}
+
+static void calls_are_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("counted");
+    const json_t *row = NULL;
+    json_t *rows;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(actor_fixture_call(actor, "say", "something"), TDM_OK);
+    }
+    assert_int_equal(tandem("list calls"), 0);
+    assert_non_null(strstr(said, "METHOD  WAITING  RUNNING  FINISHED  FAILED"));
+    assert_int_equal(tandem("list calls --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *at = json_array_get(rows, i);
+
+        if (strcmp(json_string_value(json_object_get(at, "actor_name")), "counted") == 0) {
+            row = at;
+        }
+    }
+    assert_non_null(row);
+    assert_string_equal(json_string_value(json_object_get(row, "method")), "say");
+    assert_true(json_integer_value(json_object_get(row, "finished")) == 3);
+    assert_true(json_integer_value(json_object_get(row, "waiting")) == 0);
+    json_decref(rows);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void each_call_is_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("slow");
+    json_t *rows;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    do {
+        assert_int_equal(tandem("list calls --each"), 0);
+    } while (strstr(said, "RUNNING") == NULL);
+    assert_non_null(strstr(said, "CALLER"));
+    assert_int_equal(tandem("list calls --each --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    assert_int_equal(json_array_size(rows), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "actor_name")),
+                        "slow");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "method")),
+                        "hang");
+    json_decref(rows);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void logs_are_read_by_name_and_by_id(void **state)
+{
+    tdm_actor *actor = make_speaker("talkative");
+    struct tdm_actor_info info;
+    char args[96];
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    for (int i = 0; i < 20; i++) {
+        char text[32];
+
+        (void)snprintf(text, sizeof(text), "line %d", i);
+        assert_int_equal(actor_fixture_call(actor, "say", text), TDM_OK);
+    }
+    assert_int_equal(tandem("logs talkative --tail 2"), 0);
+    assert_string_equal(said, "line 18\nline 19\n");
+    (void)snprintf(args, sizeof(args), "logs %.8s --err", info.id);
+    assert_int_equal(tandem(args), 0);
+    assert_int_equal(strncmp(said, "aside: line 0\n", 14), 0);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0); /* it has ended */
+    assert_string_equal(said, "line 19\n");
+    assert_int_equal(tandem("logs nobody"), 1);
+    assert_non_null(strstr(said, "no actor has the name \"nobody\""));
+    assert_int_equal(tandem("logs --node"), 0);
+    assert_int_equal(tandem("logs"), 2);
+    assert_int_equal(tandem("logs talkative --tail few"), 2);
+    tdm_actor_destroy(actor);
+}
+
+/* What the trace calls the process of this number; "" if nothing. */
+static const char *label_of(const json_t *events, json_int_t number)
+{
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+
+        if (strcmp(json_string_value(json_object_get(event, "name")), "process_name") == 0 &&
+            json_integer_value(json_object_get(event, "pid")) == number) {
+            return json_string_value(json_object_get(json_object_get(event, "args"), "name"));
+        }
+    }
+    return "";
+}
+
+static void a_timeline_is_a_trace_of_the_calls(void **state)
+{
+    tdm_actor *actor = make_speaker("traced");
+    struct tdm_actor_info info;
+    char args[128];
+    char path[64];
+    uint32_t spans = 0;
+    json_int_t number = 0;
+    const char *label;
+    json_t *events;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(actor_fixture_call(actor, "say", "one"), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "say", "two"), TDM_OK);
+    (void)snprintf(path, sizeof(path), "/tmp/tdt-timeline-%d.json", (int)getpid());
+    (void)snprintf(args, sizeof(args), "timeline -o %s", path);
+    assert_int_equal(tandem(args), 0);
+    events = json_load_file(path, 0, NULL);
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+
+        if (strcmp(json_string_value(json_object_get(event, "ph")), "X") == 0) {
+            assert_string_equal(json_string_value(json_object_get(event, "name")), "say");
+            number = json_integer_value(json_object_get(event, "pid"));
+            assert_true(json_number_value(json_object_get(event, "ts")) >= 0);
+            assert_true(json_number_value(json_object_get(event, "dur")) > 0);
+            spans++;
+        }
+    }
+    assert_int_equal(spans, 2);
+    /* Two machines may have the same pids: actors are numbered, and the pid is in the name. */
+    assert_int_equal(number, 1);
+    (void)snprintf(args, sizeof(args), ", pid %lld", (long long)info.pid);
+    label = label_of(events, number);
+    assert_memory_equal(label, "traced on ", strlen("traced on "));
+    assert_non_null(strstr(label, args));
+    json_decref(events);
+    (void)unlink(path);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tandem("timeline -o /nowhere/x.json"), 1);
+    assert_non_null(strstr(said, "no actor has recorded a call"));
+}
+
+static void without_a_node_it_says_how_to_name_one(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("status --address unix:/nowhere/tandemd.sock"), 1);
+    assert_int_equal(tandem("status; env -u TANDEM_ADDRESS TMPDIR=/nowhere " TDM_TEST_BUILD_DIR
+                            "/tandem status"),
+                     1);
+    assert_non_null(strstr(said, "no node of yours runs on this machine"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(status_counts),
+        cmocka_unit_test(top_tells_what_is_called),
+        cmocka_unit_test(the_living_come_first),
+        cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
+        cmocka_unit_test(a_daemon_that_cannot_start_says_why),
+        cmocka_unit_test(a_daemon_starts_again_where_one_was),
+        cmocka_unit_test(info_tells_which_gpus_a_daemon_can_offer),
+        cmocka_unit_test(what_cannot_be_written_is_a_failure),
+        cmocka_unit_test(actors_are_killed_by_name_or_id),
+        cmocka_unit_test(lists_are_for_people_and_programs),
+        cmocka_unit_test(objects_are_for_people_and_programs),
+        cmocka_unit_test(calls_are_for_people_and_programs),
+        cmocka_unit_test(each_call_is_for_people_and_programs),
+        cmocka_unit_test(logs_are_read_by_name_and_by_id),
+        cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
+        cmocka_unit_test(without_a_node_it_says_how_to_name_one),
+    };
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    int failed;
+
+    options.log_to_driver = -1;
+    (void)setenv("TANDEM_TIMELINE", "1", 1);
+    runtime = actor_fixture_open(&options);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + actor_fixture_close(runtime);
+}

@@ -1,0 +1,234 @@
+/* copy_split_test.c - a copy in pieces writes what the whole one does, each element once, in its
+ * piece.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/copy_split.h"
+
+#include "colocate/layout/model.h"
+#include "tests/support/test_random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 2000 };
+
+/* From where each element of the slice comes, plus one; 0: from nowhere. */
+struct picture {
+    uint64_t *from; /* owned */
+    uint64_t elements;
+};
+
+static uint64_t blocks(uint64_t elements)
+{
+    return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
+}
+
+/* Scales are written a block at a time, from the first of its rows. */
+static void draw(struct picture *picture, const struct tdm__rect_copy *copy)
+{
+    bool is_scales = copy->conversion == TDM__CONVERT_SCALES;
+    uint64_t each = is_scales ? TDM__FP8_BLOCK : 1;
+    uint64_t rows = is_scales ? blocks(copy->rows) : copy->rows;
+    uint64_t columns = is_scales ? blocks(copy->columns) : copy->columns;
+
+    assert_true(copy->rows > 0 && copy->columns > 0);
+    for (uint64_t row = 0; row < rows; row++) {
+        for (uint64_t column = 0; column < columns; column++) {
+            uint64_t at = copy->to_offset + row * copy->to_pitch + column;
+
+            assert_true(at < picture->elements);
+            assert_true(picture->from[at] == 0);
+            picture->from[at] =
+                copy->from_offset + row * each * copy->from_pitch + column * each + 1;
+        }
+    }
+}
+
+/* All that it draws is between these. */
+static void draw_within(struct picture *picture, const struct tdm__rect_copy *copy, uint64_t begin,
+                        uint64_t end)
+{
+    uint64_t before = 0;
+    uint64_t inside = 0;
+
+    for (uint64_t i = 0; i < picture->elements; i++) {
+        before += picture->from[i] != 0 && (i < begin || i >= end);
+    }
+    draw(picture, copy);
+    for (uint64_t i = 0; i < picture->elements; i++) {
+        inside += picture->from[i] != 0 && (i < begin || i >= end);
+    }
+    assert_true(inside == before);
+}
+
+struct world {
+    struct test_random chance;
+    struct tdm_slice slice;
+    struct tdm__rect_copy copy;
+    uint64_t pitch; /* of the slice, as it is written */
+    uint64_t rows;
+};
+
+static uint32_t between(struct world *world, uint64_t low, uint64_t high)
+{
+    return (uint32_t)low + test_random_below(&world->chance, (uint32_t)(high - low) + 1);
+}
+
+/* A rectangle of elements somewhere in a slice; one that is all of its columns is flat. */
+static void invent_elements(struct world *world)
+{
+    struct tdm__rect_copy *copy = &world->copy;
+    uint32_t first_row = 0;
+    uint32_t first_column = 0;
+
+    world->rows = between(world, 1, 20);
+    world->pitch = between(world, 1, 40);
+    copy->rows = between(world, 1, world->rows);
+    copy->columns = between(world, 1, world->pitch);
+    first_row = between(world, 0, world->rows - copy->rows);
+    first_column = between(world, 0, world->pitch - copy->columns);
+    copy->to_offset = first_row * world->pitch + first_column;
+    copy->to_pitch = (uint32_t)world->pitch;
+    copy->from_pitch = copy->columns + between(world, 0, 5);
+    copy->conversion = (uint8_t)between(world, TDM__CONVERT_NONE, TDM__CONVERT_BF16);
+    copy->from_dtype = TDM_F32;
+    copy->to_dtype = copy->conversion == TDM__CONVERT_NONE ? TDM_F32 : TDM_BF16;
+    tdm__rect_copy_flatten(copy);
+}
+
+/* A rectangle of whole blocks, its codes or its scales; a slice's last blocks may be smaller.
+ */
+static void invent_blocks(struct world *world)
+{
+    struct tdm__rect_copy *copy = &world->copy;
+    uint64_t extent[2] = {between(world, 1, 600), between(world, 1, 600)};
+    uint64_t first[2];
+    uint64_t end[2];
+    bool is_scales = between(world, 0, 1) == 1;
+    uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
+
+    for (int i = 0; i < 2; i++) {
+        first[i] = between(world, 0, blocks(extent[i]) - 1);
+        end[i] = (uint64_t)between(world, first[i] + 1, blocks(extent[i])) * TDM__FP8_BLOCK;
+        end[i] = end[i] < extent[i] ? end[i] : extent[i];
+        first[i] *= TDM__FP8_BLOCK;
+        world->slice.extent[i] = extent[i];
+    }
+    world->pitch = is_scales ? blocks(extent[1]) : extent[1];
+    world->rows = is_scales ? blocks(extent[0]) : extent[0];
+    copy->rows = (uint32_t)(end[0] - first[0]);
+    copy->columns = (uint32_t)(end[1] - first[1]);
+    copy->to_pitch = (uint32_t)world->pitch;
+    copy->to_offset = first[0] / unit * world->pitch + first[1] / unit;
+    copy->from_pitch = copy->columns + between(world, 0, 300);
+    copy->conversion = is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8;
+    copy->from_dtype = TDM_F32;
+    copy->to_dtype = is_scales ? TDM_F32 : TDM_F8_E4M3;
+}
+
+static struct picture picture_open(const struct world *world)
+{
+    struct picture picture = {.elements = world->rows * world->pitch};
+
+    picture.from = calloc(picture.elements, sizeof(*picture.from));
+    assert_non_null(picture.from);
+    return picture;
+}
+
+static void cut_anyhow(struct world *world, struct picture *picture)
+{
+    const struct tdm__rect_copy *copy = &world->copy;
+    size_t bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+    uint64_t unit =
+        tdm__copy_split_unit(&world->slice, (enum tdm__conversion)copy->conversion, copy->to_dtype);
+    uint64_t size_bytes = picture->elements * bytes;
+
+    for (uint64_t at = 0; at < size_bytes;) {
+        struct tdm__rect_copy pieces[TDM__COPY_SPLIT_MAX];
+        uint64_t units = (size_bytes - at + unit - 1) / unit;
+        uint64_t end = at + between(world, 1, units) * unit;
+        uint32_t count;
+
+        end = end < size_bytes ? end : size_bytes;
+        count = tdm__copy_split(copy, at, end, pieces);
+        assert_true(count <= TDM__COPY_SPLIT_MAX);
+        for (uint32_t i = 0; i < count; i++) {
+            draw_within(picture, &pieces[i], at / bytes, end / bytes);
+        }
+        at = end;
+    }
+}
+
+static void check(uint64_t seed, void (*invent)(struct world *world))
+{
+    struct world world = {.chance = test_random_init("cut", seed)};
+    struct picture whole;
+    struct picture cut;
+
+    world.copy.from_offset = between(&world, 0, 50);
+    invent(&world);
+    whole = picture_open(&world);
+    cut = picture_open(&world);
+    draw(&whole, &world.copy);
+    cut_anyhow(&world, &cut);
+    assert_memory_equal(cut.from, whole.from, whole.elements * sizeof(*whole.from));
+    free(whole.from);
+    free(cut.from);
+}
+
+static void pieces_of_elements_are_the_whole(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        check(seed, invent_elements);
+    }
+}
+
+/* Fewer of them: they are larger. */
+static void pieces_of_blocks_are_the_whole(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS / 40; seed++) {
+        check(seed, invent_blocks);
+    }
+}
+
+static void a_rectangle_is_at_most_three_in_a_piece(void **state)
+{
+    const struct tdm__rect_copy copy = {.to_offset = 2,
+                                        .rows = 4,
+                                        .columns = 5,
+                                        .from_pitch = 5,
+                                        .to_pitch = 10,
+                                        .from_dtype = TDM_U8,
+                                        .to_dtype = TDM_U8};
+    struct tdm__rect_copy pieces[TDM__COPY_SPLIT_MAX];
+
+    (void)state;
+    assert_int_equal(tdm__copy_split(&copy, 4, 34, pieces), 3);
+    assert_int_equal(pieces[0].columns, 3);
+    assert_int_equal(pieces[1].rows, 2);
+    assert_int_equal(pieces[2].columns, 2);
+    assert_int_equal(tdm__copy_split(&copy, 7, 12, pieces), 0);
+    assert_int_equal(tdm__copy_split(&copy, 3, 5, pieces), 1);
+    assert_int_equal(tdm__copy_split(&copy, 0, 40, pieces), 1);
+    assert_memory_equal(&pieces[0], &copy, sizeof(copy));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_elements_are_the_whole),
+        cmocka_unit_test(pieces_of_blocks_are_the_whole),
+        cmocka_unit_test(a_rectangle_is_at_most_three_in_a_piece),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+/* engine_failover_test.c - an engine is one unit: with one rank all of it is out, and the others
+ * stay. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/engine_failover.h"
+
+#include "colocate/job/liveness_monitor.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { ENGINES = 2, PER_ENGINE = 2, RANKS = ENGINES * PER_ENGINE };
+enum { STALL_MS = 500, LONG_MS = 20000 };
+
+static const struct tdm_bytes no_arguments = {"\x90", 1};
+
+static tdm_status rank_rest(tdm_call *call, void *self)
+{
+    const struct timespec pause = {.tv_sec = 60};
+
+    (void)call;
+    (void)self;
+    (void)nanosleep(&pause, NULL);
+    return TDM_OK;
+}
+
+static tdm_status rank_answer(tdm_call *call, void *self)
+{
+    (void)self;
+    return tdm_call_reply(call, "i", (int64_t)1);
+}
+
+TDM_ACTOR_CLASS(rank, .state_bytes = 1, .methods = {{"answer", rank_answer}, {"rest", rank_rest}});
+
+static tdm_runtime *runtime;
+static struct tdm__job_spec spec = {.num_engines = ENGINES, .num_engines_min = 1};
+static struct tdm__worker_group workers;
+static char told[256];
+
+static void on_event(void *arg, uint32_t engine, enum tdm__engine_event news, const char *why)
+{
+    assert_ptr_equal(arg, &workers);
+    assert_int_equal(news, TDM__ENGINE_EVENT_LOST);
+    (void)snprintf(told, sizeof(told), "%u: %s", engine, why);
+}
+
+static int set_up(void **state)
+{
+    static const char *const names[RANKS] = {"e00", "e01", "e10", "e11"};
+    static tdm_actor *actors[RANKS];
+
+    (void)state;
+    for (uint32_t i = 0; i < RANKS; i++) {
+        actors[i] = one_node_actor(runtime, "rank", names[i], 0);
+    }
+    workers = (struct tdm__worker_group){.runtime = runtime,
+                                         .spec = &spec,
+                                         .engines = actors,
+                                         .engines_count = RANKS,
+                                         .ranks_per_engine = PER_ENGINE,
+                                         .on_event = on_event,
+                                         .on_event_arg = &workers};
+    TRY(tdm__liveness_monitor_create(runtime, RANKS, STALL_MS, &workers.monitor));
+    told[0] = '\0';
+    spec.num_engines_min = 1;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm__liveness_monitor_destroy(workers.monitor);
+    free(workers.dead);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        if (workers.engines[i] != NULL) {
+            TRY(tdm_actor_kill(workers.engines[i], LONG_MS));
+            tdm_actor_destroy(workers.engines[i]);
+        }
+    }
+    return 0;
+}
+
+static tdm_status call(const char *method)
+{
+    return tdm__worker_group_call(&workers, workers.engines, RANKS, method, no_arguments, LONG_MS);
+}
+
+static pid_t pid_of(const tdm_actor *actor)
+{
+    struct tdm_actor_info info;
+
+    tdm_actor_describe((tdm_actor *)(uintptr_t)actor, &info);
+    return (pid_t)info.pid;
+}
+
+static void nobody_is_lost_while_all_answer(void **state)
+{
+    uint32_t lost = 7;
+
+    (void)state;
+    TRY(tdm__failover_remove_dead_engines(&workers, &lost));
+    assert_int_equal(lost, 0);
+    assert_int_equal(tdm__worker_group_live_engines(&workers), ENGINES);
+    (void)tdm__fail(TDM_E_INVAL, "something else");
+    assert_int_equal(tdm__failover_handle_failure(&workers, TDM_E_INVAL), TDM_E_INVAL);
+    assert_string_equal(tdm_error_detail(), "something else");
+    TRY(call("answer"));
+}
+
+static void with_one_rank_the_engine_is_lost(void **state)
+{
+    pid_t other = pid_of(workers.engines[3]);
+    struct tdm_actor_info infos[PER_ENGINE];
+
+    (void)state;
+    tdm_actor_describe(workers.engines[2], &infos[0]);
+    tdm_actor_describe(workers.engines[3], &infos[1]);
+    one_node_kill_actor(workers.engines[2]);
+    assert_int_equal(call("answer"), TDM_E_ACTOR_DIED);
+    TRY(tdm__failover_handle_failure(&workers, TDM_E_ACTOR_DIED));
+    assert_non_null(strstr(told, "1: actor e10 died"));
+    assert_null(workers.engines[2]);
+    assert_null(workers.engines[3]);
+    assert_int_equal(kill(other, 0), -1); /* fenced: it may be named dead */
+    assert_int_equal(workers.dead_count, PER_ENGINE);
+    for (uint32_t i = 0; i < PER_ENGINE; i++) {
+        struct tdm__id id;
+
+        TRY(tdm__id_parse(infos[i].id, &id));
+        assert_true(tdm__id_equal(&id, &workers.dead[i].actor));
+        assert_int_equal(workers.dead[i].incarnation, 1);
+    }
+    assert_int_equal(tdm__worker_group_live_engines(&workers), 1);
+    assert_true(tdm__worker_group_engine_serves(&workers, 0));
+    assert_false(tdm__worker_group_engine_serves(&workers, 1));
+    TRY(call("answer"));
+}
+
+static void too_few_are_left(void **state)
+{
+    (void)state;
+    spec.num_engines_min = 2;
+    one_node_kill_actor(workers.engines[0]);
+    assert_int_equal(call("answer"), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm__failover_handle_failure(&workers, TDM_E_ACTOR_DIED), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "e00"));
+}
+
+/* Nothing comes of the call itself for a minute: only the question finds it. */
+static void a_stopped_rank_ends_the_wait(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+
+    (void)state;
+    assert_int_equal(kill(pid_of(workers.engines[1]), SIGSTOP), 0);
+    assert_int_equal(call("rest"), TDM_E_ACTOR_DIED);
+    TRY(tdm__failover_handle_failure(&workers, TDM_E_ACTOR_DIED));
+    assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
+    assert_string_equal(told, "0: actor e01 has not answered for 500 ms");
+    assert_null(workers.engines[0]);
+    assert_non_null(workers.engines[2]);
+}
+
+/* Nobody takes a trainer's place: the failure names it. */
+static void a_stopped_trainer_is_killed_and_told(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+    tdm_actor *trainer = one_node_actor(runtime, "rank", "t0", 0);
+    pid_t pid = pid_of(trainer);
+
+    (void)state;
+    workers.trainers = &trainer;
+    workers.trainers_count = 1;
+    TRY(tdm__liveness_monitor_create(runtime, 1, STALL_MS, &workers.trainers_monitor));
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(
+        tdm__worker_group_call(&workers, workers.trainers, 1, "answer", no_arguments, LONG_MS),
+        TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "t0 has not answered for 500 ms"));
+    assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_string_equal(told, ""); /* no engine's loss */
+    tdm__liveness_monitor_destroy(workers.trainers_monitor);
+    tdm_actor_destroy(trainer);
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(nobody_is_lost_while_all_answer),
+        EACH(with_one_rank_the_engine_is_lost),
+        EACH(too_few_are_left),
+        EACH(a_stopped_rank_ends_the_wait),
+        EACH(a_stopped_trainer_is_killed_and_told),
+    };
+    int failed;
+
+    runtime = one_node_start(32 << 20);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_runtime_stop(runtime);
+    return failed;
+}

@@ -1,0 +1,37 @@
+/* location_test.c - two GPUs have two names, whoever asks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/location.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void a_place_is_a_node_and_the_hash_of_a_name(void **state)
+{
+    const struct tdm__id node = {.bytes = {1, 2, 3}};
+    const struct tdm__device here = {.gpu = 0, .uuid = "GPU-host-0"};
+    const struct tdm__device same = {.gpu = 7, .uuid = "GPU-host-0"};
+    const struct tdm__device other = {.gpu = 0, .uuid = "GPU-host-1"};
+    struct tdm__location place = tdm__location_of_device(&node, &here);
+    struct tdm__location again = tdm__location_of_device(&node, &same);
+    struct tdm__location elsewhere = tdm__location_of_device(&node, &other);
+
+    (void)state;
+    assert_true(tdm__id_equal(&place.node, &node));
+    assert_true(tdm__id_equal(&place.gpu, &again.gpu));
+    assert_false(tdm__id_equal(&place.gpu, &elsewhere.gpu));
+    assert_false(tdm__id_is_none(&place.gpu)); /* which would be refused in a description */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_place_is_a_node_and_the_hash_of_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

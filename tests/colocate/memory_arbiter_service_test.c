@@ -1,0 +1,190 @@
+/* memory_arbiter_service_test.c - the daemon's arbiters answer every wish, and see the broker. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/server/worker.h"
+#include "runtime/messages/messages.h"
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((uint64_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+static tdm_runtime *runtime;
+
+static tdm_status wish(uint64_t gpu, const char *tag, uint64_t bytes, int64_t timeout_ms)
+{
+    return one_node_call(runtime, "arbiter.request", NULL, "usui", gpu, tag, bytes, timeout_ms);
+}
+
+static tdm_status leaving(uint64_t gpu, const char *tag, uint64_t bytes)
+{
+    return one_node_call(runtime, "arbiter.announce_release", NULL, "usu", gpu, tag, bytes);
+}
+
+/* One block of `bytes`; returns its key. */
+static void make(const char *tag, uint64_t bytes, char key[16])
+{
+    struct tdm__block_keys_message made;
+    tdm_document *document;
+
+    TRY(one_node_call(runtime, "block.create", &document, "us(u)", (uint64_t)0, tag, bytes));
+    TRY(tdm__block_keys_decode(tdm_document_root(document), &made));
+    tdm__message_list_read(&made.keys, 0, key, sizeof(struct tdm__id));
+    tdm_document_destroy(document);
+}
+
+static void release(const char key[16])
+{
+    TRY(one_node_call(runtime, "block.release", NULL, "(b)", key, (size_t)16));
+}
+
+static void a_grant_is_used_by_the_blocks_that_follow(void **state)
+{
+    char key[16];
+
+    (void)state;
+    TRY(wish(0, "weights", 12 * MIB, 0));
+    assert_int_equal(wish(0, "kv_cache", 8 * MIB, 0), TDM_E_DEVICE_FULL); /* 4 are left */
+    make("weights", 12 * MIB, key);
+    TRY(wish(0, "kv_cache", 4 * MIB, 0)); /* the grant was not counted twice */
+    make("kv_cache", 4 * MIB, key);
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
+}
+
+static void what_the_broker_gives_back_is_free_for_wishes(void **state)
+{
+    char key[16];
+
+    (void)state;
+    make("weights", 16 * MIB, key);
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 5000), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "weights 16.0 MiB"));
+    release(key);
+    TRY(wish(0, "kv_cache", 2 * MIB, 0));
+}
+
+static void a_wish_waits_to_its_deadline_for_what_was_announced(void **state)
+{
+    char key[16];
+
+    (void)state;
+    make("weights", 16 * MIB, key);
+    TRY(leaving(0, "weights", 16 * MIB));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 100), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "the deadline passed"));
+    TRY(leaving(0, "weights", 0));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 5000), TDM_E_DEVICE_FULL);
+    assert_null(strstr(tdm_error_detail(), "the deadline passed"));
+    release(key);
+}
+
+static void what_cannot_be_true_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(wish(1, "weights", 2 * MIB, 0), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "GPU 1 of a node with 1"));
+    assert_int_equal(wish(UINT64_MAX, "weights", 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "weights", 0, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "", 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, NULL, 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "weights", UINT64_MAX, -1), TDM_E_DEVICE_FULL);
+    assert_int_equal(leaving(0, "nothing", 2 * MIB), TDM_E_STATE);
+    assert_int_equal(one_node_call(runtime, "arbiter.request", NULL, "us", (uint64_t)0, "weights"),
+                     TDM_E_PROTOCOL);
+    assert_int_equal(one_node_call(runtime, "arbiter.over", NULL, ""), TDM_E_NOT_FOUND);
+}
+
+/* ---- a tenant that dies ----------------------------------------------------------------- */
+
+/* Makes one block of so many bytes; → its key */
+static tdm_status tenant_make(tdm_call *call, void *self)
+{
+    tdm_document *document;
+    struct tdm__block_keys_message made;
+    struct tdm__id key;
+    uint64_t bytes;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "u", &bytes));
+    TDM_TRY(one_node_call(tdm_runtime_current(), "block.create", &document, "us(u)", (uint64_t)0,
+                          "bucket", bytes));
+    TDM_TRY(tdm__block_keys_decode(tdm_document_root(document), &made));
+    tdm__message_list_read(&made.keys, 0, &key, sizeof(key));
+    status = tdm_call_reply(call, "b", (const void *)key.bytes, sizeof(key.bytes));
+    tdm_document_destroy(document);
+    return status;
+}
+
+TDM_ACTOR_CLASS(arbiter_tenant, .methods = {{"make", tenant_make}});
+
+/* Whoever opened a dead tenant's block still has its pages on the card. */
+static void the_dead_are_charged_for_what_others_still_hold(void **state)
+{
+    tdm_actor *tenant;
+    tdm_ref *ref;
+    const void *key;
+    size_t key_bytes;
+    tdm_status status;
+
+    (void)state;
+    TRY(tdm_actor_create(runtime, "arbiter_tenant", NULL, &tenant, ""));
+    TRY(tdm_actor_call(tenant, "make", &ref, "u", 16 * MIB));
+    TRY(tdm_get(ref, 5000, "b", &key, &key_bytes));
+    TRY(one_node_call(runtime, "block.open", NULL, "b", key, key_bytes));
+    TRY(tdm_actor_kill(tenant, 5000));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "bucket 16.0 MiB"));
+    TRY(one_node_call(runtime, "block.release", NULL, "(b)", key, key_bytes));
+    TRY(wish(0, "kv_cache", 2 * MIB, 0));
+    /* Once the broker has no row of it, its line goes: tenants are not used up. */
+    for (uint32_t round = 0; round < 20; round++) {
+        tdm_actor *other;
+
+        TRY(tdm_actor_create(runtime, "arbiter_tenant", NULL, &other, ""));
+        tdm_ref_release(ref);
+        TRY(tdm_actor_call(other, "make", &ref, "u", 2 * MIB));
+        status = tdm_get(ref, 5000, "b", &key, &key_bytes);
+        assert_int_equal(status, TDM_OK);
+        TRY(tdm_actor_kill(other, 5000));
+        tdm_actor_destroy(other);
+    }
+    tdm_ref_release(ref);
+    tdm_actor_destroy(tenant);
+}
+
+/* A daemon for each: what one leaves would be in the next one's way. */
+static int set_up(void **state)
+{
+    (void)state;
+    runtime = one_node_start(16 * MIB);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm_runtime_stop(runtime);
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_grant_is_used_by_the_blocks_that_follow),
+        TEST(what_the_broker_gives_back_is_free_for_wishes),
+        TEST(a_wish_waits_to_its_deadline_for_what_was_announced),
+        TEST(what_cannot_be_true_is_refused),
+        TEST(the_dead_are_charged_for_what_others_still_hold),
+    };
+
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* scheme_transport_test.c - the same promises kept by every scheme of the table. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/transport.h"
+
+#include "colocate/scheme/sender.h"
+#include "runtime/clock.h"
+#include "tests/support/one_node.h"
+#include "tests/support/scheme_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) tried((x), #x, __LINE__)
+
+enum { PUPILS = 2, SOON_MS = 10000 };
+
+static tdm_runtime *runtime;
+static uint32_t models_count;
+
+static void tried(tdm_status status, const char *what, int line)
+{
+    if (status != TDM_OK) {
+        fail_msg("line %d: %s: %s: %s", line, what, tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+/* A sender in this process and two receivers: one keeps its own memory, one lets Tandem. */
+struct fixture {
+    enum tdm_weights_scheme scheme;
+    char name[64];
+    struct scheme_model model;
+    tdm_weights_sender *sender;
+    tdm_actor *pupils[PUPILS];
+    bool moves; /* bytes */
+    bool asks;  /* receivers do, by themselves */
+};
+
+static void make_sender(struct fixture *f)
+{
+    struct tdm_weights_sender_options options = {.model = f->name,
+                                                 .scheme = f->scheme,
+                                                 .tensors = f->model.tensors,
+                                                 .tensors_count = SCHEME_TENSORS,
+                                                 .receivers_count = PUPILS,
+                                                 .timeout_ms = SOON_MS,
+                                                 .bucket_bytes = 8192};
+
+    if (!f->asks) {
+        options.modules = f->pupils;
+        options.modules_count = PUPILS;
+    }
+    TRY(tdm_weights_sender_create(runtime, &options, &f->sender));
+}
+
+static void begin_all(struct fixture *f, tdm_ref **refs)
+{
+    for (uint32_t i = 0; i < PUPILS; i++) {
+        refs[i] = f->asks ? scheme_receive(f->pupils[i], f->name, SOON_MS) : NULL;
+    }
+}
+
+static void end_all(struct fixture *f, tdm_ref **refs, uint64_t version)
+{
+    for (uint32_t i = 0; f->asks && i < PUPILS; i++) {
+        uint64_t got;
+
+        TRY(scheme_end(refs[i], &got));
+        assert_true(got == version);
+    }
+}
+
+static void assert_all_serve(struct fixture *f, uint64_t seed, uint64_t version)
+{
+    for (uint32_t i = 0; f->moves && i < PUPILS; i++) {
+        TRY(scheme_check(f->pupils[i], f->name, seed, version));
+    }
+}
+
+static void open_world(struct fixture *f, enum tdm_weights_scheme scheme)
+{
+    tdm_ref *refs[PUPILS];
+
+    *f = (struct fixture){.scheme = scheme,
+                          .moves = scheme != TDM_WEIGHTS_NONE,
+                          .asks = scheme != TDM_WEIGHTS_MODULE};
+    (void)snprintf(f->name, sizeof(f->name), "%s.%u", tdm_weights_scheme_name(scheme),
+                   models_count++);
+    scheme_model_init(&f->model);
+    scheme_model_fill(&f->model, 1);
+    for (uint32_t i = 0; i < PUPILS; i++) {
+        f->pupils[i] = scheme_pupil(runtime, f->name, i == 0 ? 0 : PUPIL_KEEPS);
+    }
+    make_sender(f);
+    for (uint32_t i = 0; f->asks && i < PUPILS; i++) {
+        refs[i] = scheme_call(f->pupils[i], "connect", f->name);
+    }
+    TRY(tdm_weights_sender_connect(f->sender));
+    for (uint32_t i = 0; f->asks && i < PUPILS; i++) {
+        TRY(scheme_end(refs[i], NULL));
+    }
+    assert_all_serve(f, 1, 1);
+}
+
+static void close_world(struct fixture *f)
+{
+    tdm_weights_sender_shutdown(f->sender);
+    for (uint32_t i = 0; i < PUPILS; i++) {
+        tdm_actor_destroy(f->pupils[i]);
+    }
+    scheme_model_fini(&f->model);
+}
+
+/* ---- the promises ----------------------------------------------------------------------- */
+
+static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
+{
+    struct fixture f;
+    tdm_ref *refs[PUPILS];
+
+    open_world(&f, scheme);
+    for (uint64_t version = 2; version <= 4; version++) {
+        uint64_t sent = 0;
+
+        scheme_model_fill(&f.model, version);
+        begin_all(&f, refs);
+        TRY(tdm_weights_send(f.sender, &sent));
+        assert_true(sent == version);
+        end_all(&f, refs, version);
+        assert_all_serve(&f, version, version);
+    }
+    assert_int_equal(tdm_weights_receivers_count(f.sender), PUPILS);
+    close_world(&f);
+}
+
+static void nothing_sent_is_a_timeout(enum tdm_weights_scheme scheme)
+{
+    struct fixture f;
+
+    open_world(&f, scheme);
+    assert_int_equal(scheme_end(scheme_receive(f.pupils[0], f.name, 0), NULL), TDM_E_TIMEOUT);
+    assert_int_equal(scheme_end(scheme_receive(f.pupils[1], f.name, 30), NULL), TDM_E_TIMEOUT);
+    assert_all_serve(&f, 1, 1);
+    close_world(&f);
+}
+
+static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme)
+{
+    struct fixture f;
+    struct tdm_actor_info info;
+    tdm_ref *ref = NULL;
+    uint64_t version;
+    tdm_status status;
+
+    open_world(&f, scheme);
+    scheme_model_fill(&f.model, 7);
+    one_node_kill_actor(f.pupils[1]);
+    tdm_actor_describe(f.pupils[1], &info);
+    if (f.asks) {
+        ref = scheme_receive(f.pupils[0], f.name, SOON_MS);
+    }
+    status = tdm_weights_send(f.sender, &version);
+    if (status != TDM_OK) { /* its death became known only in between */
+        assert_int_equal(status, TDM_E_ACTOR_DIED);
+        assert_non_null(strstr(tdm_error_detail(), info.id));
+        if (f.asks) {
+            assert_int_equal(scheme_end(ref, NULL), TDM_E_ABORTED);
+            assert_all_serve(&(struct fixture){.moves = false}, 1, 1);
+            ref = scheme_receive(f.pupils[0], f.name, SOON_MS);
+        }
+        TRY(tdm_weights_send(f.sender, &version));
+    }
+    if (f.asks) {
+        TRY(scheme_end(ref, NULL));
+    }
+    assert_int_equal(tdm_weights_receivers_count(f.sender), 1);
+    if (f.moves) {
+        TRY(scheme_check(f.pupils[0], f.name, 7, version));
+    }
+    close_world(&f);
+}
+
+static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
+{
+    struct fixture f;
+    tdm_ref *refs[PUPILS];
+    uint64_t version = 0;
+
+    open_world(&f, scheme);
+    assert_int_equal(tdm_weights_wait(f.sender, 0, &version), TDM_E_STATE);
+    scheme_model_fill(&f.model, 9);
+    TRY(tdm_weights_send_async(f.sender));
+    assert_int_equal(tdm_weights_send(f.sender, NULL), TDM_E_STATE);
+    assert_int_equal(tdm_weights_send_async(f.sender), TDM_E_STATE);
+    if (f.asks) {
+        assert_int_equal(tdm_weights_wait(f.sender, 0, &version), TDM_E_TIMEOUT);
+    }
+    begin_all(&f, refs);
+    TRY(tdm_weights_wait(f.sender, SOON_MS, &version));
+    assert_true(version == 2);
+    end_all(&f, refs, 2);
+    assert_all_serve(&f, 9, 2);
+    close_world(&f);
+}
+
+/* ---- bytes that are damaged on their way ------------------------------------------------ */
+
+static const struct tdm__weight_transport *honest;
+static struct tdm__weight_transport damaging;
+
+/* Turns one bit of "norm", the second tensor, after its sum was taken. */
+static tdm_status give_damaged(const struct tdm__transport_context *way,
+                               const struct tdm__outgoing_bucket *parcel)
+{
+    if (parcel->bucket == 1) {
+        ((unsigned char *)parcel->image)[5] ^= 4;
+    }
+    return honest->send_bucket(way, parcel);
+}
+
+/* The first who finds them ends the update; who is slower may only hear that it is over. */
+static void assert_all_refuse(struct fixture *f, tdm_ref **refs)
+{
+    uint32_t found_count = 0;
+
+    for (uint32_t i = 0; f->asks && i < PUPILS; i++) {
+        tdm_status status = scheme_end(refs[i], NULL);
+
+        assert_true(status == TDM_E_CHECKSUM || status == TDM_E_ABORTED);
+        found_count += status == TDM_E_CHECKSUM;
+    }
+    assert_true(found_count > 0 || !f->asks);
+}
+
+static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
+{
+    struct fixture f;
+    tdm_ref *refs[PUPILS];
+    uint64_t version;
+
+    open_world(&f, scheme);
+    honest = f.sender->transport;
+    damaging = *honest;
+    damaging.send_bucket = give_damaged;
+    scheme_model_fill(&f.model, 5);
+    if (f.moves) {
+        f.sender->transport = &damaging;
+        begin_all(&f, refs);
+        assert_int_equal(tdm_weights_send(f.sender, &version), TDM_E_CHECKSUM);
+        assert_non_null(strstr(tdm_error_detail(), "tensor norm"));
+        assert_all_refuse(&f, refs);
+        assert_all_serve(&f, 1, 1); /* as if nothing had been sent */
+        f.sender->transport = honest;
+    }
+    begin_all(&f, refs);
+    TRY(tdm_weights_send(f.sender, &version));
+    end_all(&f, refs, version);
+    assert_all_serve(&f, 5, version);
+    close_world(&f);
+}
+
+/* ---- over the table --------------------------------------------------------------------- */
+
+#define FOR_EVERY_SCHEME(promise)                                                                  \
+    static void every_scheme_##promise(void **state)                                               \
+    {                                                                                              \
+        (void)state;                                                                               \
+        for (int scheme = TDM_WEIGHTS_SHARED; scheme <= TDM_WEIGHTS_NONE; scheme++) {              \
+            promise((enum tdm_weights_scheme)scheme);                                              \
+        }                                                                                          \
+    }
+
+FOR_EVERY_SCHEME(versions_arrive_whole_and_in_order)
+FOR_EVERY_SCHEME(nothing_sent_is_a_timeout)
+FOR_EVERY_SCHEME(a_dead_receiver_is_named_and_left_out)
+FOR_EVERY_SCHEME(a_send_may_be_waited_for_later)
+FOR_EVERY_SCHEME(damaged_bytes_name_their_tensor)
+
+static void every_scheme_has_a_name_and_no_other_has_one(void **state)
+{
+    (void)state;
+    for (int scheme = TDM_WEIGHTS_SHARED; scheme <= TDM_WEIGHTS_NONE; scheme++) {
+        assert_non_null(tdm_weights_scheme_name((enum tdm_weights_scheme)scheme));
+    }
+    assert_null(tdm_weights_scheme_name((enum tdm_weights_scheme)0));
+    assert_null(tdm__weight_transport_of_scheme((enum tdm_weights_scheme)(TDM_WEIGHTS_NONE + 1)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_scheme_has_a_name_and_no_other_has_one),
+        cmocka_unit_test(every_scheme_versions_arrive_whole_and_in_order),
+        cmocka_unit_test(every_scheme_nothing_sent_is_a_timeout),
+        cmocka_unit_test(every_scheme_a_dead_receiver_is_named_and_left_out),
+        cmocka_unit_test(every_scheme_a_send_may_be_waited_for_later),
+        cmocka_unit_test(every_scheme_damaged_bytes_name_their_tensor),
+    };
+    int failed;
+
+    runtime = one_node_start((uint64_t)16 << 20);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_runtime_stop(runtime);
+    return failed;
+}

@@ -1,0 +1,425 @@
+/* transfer_plan_test.c - a route brings every element from whoever has it to whoever wants it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/transfer_plan.h"
+
+#include "colocate/layout/model.h"
+#include "colocate/weights/convert.h"
+#include "runtime/splitmix.h"
+#include "tests/support/test_random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { TENSORS = 5, RANKS_MAX = 4, SLICES_MAX = 64, ROOM_BYTES = 1 << 16, ROUNDS = 300 };
+
+/* One side: who has which slices where, in memory of its own or in an image. */
+struct side {
+    uint32_t ranks;
+    struct tdm_slice slices[RANKS_MAX][SLICES_MAX];
+    struct tdm__layout layouts[RANKS_MAX];
+    uint64_t ends[RANKS_MAX]; /* of what is used, in bytes */
+};
+
+struct world {
+    struct test_random chance;
+    struct tdm_tensor_info infos[TENSORS];
+    struct tdm__manifest *manifest;
+    struct side from;
+    struct side to;
+    _Alignas(64) unsigned char held[RANKS_MAX][ROOM_BYTES];
+    _Alignas(64) unsigned char images[RANKS_MAX][ROOM_BYTES];
+};
+
+static void invent_tensors(struct world *world)
+{
+    static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
+    static const enum tdm_dtype dtypes[TENSORS] = {TDM_F32, TDM_BF16, TDM_U8, TDM_I64, TDM_F32};
+
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        world->infos[i] =
+            (struct tdm_tensor_info){.name = names[i], .dtype = dtypes[i], .dims_count = i % 4};
+        for (uint32_t dim = 0; dim < i % 4; dim++) {
+            world->infos[i].shape[dim] = 4 + test_random_below(&world->chance, 9);
+        }
+    }
+    TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
+}
+
+/* Addresses are offsets, in what a rank holds as in an image. */
+static const void *offset(uint64_t bytes)
+{
+    const void *address;
+
+    memcpy(&address, &bytes, sizeof(address));
+    return address;
+}
+
+static void give(struct world *world, struct side *side, uint32_t rank, struct tdm_slice slice)
+{
+    struct tdm__layout *layout = &side->layouts[rank];
+    uint64_t at = side->ends[rank] + test_random_below(&world->chance, 3) * UINT64_C(64);
+
+    at = (at + 7) / 8 * 8;
+    slice.address = offset(at);
+    side->ends[rank] = at + tdm__slice_bytes(world->manifest, &slice);
+    assert_true(layout->slices_count < SLICES_MAX && side->ends[rank] <= ROOM_BYTES);
+    side->slices[rank][layout->slices_count++] = slice;
+    layout->slices = side->slices[rank];
+}
+
+/* The tensor cut along one dimension, or as a flat list, at random places. */
+static void cut_tensor(struct world *world, struct side *side, uint32_t tensor)
+{
+    const struct tdm_tensor_info *info = &world->infos[tensor];
+    uint32_t dim = test_random_below(&world->chance, info->dims_count + 1);
+    uint32_t flat = dim == info->dims_count;
+    uint64_t length = flat ? tdm_tensor_elements(info) : info->shape[dim];
+    uint64_t at = 0;
+
+    for (uint32_t rank = 0; rank < side->ranks && at < length; rank++) {
+        uint64_t left = length - at;
+        uint64_t count =
+            rank + 1 == side->ranks ? left : test_random_below(&world->chance, (uint32_t)left + 1);
+        struct tdm_slice slice = {.tensor = tensor, .flat = flat};
+
+        if (count == 0) {
+            continue;
+        }
+        for (uint32_t i = 0; i < info->dims_count && !flat; i++) {
+            slice.extent[i] = info->shape[i];
+        }
+        slice.offset[flat ? 0 : dim] = at;
+        slice.extent[flat ? 0 : dim] = count;
+        give(world, side, rank, slice);
+        at += count;
+    }
+}
+
+static void invent_sides(struct world *world)
+{
+    world->from.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
+    world->to.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        cut_tensor(world, &world->from, i);
+        cut_tensor(world, &world->to, i);
+    }
+}
+
+/* Calls `fn` for every element of a slice: where it is in the tensor, and in the slice. */
+static void each_element(const struct world *world, const struct tdm_slice *slice,
+                         void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice), void *arg)
+{
+    const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+    size_t bytes = tdm_dtype_bytes(info->dtype);
+    uint64_t count = tdm__slice_bytes(world->manifest, slice) / bytes;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t rest = i;
+        uint64_t element = 0;
+        uint64_t step = 1;
+
+        for (uint32_t dim = info->dims_count; dim-- > 0 && slice->flat == 0;) {
+            element += (slice->offset[dim] + rest % slice->extent[dim]) * step;
+            rest /= slice->extent[dim];
+            step *= info->shape[dim];
+        }
+        fn(arg, slice->flat != 0 ? slice->offset[0] + i : element, i);
+    }
+}
+
+struct visit {
+    unsigned char *memory; /* of the slice */
+    uint32_t tensor;
+    size_t bytes;
+};
+
+static uint64_t truth(uint32_t tensor, uint64_t element)
+{
+    return tdm__splitmix64(tensor + 1, element);
+}
+
+static void write_element(void *arg, uint64_t in_tensor, uint64_t in_slice)
+{
+    const struct visit *visit = arg;
+    uint64_t value = truth(visit->tensor, in_tensor);
+
+    memcpy(visit->memory + in_slice * visit->bytes, &value, visit->bytes);
+}
+
+static void check_element(void *arg, uint64_t in_tensor, uint64_t in_slice)
+{
+    const struct visit *visit = arg;
+    uint64_t value = truth(visit->tensor, in_tensor);
+
+    assert_memory_equal(visit->memory + in_slice * visit->bytes, &value, visit->bytes);
+}
+
+static void each_slice(struct world *world, struct side *side,
+                       unsigned char memory[RANKS_MAX][ROOM_BYTES],
+                       void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice))
+{
+    for (uint32_t rank = 0; rank < side->ranks; rank++) {
+        for (uint32_t i = 0; i < side->layouts[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &side->slices[rank][i];
+            struct visit visit = {memory[rank] + (uintptr_t)slice->address, slice->tensor,
+                                  tdm_dtype_bytes(world->infos[slice->tensor].dtype)};
+
+            each_element(world, slice, fn, &visit);
+        }
+    }
+}
+
+static void run(struct world *world, const struct tdm__transfer_plan *transfer_plan)
+{
+    for (uint32_t rank = 0; rank < transfer_plan->to_count; rank++) {
+        const struct tdm__transfer_plan_image *image = &transfer_plan->images[rank];
+        uint32_t next = 0;
+
+        for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
+            const struct tdm__transfer_plan_chunk *chunk = &image->chunks[i];
+
+            assert_true(chunk->copies_count == 0 || chunk->copies_first == next);
+            for (uint32_t k = 0; k < chunk->copies_count; k++, next++) {
+                const struct tdm__rect_copy *copy = &image->copies[next];
+                const struct tdm_slice *from =
+                    &world->from.slices[copy->from_rank][copy->from_tensor];
+                const struct tdm_slice *to = &world->to.slices[rank][copy->to_tensor];
+                uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, rank, copy);
+                uint64_t elements = (copy->rows - 1) * (uint64_t)copy->to_pitch + copy->columns;
+
+                assert_true(at >= chunk->begin);
+                assert_true(at + elements * tdm_dtype_bytes(copy->to_dtype) <= chunk->end);
+                assert_int_equal(from->tensor, to->tensor);
+                tdm__rect_copy_execute(copy,
+                                       world->held[copy->from_rank] + (uintptr_t)from->address,
+                                       world->images[rank] + (uintptr_t)to->address, NULL, NULL);
+            }
+        }
+        assert_int_equal(next, image->copies_count);
+    }
+}
+
+static struct tdm__transfer_plan_options options_of(const struct world *world, uint64_t chunk_bytes)
+{
+    return (struct tdm__transfer_plan_options){.manifest = world->manifest,
+                                               .from = world->from.layouts,
+                                               .from_count = world->from.ranks,
+                                               .to = world->to.layouts,
+                                               .to_count = world->to.ranks,
+                                               .image_bytes = ROOM_BYTES,
+                                               .chunk_bytes = chunk_bytes};
+}
+
+static struct world *actor_fixture_open(uint64_t seed)
+{
+    struct world *world = aligned_alloc(64, sizeof(*world));
+
+    assert_non_null(world);
+    memset(world, 0, sizeof(*world));
+    world->chance = test_random_init("route", seed);
+    invent_tensors(world);
+    return world;
+}
+
+static void actor_fixture_close(struct world *world)
+{
+    tdm__manifest_destroy(world->manifest);
+    free(world);
+}
+
+static void every_element_arrives_between_any_two_layouts(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = actor_fixture_open(seed);
+        const uint64_t chunks[] = {0, 300, 4096};
+        struct tdm__transfer_plan *transfer_plan;
+        struct tdm__transfer_plan_options options;
+
+        invent_sides(world);
+        options = options_of(world, chunks[seed % 3]);
+        each_slice(world, &world->from, world->held, write_element);
+        TRY(tdm__transfer_plan_create(&options, &transfer_plan));
+        run(world, transfer_plan);
+        each_slice(world, &world->to, world->images, check_element);
+        assert_int_equal(transfer_plan->cost.written_bytes, world->manifest->size_bytes);
+        assert_true(chunks[seed % 3] != 0 || transfer_plan->chunks_count == 1);
+        tdm__transfer_plan_destroy(transfer_plan);
+        actor_fixture_close(world);
+    }
+}
+
+/* However large its slices are. */
+static void no_chunk_is_larger_than_wanted(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = actor_fixture_open(seed);
+        uint64_t wanted = 1 + test_random_below(&world->chance, 5000);
+        uint64_t most =
+            wanted < TDM__TRANSFER_PLAN_ALIGNMENT ? TDM__TRANSFER_PLAN_ALIGNMENT : wanted;
+        struct tdm__transfer_plan *transfer_plan;
+        struct tdm__transfer_plan_options options;
+
+        invent_sides(world);
+        options = options_of(world, wanted);
+        each_slice(world, &world->from, world->held, write_element);
+        TRY(tdm__transfer_plan_create(&options, &transfer_plan));
+        run(world, transfer_plan);
+        each_slice(world, &world->to, world->images, check_element);
+        assert_true(transfer_plan->chunk_bytes_max <= most);
+        for (uint32_t rank = 0; rank < transfer_plan->to_count; rank++) {
+            for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
+                const struct tdm__transfer_plan_chunk *chunk =
+                    &transfer_plan->images[rank].chunks[i];
+
+                assert_int_equal(chunk->begin % TDM__TRANSFER_PLAN_ALIGNMENT, 0);
+                assert_true(chunk->end - chunk->begin <= transfer_plan->chunk_bytes_max);
+            }
+        }
+        assert_int_equal(transfer_plan->cost.written_bytes, world->manifest->size_bytes);
+        tdm__transfer_plan_destroy(transfer_plan);
+        actor_fixture_close(world);
+    }
+}
+
+/* Whole rows of blocks, in what is sent of a bucket. */
+static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *transfer_plan)
+{
+    const struct tdm__transfer_plan_image *image = &transfer_plan->images[0];
+
+    for (uint32_t i = 0; i < image->copies_count; i++) {
+        const struct tdm__rect_copy *copy = &image->copies[i];
+        const struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
+        uint64_t begin = tdm__transfer_plan_image_offset(transfer_plan, 0, copy);
+        uint64_t end = begin + (rows.count - 1) * rows.to_pitch + rows.size_bytes;
+        const struct tdm__transfer_plan_chunk *chunk = image->chunks;
+
+        while (chunk->copies_first + chunk->copies_count <= i) {
+            chunk++;
+        }
+        assert_true(begin >= chunk->begin && end <= chunk->end);
+        assert_int_equal(copy->from_offset / copy->from_pitch % TDM__FP8_BLOCK, 0);
+    }
+}
+
+/* Rows of scales, and of blocks, that no chunk's alignment is a multiple of. */
+static void what_becomes_fp8_is_cut_between_its_rows(void **state)
+{
+    static const uint64_t columns[] = {1, 640, 3072};
+    struct world *world = actor_fixture_open(1);
+
+    (void)state;
+    world->from.ranks = 1;
+    world->to.ranks = 1;
+    tdm__manifest_destroy(world->manifest);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        struct tdm_tensor_info info = {
+            .name = "m", .dtype = TDM_BF16, .dims_count = 2, .shape = {12800, columns[i]}};
+        struct tdm_slice slice = {.extent = {info.shape[0], info.shape[1]}};
+        struct tdm__layout from = {&slice, 1};
+        struct tdm_slice wanted = slice;
+        struct tdm__layout to = {&wanted, 1};
+        struct tdm__transfer_plan_options options = {
+            .from = &from, .from_count = 1, .to = &to, .to_count = 1, .chunk_bytes = 512};
+        struct tdm__transfer_plan *transfer_plan;
+
+        TRY(tdm__manifest_create(&info, 1, &world->manifest));
+        options.manifest = world->manifest;
+        wanted.dtype = TDM_F8_E4M3;
+        wanted.scales = offset(64);
+        wanted.address = offset(1 << 20 | 64);
+        options.image_bytes = UINT64_C(1) << 30;
+        TRY(tdm__transfer_plan_create(&options, &transfer_plan));
+        assert_true(transfer_plan->chunks_count > 2);
+        assert_chunks_hold_their_copies(transfer_plan);
+        tdm__transfer_plan_destroy(transfer_plan);
+        tdm__manifest_destroy(world->manifest);
+    }
+    world->manifest = NULL;
+    actor_fixture_close(world);
+}
+
+static void columns_are_one_copy_and_not_one_a_row(void **state)
+{
+    struct world *world = actor_fixture_open(1);
+    const struct tdm_tensor_info *info = &world->infos[2];
+    struct tdm__transfer_plan_options options;
+    struct tdm__transfer_plan *transfer_plan;
+
+    (void)state;
+    world->from.ranks = 1;
+    world->to.ranks = 1;
+    give(world, &world->from, 0,
+         (struct tdm_slice){.tensor = 2, .extent = {info->shape[0], info->shape[1]}});
+    give(world, &world->to, 0,
+         (struct tdm_slice){.tensor = 2, .offset = {0, 1}, .extent = {info->shape[0], 2}});
+    options = options_of(world, 0);
+    TRY(tdm__transfer_plan_create(&options, &transfer_plan));
+    assert_int_equal(transfer_plan->images[0].copies_count, 1);
+    assert_int_equal(transfer_plan->images[0].copies[0].rows, info->shape[0]);
+    assert_int_equal(tdm__transfer_plan_copies_of_rank(transfer_plan, 0, 0), 1);
+    assert_string_equal(
+        tdm__transfer_plan_tensor(transfer_plan, 0, &transfer_plan->images[0].copies[0])->name,
+        "c");
+    tdm__transfer_plan_destroy(transfer_plan);
+    actor_fixture_close(world);
+}
+
+static void assert_refused(const struct world *world, const char *words)
+{
+    const struct tdm__transfer_plan_options options = options_of(world, 0);
+    struct tdm__transfer_plan *transfer_plan;
+
+    assert_int_equal(tdm__transfer_plan_create(&options, &transfer_plan), TDM_E_INVAL);
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+static void what_cannot_be_served_is_refused_by_name(void **state)
+{
+    struct world *world = actor_fixture_open(1);
+    const struct tdm_slice whole = {.tensor = 1, .flat = 1, .extent = {4}};
+    const struct tdm_slice part = {.tensor = 1, .flat = 1, .offset = {1}, .extent = {2}};
+
+    (void)state;
+    world->from.ranks = 2;
+    world->to.ranks = 1;
+    give(world, &world->to, 0, whole);
+    assert_refused(world, "tensor b: element 0 is in no rank's slices");
+    give(world, &world->from, 0, part);
+    assert_refused(world, "tensor b: element 0 is in no rank's slices");
+    give(world, &world->from, 1, whole);
+    assert_refused(world, "tensor b: elements 1 to 2 are in slices of rank 1 and of rank 0");
+    world->from.layouts[0].slices_count = 0;
+    give(world, &world->to, 0, part);
+    world->to.slices[0][1].address = world->to.slices[0][0].address;
+    assert_refused(world, "where another one ends");
+    world->to.slices[0][1].address = offset(ROOM_BYTES - 2);
+    assert_refused(world, "tensor b: a slice from");
+    world->to.slices[0][1].address = offset(ROOM_BYTES - 9);
+    assert_refused(world, "not aligned");
+    actor_fixture_close(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_arrives_between_any_two_layouts),
+        cmocka_unit_test(no_chunk_is_larger_than_wanted),
+        cmocka_unit_test(what_becomes_fp8_is_cut_between_its_rows),
+        cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
+        cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+/* cuda.h - a fake library for the CUDA driver's library: its parts, and how tests control it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_FAKE_CUDA_H
+#define TDM_TESTS_FAKE_CUDA_H
+
+#include "colocate/device/cuda/driver_api.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Behaves as the driver does where a program can tell, and is strict where the driver leaves
+ * things open.  A device is a directory; physical memory is a file there that is held open and
+ * locked by everyone who has a handle, an exported descriptor or a mapping: it is in use for
+ * exactly as long as one of them lives, whichever process that is, as on the card.  Device
+ * addresses cannot be touched by the processor, but while a kernel runs, which is the kernel's
+ * own source (kernel_shim.h).
+ *
+ *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
+ *   FAKE_CUDA_DEVICES    how many (1)
+ *   FAKE_CUDA_BYTES      memory of each (256 MiB)
+ *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
+ *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
+ *                           programs that compute where they are told to keep their data
+ *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
+ * "*"
+ */
+
+/* ---- for tests, found with dlsym -------------------------------------------------------- */
+
+/* The n-th call of that name from now on fails with `error`, once; 0 never. */
+void fake_cuda_fail(const char *name, uint64_t nth, int error);
+/* Calls of that name since; of all for "*". */
+uint64_t fake_cuda_calls(void);
+void fake_cuda_defer(bool defer);
+/* The stream gets no further until it is let go as often as it was held. */
+void fake_cuda_hold(void *stream, int delta);
+/* Reservations, mappings and handles that this process has. */
+unsigned fake_cuda_resources_count(void);
+
+/* ---- between its parts ------------------------------------------------------------------ */
+
+enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256, CU_INVALID_CONTEXT = 201 };
+
+/* Locks the whole library until the function returns, and fails if it is told to. */
+int fake_enter(const char *call, int *locked_out);
+void fake_leave(int *locked);
+#define ENTER()                                                                                    \
+    __attribute__((cleanup(fake_leave))) int entered = 0;                                          \
+    int told = fake_enter(__func__, &entered);                                                     \
+    if (told != CU_SUCCESS) {                                                                      \
+        return told;                                                                               \
+    }
+
+/* The device of the thread's context; -1 if there is none. */
+int fake_device(void);
+const char *fake_path(int device);
+size_t fake_capacity(void);
+bool fake_is_deferring(void);
+bool fake_is_touchable(void);
+
+#define X(name, arguments) int name arguments;
+CU_CALLS(X)
+#undef X
+
+/* Copies now; either end may be on a device. */
+int fake_copy(uint64_t to, uint64_t from, size_t bytes);
+/* Lets the processor touch what is mapped, as far as it is mapped for the device, or no more.
+ */
+int fake_memory_open(bool open);
+/* A kernel that was started: run once, which frees it. */
+struct fake_kernel;
+int fake_kernel_run(struct fake_kernel *kernel);
+int fake_submit_kernel(void *stream, struct fake_kernel *kernel);
+/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
+typedef void fake_work_fn(void *argument);
+int fake_submit_work(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
+/* The same for other libraries' fake libraries, which do not hold the lock. */
+int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
+/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
+int fake_ops_find(void **function, const char *name);
+int fake_ops_launch(const void *function, void *stream, void **arguments);
+/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
+typedef void fake_work_fn(void *argument);
+int fake_submit_work(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
+/* The same for other libraries' fake libraries, which do not hold the lock. */
+int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
+/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
+int fake_ops_find(void **function, const char *name);
+int fake_ops_launch(const void *function, void *stream, void **arguments);
+/* Runs all that was put off, in every stream. */
+int fake_run_all(void);
+
+#endif

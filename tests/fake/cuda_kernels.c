@@ -1,0 +1,143 @@
+/* cuda_kernels.c - the fake library for the CUDA driver: modules, and Tandem's own kernels. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fake/cuda.h"
+#include "tests/fake/kernel_shim.h"
+
+#include "colocate/device/cuda/kernels.cu"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARGUMENTS_MAX = 8 };
+
+/* A kernel by its name: the sizes of its arguments, and how it is started with them. */
+struct entry {
+    const char *name;
+    size_t arguments_bytes[ARGUMENTS_MAX];
+    void (*start)(unsigned rows, void *const *arguments);
+};
+
+#define BATCH_KERNEL(name)                                                                         \
+    static void start_##name(unsigned rows, void *const *arguments)                                \
+    {                                                                                              \
+        const struct tdm__cuda_batch *batch = arguments[0];                                        \
+                                                                                                   \
+        SHIM_LAUNCH(rows, name(*batch));                                                           \
+    }
+
+BATCH_KERNEL(tandem_copy)
+BATCH_KERNEL(tandem_cast)
+BATCH_KERNEL(tandem_quantize)
+BATCH_KERNEL(tandem_scales)
+
+static const struct entry entries[] = {
+    {"tandem_copy", {sizeof(struct tdm__cuda_batch)}, start_tandem_copy},
+    {"tandem_cast", {sizeof(struct tdm__cuda_batch)}, start_tandem_cast},
+    {"tandem_quantize", {sizeof(struct tdm__cuda_batch)}, start_tandem_quantize},
+    {"tandem_scales", {sizeof(struct tdm__cuda_batch)}, start_tandem_scales},
+};
+
+enum { ENTRIES = sizeof(entries) / sizeof(entries[0]) };
+
+struct fake_kernel {
+    const struct entry *entry;
+    unsigned rows;
+    void *arguments[ARGUMENTS_MAX]; /* owned copies */
+};
+
+static void free_kernel(struct fake_kernel *kernel)
+{
+    for (int i = 0; i < ARGUMENTS_MAX; i++) {
+        free(kernel->arguments[i]);
+    }
+    free(kernel);
+}
+
+static struct fake_kernel *make_kernel(const struct entry *entry, unsigned rows,
+                                       void *const *arguments)
+{
+    struct fake_kernel *kernel = calloc(1, sizeof(*kernel));
+
+    if (kernel == NULL) {
+        abort();
+    }
+    kernel->entry = entry;
+    kernel->rows = rows;
+    for (int i = 0; i < ARGUMENTS_MAX && entry->arguments_bytes[i] > 0; i++) {
+        kernel->arguments[i] = malloc(entry->arguments_bytes[i]);
+        if (kernel->arguments[i] == NULL) {
+            abort();
+        }
+        memcpy(kernel->arguments[i], arguments[i], entry->arguments_bytes[i]);
+    }
+    return kernel;
+}
+
+int fake_kernel_run(struct fake_kernel *kernel)
+{
+    int result = fake_memory_open(true);
+
+    if (result == CU_SUCCESS) {
+        kernel->entry->start(kernel->rows, kernel->arguments);
+        result = fake_memory_open(false);
+    }
+    free_kernel(kernel);
+    return result;
+}
+
+/* An image begins with its format's mark: nvcc's fat binary, an ELF, or PTX text. */
+int cuModuleLoadData(void **module, const void *image)
+{
+    static int loaded;
+
+    ENTER();
+    if (memcmp(image, "\x50\xed\x55\xba", 4) != 0 &&
+        memcmp(image,
+               "\x7f"
+               "ELF",
+               4) != 0 &&
+        memcmp(image, "//", 2) != 0) {
+        return CU_NO_BINARY_FOR_GPU;
+    }
+    *module = &loaded;
+    return CU_SUCCESS;
+}
+
+int cuModuleUnload(void *module)
+{
+    ENTER();
+    return module != NULL ? CU_SUCCESS : CU_INVALID_HANDLE;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    ENTER();
+    if (module == NULL) {
+        return CU_INVALID_HANDLE;
+    }
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (strcmp(entries[i].name, name) == 0) {
+            *function = (void *)(uintptr_t)&entries[i];
+            return CU_SUCCESS;
+        }
+    }
+    return fake_ops_find(function, name);
+}
+
+/* Any shape that a GPU takes, which is then the shim's own. */
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                   void *stream, void **arguments, void **extra)
+{
+    const struct entry *entry = function;
+
+    ENTER();
+    if (grid_x == 0 || grid_y == 0 || grid_y > UINT16_MAX || grid_z != 1 || block_x == 0 ||
+        block_x > 1024 || block_y != 1 || block_z != 1 || shared_bytes != 0 || extra != NULL) {
+        return CU_INVALID_VALUE;
+    }
+    if (entry < entries || entry >= entries + ENTRIES) {
+        return fake_ops_launch(function, stream, arguments);
+    }
+    return fake_submit_kernel(stream, make_kernel(entry, grid_y, arguments));
+}

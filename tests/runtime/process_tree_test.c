@@ -1,0 +1,110 @@
+/* process_tree_test.c - children, adopted ones included, are seen, and ended without exception. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/process_tree.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+_Noreturn static void hang(void)
+{
+    for (;;) {
+        (void)poll(NULL, 0, -1);
+    }
+}
+
+struct search {
+    pid_t wanted;
+    int seen;
+};
+
+static void look(void *arg, pid_t pid)
+{
+    struct search *search = arg;
+
+    search->seen += pid == search->wanted ? 1 : 0;
+}
+
+static void every_child_is_seen_once(void **state)
+{
+    struct search search = {.wanted = fork()};
+
+    (void)state;
+    if (search.wanted == 0) {
+        /* A name that could be mistaken for fields of /proc/PID/stat. */
+        (void)prctl(PR_SET_NAME, "a) S 1 (b");
+        hang();
+    }
+    tdm__process_tree_each_child(look, &search);
+    assert_int_equal(search.seen, 1);
+    assert_true(tdm__process_tree_kill_all(10000));
+    tdm__process_tree_each_child(look, &search);
+    assert_int_equal(search.seen, 1);
+}
+
+/* A tree: each of three children has three of its own, in sessions of their own. */
+static void orphans_of_the_killed_are_killed_too(void **state)
+{
+    int ready[2];
+    char byte;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    tdm__process_tree_adopt_orphans();
+    for (int i = 0; i < 3; i++) {
+        if (fork() == 0) {
+            for (int j = 0; j < 3; j++) {
+                if (fork() == 0) {
+                    (void)setsid();
+                    (void)!write(ready[1], "x", 1);
+                    hang();
+                }
+            }
+            hang();
+        }
+    }
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+    }
+    (void)close(ready[1]);
+    assert_true(tdm__process_tree_kill_all(10000));
+    assert_int_equal(read(ready[0], &byte, 1), 0); /* nobody holds the other end */
+    (void)close(ready[0]);
+    assert_true(tdm__process_tree_kill_all(0));
+}
+
+static void of_two_processes_the_older_is_known(void **state)
+{
+    pid_t child = fork();
+    int64_t own = tdm__process_start_ticks(getpid());
+
+    (void)state;
+    if (child == 0) {
+        (void)prctl(PR_SET_NAME, "a) S 1 (b");
+        hang();
+    }
+    assert_in_range(own, 1, tdm__process_start_ticks(child));
+    assert_true(tdm__process_start_ticks(child) < INT64_MAX);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(tdm__process_start_ticks(child) == INT64_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_child_is_seen_once),
+        cmocka_unit_test(orphans_of_the_killed_are_killed_too),
+        cmocka_unit_test(of_two_processes_the_older_is_known),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

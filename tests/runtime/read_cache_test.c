@@ -1,0 +1,308 @@
+/* read_cache_test.c - transactions that begin with what is read_cache: what they save, and what is
+ * checked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store/read_cache.h"
+
+#include "runtime/clock.h"
+#include "tests/conformance/store_suite.h"
+#include "tests/support/memory_store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct store_fixture world;
+static struct tdm__read_cache *read_cache;
+static struct tdm__store_ops counting_ops;
+static const struct tdm__store_ops *real_ops;
+static uint32_t reads_count;
+static uint32_t commits_count;
+
+static void count_read(struct tdm__store *store, const char *const *patterns,
+                       uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                       void *arg)
+{
+    reads_count++;
+    real_ops->read(store, patterns, patterns_count, deadline_ms, fn, arg);
+}
+
+static void count_commit(struct tdm__store *store, const struct tdm__store_write *writes,
+                         uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                         void *arg)
+{
+    commits_count++;
+    real_ops->commit(store, writes, writes_count, deadline_ms, fn, arg);
+}
+
+static int open_store(void **state)
+{
+    (void)state;
+    if (tdm__loop_create(&world.loop) != TDM_OK ||
+        tdm__store_memory_open(world.loop, &world.store) != TDM_OK ||
+        tdm__read_cache_create(&read_cache) != TDM_OK) {
+        return 1;
+    }
+    real_ops = world.store->ops;
+    counting_ops = *real_ops;
+    counting_ops.read = count_read;
+    counting_ops.commit = count_commit;
+    world.store->ops = &counting_ops;
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    world.store->ops->close(world.store);
+    tdm__read_cache_destroy(read_cache);
+    tdm__loop_destroy(world.loop);
+    return 0;
+}
+
+/* ---- transactions ----------------------------------------------------------------------- */
+
+/* What a transaction does: counts up what it finds under `count`, and looks at the others. */
+struct act {
+    const char *count;
+    const char *remove; /* or NULL */
+    tdm_status wanted;
+    bool writes_nothing;
+    uint32_t bodies;
+    uint32_t seen; /* records, in the last body */
+    char value;    /* that it left */
+    bool ended;
+    tdm_status status;
+};
+
+static tdm_status act_body(void *arg, struct tdm__txn *txn)
+{
+    struct act *act = arg;
+    const struct tdm__store_record *record = tdm__txn_find_record(txn, act->count);
+    char value = record == NULL ? 0 : *(const char *)record->bytes.data;
+
+    act->bodies++;
+    act->seen = tdm__txn_records_count(txn);
+    act->value = ++value;
+    if (act->wanted != TDM_OK || act->writes_nothing) {
+        return act->wanted;
+    }
+    if (act->remove != NULL) {
+        TDM_TRY(tdm__txn_delete(txn, act->remove));
+    }
+    return tdm__txn_put(txn, act->count, (struct tdm_bytes){&value, 1}, 0);
+}
+
+static void on_done(void *arg, tdm_status status, const char *detail)
+{
+    struct act *act = arg;
+
+    (void)detail;
+    assert_false(act->ended);
+    act->ended = true;
+    act->status = status;
+}
+
+static bool has_ended(void *arg)
+{
+    return ((const struct act *)arg)->ended;
+}
+
+/* Over "all" and what begins with "n/", or over keys alone. */
+static void run_over(struct act *act, const char *const *patterns, uint32_t patterns_count)
+{
+    reads_count = 0;
+    commits_count = 0;
+    assert_int_equal(tdm__txn_run(world.store, read_cache, patterns, patterns_count,
+                                  tdm__clock_ms() + 10000, act_body, on_done, act),
+                     TDM_OK);
+    assert_false(act->ended);
+    store_run_until(&world, has_ended, act);
+    assert_int_equal(act->status, act->wanted);
+}
+
+static void run(struct act *act)
+{
+    static const char *const patterns[] = {"n/*", "total"};
+
+    run_over(act, patterns, 2);
+}
+
+/* A first transaction, which has to read: "n/1" is there, "total" becomes 1. */
+static void learn(void)
+{
+    struct act act = {.count = "total"};
+
+    assert_int_equal(store_put(&world, "n/1", "", TDM__VERSION_ANY, 0), TDM_OK);
+    run(&act);
+    assert_int_equal(reads_count, 1);
+    assert_int_equal(act.seen, 1);
+}
+
+static void what_we_wrote_last_is_not_read_again(void **state)
+{
+    (void)state;
+    learn();
+    for (char i = 2; i < 10; i++) {
+        struct act act = {.count = "total"};
+
+        run(&act);
+        assert_int_equal(act.value, i);
+        assert_int_equal(act.seen, 2);
+        assert_int_equal(act.bodies, 1);
+        assert_int_equal(reads_count, 0);
+        assert_int_equal(commits_count, 1);
+    }
+    assert_int_equal(*store_read(&world, "total").records[0].bytes, 9);
+}
+
+static void own_writes_and_deletions_are_cached(void **state)
+{
+    struct act make = {.count = "n/2"};
+    struct act move = {.count = "n/3", .remove = "n/2"};
+    struct act look = {.count = "total"};
+
+    (void)state;
+    learn();
+    run(&make);
+    run(&move);
+    run(&look);
+    assert_int_equal(reads_count, 0);
+    assert_int_equal(look.seen, 3); /* "n/1", "n/3", "total" */
+    assert_int_equal(store_read(&world, "n/*").count, 2);
+}
+
+static void a_wrong_guess_is_a_lost_race(void **state)
+{
+    struct act act = {.count = "total"};
+
+    (void)state;
+    learn();
+    assert_int_equal(store_put(&world, "total", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+    run(&act);
+    assert_int_equal(act.value, 41);
+    assert_int_equal(act.bodies, 2);
+    assert_int_equal(reads_count, 1);
+    assert_int_equal(commits_count, 2);
+}
+
+static void a_lease_that_ran_out_is_a_lost_race_too(void **state)
+{
+    struct act act = {.count = "n/1"};
+
+    (void)state;
+    assert_int_equal(store_put(&world, "n/1", "\x28", TDM__VERSION_ANY, 30), TDM_OK);
+    run(&(struct act){.count = "total"});
+    store_run_for(&world, 40);
+    run(&act);
+    assert_int_equal(act.value, 1);
+}
+
+static void a_key_nobody_looked_at_is_checked_by_the_commit(void **state)
+{
+    static const char *const keys[] = {"total", "other"};
+    struct act act = {.count = "total"};
+
+    (void)state;
+    learn();
+    assert_int_equal(store_put(&world, "other", "", TDM__VERSION_ANY, 0), TDM_OK);
+    run_over(&act, keys, 2); /* its body does not write "other", but might have looked */
+    assert_int_equal(act.bodies, 2);
+    assert_int_equal(act.seen, 2);
+}
+
+static void keys_of_which_none_is_cached_are_read(void **state)
+{
+    static const char *const keys[] = {"new"};
+    struct act act = {.count = "new"};
+
+    (void)state;
+    learn();
+    run_over(&act, keys, 1);
+    assert_int_equal(reads_count, 1);
+    assert_int_equal(act.bodies, 1);
+}
+
+static void a_prefix_that_was_not_read_is_not_guessed(void **state)
+{
+    static const char *const patterns[] = {"m/*", "total"};
+    struct act act = {.count = "total"};
+
+    (void)state;
+    learn();
+    run_over(&act, patterns, 2);
+    assert_int_equal(reads_count, 1);
+}
+
+static void the_cache_refuses_nothing(void **state)
+{
+    struct act refuse = {.count = "total", .wanted = TDM_E_NO_RESOURCES};
+    struct act leave = {.count = "total", .writes_nothing = true};
+
+    (void)state;
+    learn();
+    assert_int_equal(store_put(&world, "n/2", "", TDM__VERSION_ANY, 0), TDM_OK);
+    run(&refuse);
+    assert_int_equal(refuse.bodies, 2);
+    assert_int_equal(refuse.seen, 3);
+    run(&leave);
+    assert_int_equal(leave.bodies, 2);
+    assert_int_equal(reads_count, 1);
+}
+
+static void old_records_are_not_used(void **state)
+{
+    struct act act = {.count = "total"};
+
+    (void)state;
+    learn();
+    store_run_for(&world, TDM__READ_CACHE_AGE_MS_MAX + 10);
+    run(&act);
+    assert_int_equal(reads_count, 1);
+    assert_int_equal(act.bodies, 1);
+}
+
+static void wrong_guesses_in_a_row_become_rare(void **state)
+{
+    uint32_t lost = 0;
+
+    (void)state;
+    learn();
+    for (int i = 0; i < 100; i++) {
+        struct act act = {.count = "total"};
+
+        assert_int_equal(store_put(&world, "total", "\x01", TDM__VERSION_ANY, 0), TDM_OK);
+        run(&act);
+        assert_int_equal(act.value, 2);
+        lost += commits_count - 1;
+    }
+    assert_in_range(lost, 2, 10);
+    for (int i = 0; i < 100 && reads_count > 0; i++) {
+        run(&(struct act){.count = "total"});
+    }
+    assert_int_equal(reads_count, 0); /* alone again */
+}
+
+#define READ_CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        READ_CACHE_TEST(what_we_wrote_last_is_not_read_again),
+        READ_CACHE_TEST(own_writes_and_deletions_are_cached),
+        READ_CACHE_TEST(a_wrong_guess_is_a_lost_race),
+        READ_CACHE_TEST(a_lease_that_ran_out_is_a_lost_race_too),
+        READ_CACHE_TEST(a_key_nobody_looked_at_is_checked_by_the_commit),
+        READ_CACHE_TEST(keys_of_which_none_is_cached_are_read),
+        READ_CACHE_TEST(a_prefix_that_was_not_read_is_not_guessed),
+        READ_CACHE_TEST(the_cache_refuses_nothing),
+        READ_CACHE_TEST(old_records_are_not_used),
+        READ_CACHE_TEST(wrong_guesses_in_a_row_become_rare),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* supervisor_test.c - whatever ends the daemon or its owner, nothing stays. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/supervisor.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum how { EXITS, IS_KILLED, WAITS_FOR_SIGTERM, HANGS };
+
+static char directory[32];
+static int alive[2]; /* whoever lives holds the writing end */
+
+_Noreturn static void be_daemon(enum how how)
+{
+    int number;
+    sigset_t term;
+
+    if (fork() == 0) { /* what it leaves behind */
+        (void)setsid();
+        for (;;) {
+            (void)poll(NULL, 0, -1);
+        }
+    }
+    (void)sigemptyset(&term);
+    (void)sigaddset(&term, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &term, NULL);
+    (void)!write(alive[1], "x", 1);
+    switch (how) {
+    case EXITS:
+        _exit(3);
+    case IS_KILLED:
+        (void)raise(SIGKILL);
+        break;
+    case WAITS_FOR_SIGTERM:
+        (void)sigwait(&term, &number);
+        _exit(number == SIGTERM ? 5 : 6);
+    case HANGS:
+        break;
+    }
+    for (;;) {
+        (void)poll(NULL, 0, -1);
+    }
+}
+
+/* The supervisor's pid; the daemon is up. */
+static pid_t start(enum how how, int lifeline, int other_end)
+{
+    char byte;
+    pid_t supervisor = fork();
+
+    if (supervisor == 0) {
+        struct tdm__supervisor_options options = {lifeline, directory, 1};
+
+        (void)close(alive[0]);
+        if (other_end >= 0) {
+            (void)close(other_end);
+        }
+        (void)tdm__supervisor_fork(&options);
+        be_daemon(how);
+    }
+    (void)close(alive[1]);
+    assert_int_equal(read(alive[0], &byte, 1), 1);
+    return supervisor;
+}
+
+static void expect_end(pid_t supervisor, int wait_status)
+{
+    int ended;
+    char byte;
+
+    assert_int_equal(waitpid(supervisor, &ended, 0), supervisor);
+    assert_int_equal(ended, wait_status);
+    assert_int_equal(read(alive[0], &byte, 1), 0); /* nobody is left */
+    assert_int_equal(access(directory, F_OK), -1);
+}
+
+static int prepare(void **state)
+{
+    static const char name[] = "/tmp/tdw-XXXXXX";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(name); i++) {
+        directory[i] = name[i];
+    }
+    return mkdtemp(directory) == NULL || pipe(alive) < 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    (void)close(alive[0]);
+    return 0;
+}
+
+static void a_daemon_that_exits_gives_its_code(void **state)
+{
+    (void)state;
+    expect_end(start(EXITS, -1, -1), 3 << 8);
+}
+
+static void a_daemon_that_is_killed_gives_its_signal(void **state)
+{
+    (void)state;
+    expect_end(start(IS_KILLED, -1, -1), (128 + SIGKILL) << 8);
+}
+
+static void sigterm_is_passed_on(void **state)
+{
+    pid_t supervisor = start(WAITS_FOR_SIGTERM, -1, -1);
+
+    (void)state;
+    assert_int_equal(kill(supervisor, SIGTERM), 0);
+    expect_end(supervisor, 5 << 8);
+}
+
+static void lifeline_shutdown_asks_and_lifeline_close_kills(void **state)
+{
+    int lifeline[2];
+    pid_t supervisor;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, lifeline), 0);
+    supervisor = start(WAITS_FOR_SIGTERM, lifeline[1], lifeline[0]);
+    (void)close(lifeline[1]);
+    assert_int_equal(shutdown(lifeline[0], SHUT_WR), 0);
+    expect_end(supervisor, 5 << 8);
+    (void)close(lifeline[0]);
+
+    (void)close(alive[0]);
+    assert_int_equal(prepare(NULL), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, lifeline), 0);
+    supervisor = start(HANGS, lifeline[1], lifeline[0]);
+    (void)close(lifeline[1]);
+    (void)close(lifeline[0]);
+    expect_end(supervisor, 1 << 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_daemon_that_exits_gives_its_code, prepare, clean),
+        cmocka_unit_test_setup_teardown(a_daemon_that_is_killed_gives_its_signal, prepare, clean),
+        cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
+        cmocka_unit_test_setup_teardown(lifeline_shutdown_asks_and_lifeline_close_kills, prepare,
+                                        clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* reserve_placement_group_test.c - bundles in the store: all or none, and back again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/reserve.h"
+#include "tests/support/reserve_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct reserve_fixture world;
+static struct tdm__id group;
+
+static int open_world(void **state)
+{
+    (void)state;
+    return tdm__id_generate(&group) != TDM_OK || reserve_fixture_open(&world);
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    reserve_fixture_close(&world);
+    return 0;
+}
+
+static void a_group_takes_all_and_gives_all_back(void **state)
+{
+    struct tdm__id other;
+
+    (void)state;
+    assert_int_equal(tdm__id_generate(&other), TDM_OK);
+    (void)reserve_fixture_join(&world, "one", 4);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 4, TDM_PACK), TDM_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(world.gpus[i], i);
+    }
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
+    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+        assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 5, TDM_PACK), TDM_E_NO_RESOURCES);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 4, TDM_STRICT_PACK), TDM_OK);
+}
+
+static void strict_spread_takes_a_node_each(void **state)
+{
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 4);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_STRICT_SPREAD),
+                     TDM_E_NO_RESOURCES);
+    (void)reserve_fixture_join(&world, "two", 4);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_STRICT_SPREAD), TDM_OK);
+    assert_false(tdm__id_equal(&world.places[0], &world.places[1]));
+}
+
+static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
+{
+    struct tdm__actor_request request = {.bundle = 1, .class_name = "engine"};
+    struct tdm__actor_record held;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 2);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
+    request.group = group;
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 0.5), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    assert_int_equal(world.reserved.grant.gpu_indices[0], 1);
+    held = (struct tdm__actor_record){.actor = request.actor,
+                                      .node = world.reserved.node.id,
+                                      .group = group,
+                                      .bundle = 1,
+                                      .grant = world.reserved.grant};
+    /* The group goes first: what the actor gives back afterwards is nobody's. */
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(tdm__id_generate(&group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
+}
+
+/* As when the store lost the group, which was written again before its actors were. */
+static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(void **state)
+{
+    struct tdm__actor_request request = {.class_name = "engine", .name_key = "name/lab/trainer"};
+    struct tdm__id node = reserve_fixture_join(&world, "one", 1);
+    struct tdm__actor_record held = {.name_key = "name/lab/trainer"};
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    request.group = group;
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 1), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    held.actor = request.actor;
+    held.node = world.reserved.node.id;
+    held.group = group;
+    held.grant = world.reserved.grant;
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_lose(&world, &node);
+    reserve_fixture_join_again(&world, &node, "one", 1, NULL, 0);
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK); /* place and name */
+}
+
+static void a_bundle_that_its_node_does_not_know_keeps_no_other(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 1);
+    struct tdm__id other;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "two", 1);
+    assert_int_equal(tdm__id_generate(&other), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_fixture_empty(&world, &one);
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
+static void a_node_that_joins_again_keeps_its_bundles(void **state)
+{
+    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
+    struct tdm__id other;
+
+    (void)state;
+    assert_int_equal(tdm__id_generate(&other), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    reserve_fixture_lose(&world, &node);
+    reserve_fixture_join_again(&world, &node, "one", 2, NULL, 0);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_PACK), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
+}
+
+static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 1);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 1);
+    struct tdm__id other;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(tdm__id_generate(&other), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_lose(&world, &one);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_join_again(&world, &one, "one", 1, NULL, 0);
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_E_AGAIN);
+    reserve_fixture_join_again(&world, &two, "two", 1, NULL, 0);
+    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+        assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
+static void a_group_returns_without_the_node_that_does_not(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 1);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 1);
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_lose(&world, &one);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_join_again(&world, &one, "one", 1, NULL, 0);
+    assert_int_equal(reserve_fixture_group_again(&world, true), TDM_OK);
+    reserve_fixture_join_again(&world, &two, "two", 1, NULL, 0); /* it finds what it holds */
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(tdm__id_generate(&group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
+static tdm_status take_named(const char *name_space, const char *name)
+{
+    struct tdm__resources bundle = {.cpu = 0};
+    struct tdm__placement_group_request request = {
+        .bundles = &bundle, .bundles_count = 1, .strategy = TDM_PACK, .detached = true};
+
+    assert_int_equal(tdm__id_generate(&request.id), TDM_OK);
+    assert_int_equal(tdm__resources_add(&bundle, "GPU", 1), TDM_OK);
+    (void)snprintf(request.name_space, sizeof(request.name_space), "%s", name_space);
+    (void)snprintf(request.name, sizeof(request.name), "%s", name);
+    return reserve_fixture_group_by(&world, &request);
+}
+
+static void a_name_is_of_one_group_until_it_is_gone(void **state)
+{
+    struct tdm__id held;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 4);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    held = world.group.id;
+    assert_int_equal(take_named("mine", "stage"), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_true(tdm__id_equal(&world.group.id, &held));
+    assert_true(world.group.detached);
+    assert_int_equal(reserve_fixture_find_group(&world, "yours", "stage"), TDM_E_NOT_FOUND);
+    for (int i = 0; i < 2; i++) { /* fine if it is gone already */
+        assert_int_equal(reserve_fixture_ungroup(&world, &held), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(reserve_fixture_ungroup(&world, &held), TDM_OK); /* not the later one's */
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
+}
+
+static void a_closed_group_takes_no_actor_and_is_not_found(void **state)
+{
+    struct tdm__actor_request request = {.class_name = "engine"};
+    struct tdm__id node = reserve_fixture_join(&world, "one", 1);
+
+    (void)state;
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    request.group = world.group.id;
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reserve_fixture_close_group(&world, &request.group, &node), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_E_AGAIN); /* its bundles are held yet */
+    assert_int_equal(reserve_fixture_ungroup(&world, &request.group), TDM_OK);
+    assert_int_equal(reserve_fixture_close_group(&world, &request.group, &node), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+}
+
+static void lose_store(const struct tdm__id *node, const struct tdm__id *of_group)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    reserve_fixture_forget(&world, tdm__store_key("group", of_group, key));
+    reserve_fixture_forget(&world, "group_name/mine/stage");
+    reserve_fixture_lose(&world, node);
+    reserve_fixture_join_again(&world, node, "one", 4, NULL, 0);
+}
+
+static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
+{
+    struct tdm__id node = reserve_fixture_join(&world, "one", 4);
+    struct tdm__placement_group_record lost;
+
+    (void)state;
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(tdm__placement_group_record_copy(&world.group, &lost), TDM_OK);
+    lose_store(&node, &lost.id);
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    assert_int_equal(take_named("mine", "stage"), TDM_E_EXISTS);
+    lose_store(&node, &lost.id);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK); /* on the second GPU */
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    tdm__placement_group_record_fini(&world.group);
+    world.group = lost;
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_false(tdm__id_equal(&world.group.id, &lost.id));
+}
+
+/* The first decision rests on what this process knew last, and its commit comes too late. */
+static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
+{
+    struct tdm__id node = reserve_fixture_join(&world, "one", 4);
+    struct tdm__placement_group_record lost;
+    struct tdm__id heir;
+
+    (void)state;
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(tdm__placement_group_record_copy(&world.group, &lost), TDM_OK);
+    lose_store(&node, &lost.id);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    heir = world.group.id;
+    lose_store(&node, &heir);
+    tdm__placement_group_record_fini(&world.group);
+    world.group = lost;
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_true(tdm__id_equal(&world.group.id, &lost.id));
+}
+
+/* Each of them is written twice in one commit: that it is there, and what it has free. */
+static void a_group_spreads_over_six_hundred_nodes(void **state)
+{
+    enum { NODES = 600 };
+    static struct tdm__resources bundles[NODES];
+    const struct tdm__placement_group_request request = {
+        .id = group, .bundles = bundles, .bundles_count = NODES, .strategy = TDM_STRICT_SPREAD};
+    struct tdm__id node = {.bytes = {0}};
+
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++) {
+        node = reserve_fixture_join(&world, "one of many", 1);
+        bundles[i] = (struct tdm__resources){.cpu = 0};
+        assert_int_equal(tdm__resources_add(&bundles[i], "GPU", 1), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK); /* it is there */
+    assert_int_equal(reserve_fixture_close_group(&world, &group, &node), TDM_OK);
+    assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK); /* all is free */
+}
+
+/* A node is written once, however many it has. */
+static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
+{
+    enum { BUNDLES = 4000 };
+    static struct tdm__resources bundles[BUNDLES];
+    struct tdm__placement_group_request request = {
+        .bundles = bundles, .bundles_count = BUNDLES, .strategy = TDM_SPREAD};
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    struct tdm__resources both[2] = {{.cpu = 0}}; /* all that there is */
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    for (uint32_t i = 0; i < BUNDLES; i++) {
+        bundles[i] = (struct tdm__resources){.cpu = 0};
+        assert_int_equal(tdm__resources_add(&bundles[i], "CPU", 0.004), TDM_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        request.id = group;
+        assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
+        reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+        reserve_fixture_lose(&world, &one);
+        reserve_fixture_lose(&world, &two);
+        reserve_fixture_join_again(&world, &one, "one", 0, NULL, 0);
+        reserve_fixture_join_again(&world, &two, "two", 0, NULL, 0);
+        assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+        assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
+        assert_int_equal(reserve_fixture_close_group(&world, &group, &one), TDM_E_NOT_FOUND);
+        assert_int_equal(tdm__id_generate(&group), TDM_OK);
+    }
+    assert_int_equal(tdm__resources_add(&both[0], "CPU", 8), TDM_OK);
+    assert_int_equal(tdm__resources_add(&both[1], "CPU", 8), TDM_OK);
+    request = (struct tdm__placement_group_request){
+        .id = group, .bundles = both, .bundles_count = 2, .strategy = TDM_STRICT_SPREAD};
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_group_takes_all_and_gives_all_back, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(a_name_is_of_one_group_until_it_is_gone, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_of_many_bundles_on_two_nodes_goes_and_comes,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_spreads_over_six_hundred_nodes, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world, close_world),
+        cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            an_actor_that_its_bundle_does_not_know_still_gives_its_name_back, open_world,
+            close_world),
+        cmocka_unit_test_setup_teardown(a_bundle_that_its_node_does_not_know_keeps_no_other,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(what_the_store_lost_of_a_group_is_written_again_once,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_returns_without_the_node_that_does_not, open_world,
+                                        close_world),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+/* retrying_txn_test.c - transactions on a store whose answers get lost. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "scheduler/retrying_txn.h"
+#include "tests/support/memory_store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TEST_TIMEOUT_MS = 10000 };
+
+/* A store around one in memory: the answers of the next `losses` commits get lost. */
+struct forgetful {
+    struct tdm__store store; /* first */
+    struct tdm__store *inner;
+    uint32_t losses;
+    uint32_t commits_count;
+};
+
+static struct tdm__loop *loop;
+static struct forgetful store;
+
+struct answer {
+    tdm__store_commit_fn *fn;
+    void *arg;
+};
+
+static void on_committed(void *arg, tdm_status status, uint64_t version)
+{
+    struct answer answer = *(struct answer *)arg;
+
+    free(arg);
+    if (store.losses > 0) {
+        store.losses--;
+        status = tdm__fail(TDM_E_STORE, "the answer is lost");
+    }
+    answer.fn(answer.arg, status, version);
+}
+
+static void forgetful_commit(struct tdm__store *self, const struct tdm__store_write *writes,
+                             uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                             void *arg)
+{
+    struct answer *answer = malloc(sizeof(*answer));
+
+    (void)self;
+    assert_non_null(answer);
+    *answer = (struct answer){fn, arg};
+    store.commits_count++;
+    store.inner->ops->commit(store.inner, writes, writes_count, deadline_ms, on_committed, answer);
+}
+
+static void forgetful_read(struct tdm__store *self, const char *const *patterns,
+                           uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                           void *arg)
+{
+    (void)self;
+    store.inner->ops->read(store.inner, patterns, patterns_count, deadline_ms, fn, arg);
+}
+
+static const struct tdm__store_ops forgetful_ops = {
+    .name = "forgetful", .read = forgetful_read, .commit = forgetful_commit};
+
+/* What one attempt does and what became of it. */
+struct run {
+    uint32_t bodies_count;
+    uint32_t dones_count;
+    tdm_status wanted; /* of the body */
+    int total;         /* that it wrote */
+    tdm_status status;
+    char detail[256];
+};
+
+/* Takes the key "lock" once: sees by the record that it has done so. */
+static tdm_status take_lock(void *arg, struct tdm__txn *txn)
+{
+    struct run *run = arg;
+
+    run->bodies_count++;
+    if (run->wanted != TDM_OK) {
+        return tdm__fail(run->wanted, "the body says no");
+    }
+    return tdm__txn_find_record(txn, "lock") != NULL
+               ? TDM_OK
+               : tdm__txn_put(txn, "lock", (struct tdm_bytes){"x", 1}, 0);
+}
+
+static void on_done(void *arg, tdm_status status, const char *detail)
+{
+    struct run *run = arg;
+
+    run->dones_count++;
+    run->status = status;
+    (void)snprintf(run->detail, sizeof(run->detail), "%s", detail);
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct run *)arg)->dones_count > 0;
+}
+
+static void begin(struct run *run, int64_t timeout_ms)
+{
+    static const char *const patterns[] = {"lock"};
+
+    assert_int_equal(tdm__retrying_txn_run(&store.store, patterns, 1,
+                                           tdm__deadline_after(timeout_ms), take_lock, on_done,
+                                           run),
+                     TDM_OK);
+    assert_int_equal(run->dones_count, 0); /* never inside the call that asked */
+}
+
+static void finish(struct run *run)
+{
+    assert_int_equal(tdm__loop_run(loop, is_done, run, tdm__deadline_after(TEST_TIMEOUT_MS)),
+                     TDM_OK);
+    assert_int_equal(run->dones_count, 1);
+}
+
+static int open_store(void **state)
+{
+    (void)state;
+    store = (struct forgetful){.store.ops = &forgetful_ops};
+    return tdm__loop_create(&loop) != TDM_OK ||
+           tdm__store_memory_open(loop, &store.inner) != TDM_OK;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    store.inner->ops->close(store.inner);
+    tdm__loop_destroy(loop);
+    return 0;
+}
+
+static void a_lost_reply_is_asked_for_again_and_nothing_done_twice(void **state)
+{
+    struct run run = {.wanted = TDM_OK};
+
+    (void)state;
+    store.losses = 1;
+    begin(&run, TEST_TIMEOUT_MS);
+    finish(&run);
+    assert_int_equal(run.status, TDM_OK);
+    assert_int_equal(run.bodies_count, 2);    /* the second sees the record of the first */
+    assert_int_equal(store.commits_count, 1); /* and has nothing to write */
+}
+
+static void the_deadline_ends_it(void **state)
+{
+    static const char *const patterns[] = {"lock"};
+    struct run run = {.wanted = TDM_OK};
+
+    (void)state;
+    store.losses = UINT32_MAX;
+    assert_int_equal(
+        tdm__retrying_txn_run(&store.store, patterns, 1, tdm__clock_ms(), take_lock, on_done, &run),
+        TDM_OK);
+    finish(&run);
+    assert_int_equal(run.status, TDM_E_STORE);
+    assert_string_equal(run.detail, "the answer is lost");
+    assert_int_equal(run.bodies_count, 1);
+}
+
+static void what_the_body_refuses_is_not_tried_again(void **state)
+{
+    struct run run = {.wanted = TDM_E_EXISTS};
+
+    (void)state;
+    store.losses = UINT32_MAX;
+    begin(&run, TEST_TIMEOUT_MS);
+    finish(&run);
+    assert_int_equal(run.status, TDM_E_EXISTS);
+    assert_string_equal(run.detail, "the body says no");
+    assert_int_equal(run.bodies_count, 1);
+    assert_int_equal(store.commits_count, 0);
+}
+
+static void a_store_that_closes_is_not_asked_again(void **state)
+{
+    struct run run = {.wanted = TDM_OK};
+
+    (void)state;
+    store.losses = UINT32_MAX;
+    begin(&run, TEST_TIMEOUT_MS);
+    store.store.closing = true;
+    finish(&run);
+    assert_int_equal(run.status, TDM_E_STORE);
+    assert_int_equal(run.bodies_count, 1);
+}
+
+static void a_wrong_pattern_is_refused_at_once(void **state)
+{
+    static const char *const patterns[] = {""};
+    struct run run = {.wanted = TDM_OK};
+
+    (void)state;
+    assert_int_equal(
+        tdm__retrying_txn_run(&store.store, patterns, 1, TDM__NEVER, take_lock, on_done, &run),
+        TDM_E_INVAL);
+    assert_int_equal(run.dones_count, 0);
+}
+
+/* ---- in turn ---------------------------------------------------------------------------- */
+
+enum { MANY = 50 };
+
+/* Counts in one record: each body wants the number that the one before it left. */
+static tdm_status count_up(void *arg, struct tdm__txn *txn)
+{
+    struct run *run = arg;
+    const struct tdm__store_record *record = tdm__txn_find_record(txn, "lock");
+    char total = record == NULL ? 0 : *(const char *)record->bytes.data;
+
+    run->bodies_count++;
+    if (run->wanted != TDM_OK) {
+        return tdm__fail(run->wanted, "the body says no");
+    }
+    run->total = ++total;
+    return tdm__txn_put(txn, "lock", (struct tdm_bytes){&total, 1}, 0);
+}
+
+static void begin_in_turn(struct run *runs)
+{
+    static const char *const patterns[] = {"lock"};
+
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(tdm__retrying_txn_run_queued(&store.store, patterns, 1,
+                                                      tdm__deadline_after(TEST_TIMEOUT_MS),
+                                                      count_up, on_done, &runs[i]),
+                         TDM_OK);
+        assert_int_equal(runs[i].dones_count, 0);
+    }
+}
+
+static void queued_transactions_never_conflict_and_keep_order(void **state)
+{
+    static struct run runs[MANY];
+
+    (void)state;
+    memset(runs, 0, sizeof(runs));
+    runs[7].wanted = TDM_E_EXISTS; /* one that fails does not hold the others up */
+    begin_in_turn(runs);
+    finish(&runs[MANY - 1]);
+    assert_int_equal(store.commits_count, MANY - 1);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(runs[i].dones_count, 1);
+        assert_int_equal(runs[i].bodies_count, 1);
+        assert_int_equal(runs[i].status, i == 7 ? TDM_E_EXISTS : TDM_OK);
+        assert_int_equal(runs[i].total, i == 7 ? 0 : i < 7 ? i + 1 : i);
+    }
+}
+
+static void a_store_that_closes_tells_all_who_wait(void **state)
+{
+    static struct run runs[MANY];
+
+    memset(runs, 0, sizeof(runs));
+    begin_in_turn(runs);
+    store.store.closing = true;
+    (void)close_store(state);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(runs[i].dones_count, 1);
+        assert_int_equal(runs[i].status, TDM_E_STORE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_and_nothing_done_twice,
+                                        open_store, close_store),
+        cmocka_unit_test_setup_teardown(the_deadline_ends_it, open_store, close_store),
+        cmocka_unit_test_setup_teardown(what_the_body_refuses_is_not_tried_again, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(a_store_that_closes_is_not_asked_again, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(a_wrong_pattern_is_refused_at_once, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(queued_transactions_never_conflict_and_keep_order,
+                                        open_store, close_store),
+        cmocka_unit_test_setup(a_store_that_closes_tells_all_who_wait, open_store),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

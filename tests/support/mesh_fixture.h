@@ -1,0 +1,24 @@
+/* mesh_fixture.h - ranks of a mesh on this machine, without a cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_MESH_FIXTURE_H
+#define TDM_TESTS_SUPPORT_MESH_FIXTURE_H
+
+#include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/mesh.h"
+
+extern const uint8_t mesh_fixture_token[TDM__TOKEN_BYTES];
+
+/* An endpoint that shows this token; tdm__rpc_destroy() and then its loop's. */
+tdm_status mesh_fixture_endpoint(const uint8_t *token, struct tdm__rpc **rpc_out);
+void mesh_fixture_end(struct tdm__rpc *rpc);
+
+tdm_status mesh_fixture_listen(uint32_t rank, uint32_t ranks_count, int64_t timeout_ms,
+                               const uint8_t *token, struct tdm__mesh **mesh_out);
+
+/* Where at most four ranks, processes or threads, find each other: a descriptor; and what each
+ * of them opens there: a communicator over TCP, with pieces of a slot. */
+int mesh_fixture_meeting(uint32_t ranks_count, size_t slot_bytes);
+tdm_status mesh_fixture_open(int fd, uint32_t rank, int64_t timeout_ms,
+                             struct tdm__comm **comm_out);
+
+#endif
