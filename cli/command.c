@@ -140,7 +140,7 @@ int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, i
         }
     }
     if (args->operands_count < command->operands_min) {
-        return refuse_words(command, "%s wants more args\n%.*s", command->name,
+        return refuse_words(command, "%s needs more arguments\n%.*s", command->name,
                             (int)strcspn(command->help, "\n"), command->help);
     }
     return TDM__EXIT_SUCCESS;
@@ -151,13 +151,13 @@ int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, i
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {
     (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
-                "usage: tandem COMMAND [args]\n\n",
+                "usage: tandem COMMAND [arguments]\n\n",
                 stdout);
     for (uint32_t i = 0; i < commands_count; i++) {
         (void)printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     }
     (void)fputs("\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
-                "2 the args were wrong.\n",
+                "2 the arguments were wrong.\n",
                 stdout);
 }
 

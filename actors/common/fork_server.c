@@ -174,7 +174,7 @@ void tdm__fork_server_run_if_one(void)
     (void)sigaddset(&child_ended, SIGCHLD);
     (void)pthread_sigmask(SIG_BLOCK, &child_ended, NULL);
     events[1].fd = signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
-    (void)prctl(PR_SET_NAME, "tandem-fork_server");
+    (void)prctl(PR_SET_NAME, "tandem-forksrv");
     warm_up();
     for (;;) {
         struct signalfd_siginfo ignored;

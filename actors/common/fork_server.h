@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A program started with TANDEM_WORKER=fork-server stops here, in its first Tandem call, single
+/* A program started with TANDEM_WORKER=fork_server stops here, in its first Tandem call, single
  * threaded and with nothing open but the control socket (SOCK_SEQPACKET, descriptor 3).
  *
  *   daemon → fork_server   struct tdm__fork_server_request, with the descriptors {daemon socket,

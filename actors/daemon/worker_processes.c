@@ -292,7 +292,7 @@ static void handle_refusal(struct fork_server *fork_server,
 {
     struct worker *worker = find_by_serial(fork_server->workers, news->serial);
 
-    tdm__log(TDM__INFO, "workers", "a fork_server with %u threads cannot fork: executing",
+    tdm__log(TDM__INFO, "workers", "a fork server with %u threads cannot fork: executing",
              news->threads_count);
     if (worker != NULL) {
         execute_instead(worker);

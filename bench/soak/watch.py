@@ -56,7 +56,7 @@ def role(pid, drivers):
         return "supervisor"
     if name == "tandemd":
         return "daemon"
-    if b"TANDEM_WORKER=fork-server" in words:
+    if b"TANDEM_WORKER=fork_server" in words:
         return "template" if os.path.exists(PROC / str(pid)) and not is_forked(pid) else "worker"
     if any(word.startswith(b"TANDEM_PROCESS_OF=") for word in words):
         return "worker"
@@ -67,7 +67,7 @@ def is_forked(pid):
     """A template's child shares its environment block; its parent's shows that it is one."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
-        return b"TANDEM_WORKER=fork-server" in (
+        return b"TANDEM_WORKER=fork_server" in (
             PROC / fields[1] / "environ").read_bytes().split(b"\0")
     except OSError:
         return False

@@ -178,7 +178,7 @@ tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *op
     tdm_status status;
 
     if (weight_writer == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a weight_writer of weights");
+        return tdm__fail(TDM_E_NOMEM, "a weight writer");
     }
     weight_writer->options = *options;
     status = weight_writer_init(weight_writer);

@@ -285,7 +285,7 @@ static void call_placement(void)
     CHECK_STATUS(tdm_placement_group_locate_bundle(NULL, 1, ANY),
                  "tdm_placement_group_locate_bundle", "group");
     CHECK_STATUS(tdm_placement_group_locate_bundle(ANY, 1, NULL),
-                 "tdm_placement_group_locate_bundle", "place_out");
+                 "tdm_placement_group_locate_bundle", "placement_out");
     CHECK_VALUE(tdm_placement_group_bundles_count(NULL) == 0, "tdm_placement_group_bundles_count",
                 "group");
 }

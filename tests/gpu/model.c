@@ -94,7 +94,7 @@ static void open_place(struct place *place, const char *machine, const struct mo
     place->slopes = floats_of(place, rows_max * shape->vocab_size);
     place->gradients = floats_of(place, place->model.elements);
     place->scratch = floats_of(place, network_backward_floats(&place->model, rows_max));
-    network_place(&place->network, place->machine, place->values, place->cache);
+    network_bind_memory(&place->network, place->machine, place->values, place->cache);
     place->network.weights = place->weights;
 }
 
