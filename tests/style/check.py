@@ -65,7 +65,7 @@ def check_banned():
                 yield f"{path}:{number}: {found[1]}() is banned: use {BANNED[found[1]]}"
 
 
-def code_lines(text):
+def lines_without_comments(text):
     """Lists the lines that are neither blank nor part of a comment that has lines of its own."""
     in_comment = False
     for line in text:
@@ -82,7 +82,7 @@ def check_length():
     """
     for path in files():
         text = lines(path)
-        code_count = len(list(code_lines(text)))
+        code_count = len(list(lines_without_comments(text)))
         if code_count > FILE_LINES_MAX:
             yield f"{path}: {code_count} lines of code, at most {FILE_LINES_MAX}"
         begun = None
@@ -111,6 +111,27 @@ def check_preamble():
         whose = path.parts[1].upper() if path.parts[0] == "examples" else "TANDEM|TDM"
         if path.suffix == ".h" and not any(re.match(rf"#ifndef ({whose})_\w+_H$", line) for line in text):
             yield f"{path}: has no guard TDM_…_H"
+
+
+def retired_names():
+    """Compiles the last column of the glossary's tables to one expression."""
+    names = []
+    for line in lines(pathlib.Path("docs/glossary.md")):
+        if line.startswith("|"):
+            names += re.findall(r"`(\w+\*?)`", line.split("|")[-2] if line.count("|") == 4 else "")
+    return re.compile(r"(?<!\w)(?:" + "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names) + r")(?!\w)")
+
+
+def check_retired():
+    """No name that the glossary retires comes back."""
+    retired = retired_names()
+    documents = [path for path in map(pathlib.Path, run("git", "ls-files", "*.md").stdout.split())
+                 if path.name != "glossary.md" and path.parts[:2] not in
+                 (("docs", "measurements"), ("docs", "decisions"))]
+    for path in [*files(suffixes=(".c", ".h", ".cu", ".def")), *documents]:
+        for number, line in enumerate(lines(path), 1):
+            for found in retired.finditer(line):
+                yield f"{path}:{number}: {found[0]} is retired: docs/glossary.md has the new name"
 
 
 def check_mentions():
