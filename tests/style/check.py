@@ -14,6 +14,7 @@ from sources import EVERYTHING, LIBRARY, ROOT, files, lines
 HERE = pathlib.Path(__file__).resolve().parent
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
+NOTE_LINES_MIN = 200
 BANNED = {
     "strcpy": "snprintf", "strcat": "snprintf", "sprintf": "snprintf", "vsprintf": "vsnprintf",
     "gets": "fgets", "atoi": "strtol", "atol": "strtol", "strtok": "strtok_r",
@@ -132,6 +133,18 @@ def check_retired():
         for number, line in enumerate(lines(path), 1):
             for found in retired.finditer(line):
                 yield f"{path}:{number}: {found[0]} is retired: docs/glossary.md has the new name"
+
+
+def check_notes():
+    """A source of more than NOTE_LINES_MIN lines begins with a design note of at least three lines."""
+    for path in files(LIBRARY, [".c"]):
+        text = lines(path)
+        if len(text) > NOTE_LINES_MIN and str(path) not in (HERE / "without_notes.txt").read_text(encoding="utf-8").split():
+            head = "\n".join(text[:80])
+            notes = [note for note in re.findall(r"^/\*.*?\*/", head, re.M | re.S)[1:] if note.count("\n") >= 2
+                     and "SPDX" not in note]
+            if not notes:
+                yield f"{path}: {len(text)} lines, but no design note at its beginning"
 
 
 def check_mentions():

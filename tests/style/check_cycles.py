@@ -5,7 +5,7 @@
 A module is NAME.c with its NAME.h, or one of them alone.  Module a depends on module b if a file of a includes a header
 of b, or mentions a function with external linkage that b defines; so a header that only declares the functions of other
 modules does not hide a dependency.  A strongly connected set of modules may have SET_MAX members.  The sets that are
-larger are listed in cycles.txt with their size; a set may only become smaller.
+larger are listed in cycles.txt by one member and their size; a set may only become smaller.
 """
 import pathlib
 import re
@@ -93,16 +93,14 @@ def main(*arguments):
     allowed = {}
     for line in KNOWN.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            count, folder = line.split()
-            allowed[folder] = int(count)
+            count, member = line.split()
+            allowed[member] = int(count)
     failed = 0
     for members in sets:
-        folder = max({str(pathlib.PurePath(member).parent) for member in members},
-                     key=[str(pathlib.PurePath(member).parent) for member in members].count)
-        if len(members) > allowed.get(folder, SET_MAX):
+        count_max = max([SET_MAX, *(allowed[member] for member in members if member in allowed)])
+        if len(members) > count_max:
             failed = 1
-            print(f"{len(members)} modules depend on each other in a cycle, at most {allowed.get(folder, SET_MAX)}:",
-                  *members)
+            print(f"{len(members)} modules depend on each other in a cycle, at most {count_max}:", *members)
     return failed
 
 
