@@ -1,9 +1,11 @@
-/* dtype.c - the words and the sizes of dtypes. */
+/* dtype.c - the names and the element sizes of dtypes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/dtype.h"
 
 #include <string.h>
 
+/* Name and size in bytes of one element of each dtype, indexed by enum tdm_dtype.  A NULL name
+ * marks a value that is not used. */
 static const struct {
     const char *name;
     size_t size_bytes;
@@ -17,6 +19,7 @@ static const struct {
 
 enum { DTYPES_COUNT = sizeof(dtypes) / sizeof(dtypes[0]) };
 
+/* Returns true if `dtype` is a member of the enumeration; its value may come from the wire. */
 static bool dtype_is_known(enum tdm_dtype dtype)
 {
     return (unsigned)dtype < DTYPES_COUNT && dtypes[dtype].name != NULL;
