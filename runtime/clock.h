@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* Return the time of CLOCK_MONOTONIC in milliseconds and in nanoseconds. */
+/* Returns the time of CLOCK_MONOTONIC in milliseconds. */
 int64_t tdm__clock_ms(void);
+/* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 int64_t tdm__clock_ns(void);
 
 /* Returns the time of CLOCK_MONOTONIC_COARSE in milliseconds.  It costs a few nanoseconds only

@@ -1,4 +1,4 @@
-/* id.c - 128-bit random names of nodes, actors, groups and keys. */
+/* id.c - 128-bit random identifiers of nodes, actors, placement groups and keys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/id.h"
 
@@ -44,6 +44,7 @@ const char *tdm__id_text(const struct tdm__id *id, char text[TDM__ID_TEXT_BYTES]
     return text;
 }
 
+/* Returns the value of a hexadecimal digit of either case, or -1 for another character. */
 static int hex_digit(char digit)
 {
     if (digit >= '0' && digit <= '9') {

@@ -1,10 +1,10 @@
-/* messages.c - the tables of all messages. */
+/* messages.c - the tables that describe the fields of all messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/messages/messages.h"
 
 /* clang-format off */
-/* Each message becomes a function with its table inside, so that the offsets of its fields can
- * be taken from one local name of the structure. */
+/* Each declaration expands to a function with the table inside.  So the macros of the fields can
+ * take offsets from one local name of the structure, which they do not know otherwise. */
 #define MESSAGE(message)                                                                       \
     const struct tdm__message *tdm__##message##_table(void)                                    \
     {                                                                                          \

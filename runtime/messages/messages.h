@@ -5,8 +5,8 @@
 
 #include "runtime/wire/message.h"
 
-/* Every message between processes is declared once, in a .def file of this folder; all.def
- * lists these files.  For a declaration
+/* Every message between processes is declared once, in a .def file of this folder; all.def lists
+ * these files.  For a declaration
  *
  *     MESSAGE(greeting)
  *     FIELD(ID, actor)
@@ -14,14 +14,15 @@
  *     END_MESSAGE(greeting)
  *
  * this header declares struct tdm__greeting_message, tdm__greeting_encode(),
- * tdm__greeting_decode() and the table tdm__greeting_table().  The other forms of fields are
- * MESSAGE_FIELD and OPTIONAL_MESSAGE (a message inside), LIST and MESSAGE_LIST.  The kinds and
- * the C types are listed in runtime/wire/message.h.
+ * tdm__greeting_decode() and tdm__greeting_table(), which returns the description of the fields.
+ * The other forms of fields are MESSAGE_FIELD and OPTIONAL_MESSAGE (a message inside), LIST and
+ * MESSAGE_LIST.  The kinds and their C types are listed in runtime/wire/message.h.
  *
  * The messages of all layers are declared here, in the lowest layer, because the version of the
- * protocol is computed from all of them (runtime/rpc/protocol.h), also in programs that use a
- * part of the library only.  A declaration may use nothing of the layers above. */
+ * protocol is computed from all of them (runtime/rpc/protocol.h).  That must work in programs
+ * that use only a part of the library.  A declaration must not use types of the layers above. */
 
+/* C type of a field of each kind. */
 #define TDM__C_INT             int64_t
 #define TDM__C_INT32           int32_t
 #define TDM__C_UINT            uint64_t
@@ -68,7 +69,8 @@
 #undef MESSAGE_LIST
 #undef END_MESSAGE
 
-/* Returns the table of message `index`, in the order of declaration; NULL behind the last. */
+/* Returns the description of the message with this index, in the order of declaration, or NULL if
+ * `index` is too large.  For the version of the protocol and for tests. */
 const struct tdm__message *tdm__messages_at(uint32_t index);
 
 #endif
