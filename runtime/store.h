@@ -137,7 +137,8 @@ typedef void tdm__txn_done_fn(void *arg, tdm_status status, const char *detail);
 const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key);
 /* Returns the number of records that the transaction has read. */
 uint32_t tdm__txn_records_count(const struct tdm__txn *txn);
-/* Returns the record with this index, in the order of the keys; NULL if `index` is too large. */
+/* Returns the record with this index, in the order of the keys.  `index` must be less than
+ * the number of records. */
 const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, uint32_t index);
 /* Adds a write of the record to the commit.  The commit checks that the record still has the
  * version that was read, or is still absent.  Returns TDM_E_INVAL if no pattern of the

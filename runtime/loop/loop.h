@@ -1,5 +1,4 @@
-/* loop.h - the event loop of a process: file descriptors, timers and posted calls, over libevent.
- */
+/* loop.h - the event loop of a process: file descriptors, timers and posted calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_LOOP_H
 #define TDM_RUNTIME_LOOP_H
@@ -22,7 +21,7 @@
  * its condition is true or until it can drive the loop itself.  The lock is free while the driver
  * polls.
  *
- * No other part of Tandem except runtime/http and runtime/redis uses libevent. */
+ * Only this folder and runtime/http use libevent. */
 struct tdm__loop;
 struct tdm__fd_watch;
 struct tdm__timer;
