@@ -32,13 +32,13 @@ struct block {
 
 /* The free blocks of one size class. */
 struct size_class {
-    struct block *first; /* First free block, owned; NULL if there is none. */
+    struct block *first; /* First free block, owned; NULL if the list is empty. */
     size_t bytes;        /* Total size in bytes of the blocks in the list. */
 };
 
 /* The free blocks of one thread. */
 static _Thread_local struct free_list {
-    bool initialized; /* free_list_init() has run in this thread. */
+    bool initialized; /* True after free_list_init() has run in this thread. */
     /* Freed blocks are kept.  False before free_list_init() and after the end of the thread, when
      * nothing would free them. */
     bool keeps_blocks;
@@ -52,8 +52,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_exit_key;
 static bool has_thread_exit_key;
 
-/* Returns the index of the smallest size class that holds `size_bytes`; SIZES_COUNT or more if
- * there is none. */
+/* Returns the index of the smallest size class that holds `size_bytes`; SIZES_COUNT or more for a
+ * larger block. */
 static size_t size_class_of(size_t size_bytes)
 {
     return size_bytes == 0 ? 0 : (size_bytes - 1) / SIZE_STEP_BYTES;

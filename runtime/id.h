@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* A 128-bit identifier.  All zero means that there is none. */
+/* A 128-bit identifier.  All zero means "no id". */
 struct tdm__id {
     uint8_t bytes[16];
 };

@@ -15,7 +15,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 static enum tdm__log_level level_max = TDM__WARN;
 /* Name of this process in every line. */
 static char line_prefix[64] = "tandem";
-/* Descriptor that gets a copy of every line; -1 if there is none.  Not owned. */
+/* Descriptor that gets a copy of every line; -1 if absent.  Not owned. */
 static int second_output_fd = -1;
 
 void tdm__log_add_output(int fd)

@@ -104,7 +104,7 @@ struct tdm__store {
     /* The store is being closed: failed operations must not be repeated. */
     bool closing;
     /* Cache with which queued transactions start instead of a read; borrowed from the owner of
-     * the store.  NULL if there is none. */
+     * the store.  NULL if absent. */
     struct tdm__read_cache *read_cache;
     /* Queue of transactions of this process that run one after the other;
      * scheduler/retrying_txn.h owns it.  NULL if it is empty. */

@@ -79,8 +79,8 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, &ignored) == 1;
 }
 
-/* Returns true if the server accepts requests with this Host header.  `header` is NULL if there
- * is none; over a Unix socket every header is accepted. */
+/* Returns true if the server accepts requests with this Host header.  `header` is NULL if the
+ * request has no such header; over a Unix socket every header is accepted. */
 static bool host_is_allowed(const struct tdm__http_server *http, const char *header)
 {
     const char *colon = header == NULL ? NULL : strrchr(header, ':');
@@ -312,7 +312,7 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     struct tdm__http_server *http = calloc(1, sizeof(*http));
     tdm_status status;
 
-    tdm__ignore_sigpipe(); /* libevent writes by writev(2), which raises SIGPIPE. */
+    tdm__ignore_sigpipe(); /* For libevent, which writes by writev(2). */
     if (http == NULL || (http->server = evhttp_new(tdm__loop_event_base(loop))) == NULL) {
         free(http);
         return tdm__fail(TDM_E_NOMEM, "allocation of an HTTP server failed");

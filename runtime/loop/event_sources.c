@@ -24,9 +24,9 @@
 /* A watch of one file descriptor; owned by the code that created it. */
 struct tdm__fd_watch {
     struct event_source event_source;
-    /* libevent's event for reading; owned.  Added to the base while TDM__READABLE is wanted. */
+    /* Event of libevent for reading; owned.  Added to the base while TDM__READABLE is wanted. */
     struct event *readable;
-    /* libevent's event for writing; owned.  Added to the base while TDM__WRITABLE is wanted. */
+    /* Event of libevent for writing; owned.  Added to the base while TDM__WRITABLE is wanted. */
     struct event *writable;
     int fd; /* Watched descriptor; borrowed, must outlive the watch. */
     /* Events that the owner wants: TDM__READABLE, TDM__WRITABLE or both; 0 for none. */

@@ -48,7 +48,8 @@ struct tdm__loop {
     /* Event that ends the wait of libevent at timeout_event_ms; owned. */
     struct event *timeout_event;
     int64_t timeout_event_ms; /* Deadline of timeout_event; TDM__NEVER while it is not set. */
-    bool timeout_event_fired; /* timeout_event has fired; belongs to the polling thread. */
+    bool timeout_event_fired; /* True after timeout_event has fired; belongs to the polling thread.
+                               */
     /* Sources to dispatch, in the order in which they became ready. */
     TAILQ_HEAD(, event_source) ready;
     /* Sources that libevent has reported; belongs to the polling thread. */

@@ -400,7 +400,7 @@ static void posted_call_run_and_free(struct posted_call *post)
     fn(arg);
 }
 
-/* Runs the first posted call and returns true; returns false if there is none.  Schedules the
+/* Runs the first posted call and returns true; returns false if none is posted.  Schedules the
  * rest as ready before the function runs, because the function may run the loop. */
 static bool loop_run_first_post(struct tdm__loop *loop)
 {

@@ -102,7 +102,7 @@ void tdm__loop_condition_fini(struct tdm__loop_condition *loop_condition);
 tdm_status tdm__loop_condition_wait(struct tdm__loop_lock *loop_lock,
                                     struct tdm__loop_condition *loop_condition,
                                     int64_t deadline_ms);
-/* Wakes the thread that waits for the condition; does nothing if there is none.  Needs the lock.
+/* Wakes the thread that waits for the condition; does nothing if no thread waits.  Needs the lock.
  */
 void tdm__loop_condition_signal(struct tdm__loop_lock *loop_lock,
                                 struct tdm__loop_condition *loop_condition);

@@ -42,7 +42,7 @@ static void write_label_value(FILE *out, const char *value)
     }
 }
 
-/* Writes labels such as {class="counter",le="0.5"}, or nothing if there are none.  `bound` is the
+/* Writes labels such as {class="counter",le="0.5"}, or nothing without labels.  `bound` is the
  * value of the label "le"; NULL if it is not wanted. */
 static void write_labels(FILE *out, const char *const *labels, const char *bound)
 {

@@ -12,7 +12,7 @@
 /* Capacity for the text of one file of the kernel. */
 enum { TEXT_BYTES = 16 << 10 };
 
-/* Returns the number after "oom_kill " at the start of a line of the file; -1 if there is none. */
+/* Returns the number after "oom_kill " at the start of a line of the file; -1 if no line has it. */
 static int64_t oom_read_count(const char *path)
 {
     static const char word[] = "oom_kill ";
@@ -71,7 +71,7 @@ static bool oom_try_cgroup(struct tdm__oom *oom, const char *root, const char *l
     return false;
 }
 
-/* Stores the file with the count of this process's cgroup, or "" if there is none. */
+/* Stores the file with the count of this process's cgroup, or "" if no such file exists. */
 static void oom_find_cgroup(struct tdm__oom *oom, const char *root)
 {
     char path[128];

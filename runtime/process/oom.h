@@ -13,7 +13,7 @@
 struct tdm__oom {
     int64_t cgroup_kills;  /* Kills in the cgroup of this process; -1 if they cannot be read. */
     int64_t machine_kills; /* Kills on this machine; -1 if they cannot be read. */
-    char cgroup_file[512]; /* File with the count of the cgroup; "" if there is none. */
+    char cgroup_file[512]; /* File with the count of the cgroup; "" if no such file exists. */
     char machine_file[64]; /* File with the count of the machine. */
 };
 

@@ -1,7 +1,7 @@
 /* spawn.c - starts a program as a child process, signals it and reaps it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tdm__spawn() forks and executes.  Between fork and exec the child calls only async-signal-safe
- * functions, because other threads of the parent may hold locks of the C library.
+/* The function tdm__spawn() forks and executes.  Between fork and exec the child calls only
+ * async-signal-safe functions, because other threads of the parent may hold locks of the C library.
  *
  * The child reports a failure through a pipe that is close-on-exec: the parent reads the record
  * of the failure, or end of file once exec has succeeded.

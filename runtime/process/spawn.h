@@ -30,7 +30,7 @@ struct tdm__spawn_options {
     int fds[TDM__SPAWN_FDS_MAX];
     uint32_t fds_count;
     int output_fd; /* Descriptor that becomes stdout and stderr; -1 if both are inherited. */
-    /* Descriptor that becomes stderr instead of `output_fd`; 0 if there is none. */
+    /* Descriptor that becomes stderr instead of `output_fd`; 0 if both are the same. */
     int error_fd;
     /* The kernel kills the child by SIGKILL when the thread that spawned it ends. */
     bool dies_with_parent;

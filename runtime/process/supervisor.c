@@ -1,6 +1,6 @@
 /* supervisor.c - supervises a daemon and ends everything that the daemon leaves behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tdm__supervisor_fork() splits the process of a daemon in two: the parent becomes the
+/* The function tdm__supervisor_fork() splits the process of a daemon in two: the parent becomes the
  * supervisor, the child the daemon.  The supervisor has one thread, no event loop and no memory
  * that the daemon could damage.  It waits by poll(2) for three descriptors: a signalfd (SIGCHLD,
  * SIGTERM, SIGINT), the lifeline to the driver, and a pidfd of the driver.
@@ -39,7 +39,7 @@ enum { KILL_TIMEOUT_MS = 5000 };
 struct supervisor {
     const struct tdm__supervisor_options *options; /* Arguments of the caller; borrowed. */
     pid_t daemon;                                  /* Process id of the daemon. */
-    int driver_pidfd;    /* Pidfd of the process that created the lifeline; -1 if there is none. */
+    int driver_pidfd;    /* Pidfd of the process that created the lifeline; -1 without it. */
     int signal_fd;       /* Signalfd for SIGCHLD, SIGTERM and SIGINT. */
     bool stop_requested; /* SIGTERM has been sent to the daemon. */
 };
@@ -110,7 +110,7 @@ static void supervisor_handle_lifeline(struct supervisor *supervisor, short poll
     }
 }
 
-/* Returns a pidfd of the process that created the lifeline; -1 if there is none.  It shows the
+/* Returns a pidfd of the process that created the lifeline; -1 without a lifeline.  It shows the
  * death of the driver even if a child of the driver keeps the lifeline open. */
 static int lifeline_open_creator_pidfd(int lifeline)
 {
@@ -136,7 +136,7 @@ _Noreturn static void supervisor_run(struct supervisor *supervisor)
     (void)prctl(PR_SET_NAME, "tandem-super");
     for (;;) {
         if (supervisor->stop_requested) {
-            events[1].events = 0; /* poll(2) still reports POLLHUP. */
+            events[1].events = 0; /* The kernel still reports POLLHUP. */
         }
         if (poll(events, 3, -1) < 0 && errno != EINTR) {
             supervisor_exit(supervisor, 1);

@@ -53,14 +53,14 @@ struct tdm__frame {
     uint32_t fds_count;     /* Number of file descriptors that travel with the frame. */
     uint32_t method_bytes;  /* Length of the method name: 1 to 63 in calls, else 0. */
     uint32_t payload_bytes; /* Length of the payload, without the tail. */
-    /* Length of the tail of a call, 0 if there is none.  With a tail the payload has 1 to 65,535
+    /* Length of the tail of a call, 0 if absent.  With a tail the payload has 1 to 65,535
      * bytes. */
     uint32_t tail_bytes;
     uint64_t call_id;      /* Number of the call, chosen by the caller; never 0. */
     struct tdm__id target; /* Actor that a call is for; none if it is for the process itself. */
     /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error. */
     tdm_status status;
-    /* Milliseconds until the deadline of a call when it was sent; -1 if there is none. */
+    /* Milliseconds until the deadline of a call when it was sent; -1 without a deadline. */
     int64_t remaining_ms;
     /* Of a call: its number among the calls of this caller to this target, from 1; a repeated
      * call keeps its number, and 0 means that the order does not matter.  Of an item: its number,

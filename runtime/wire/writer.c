@@ -42,9 +42,9 @@ struct tdm_writer {
     size_t size_bytes;     /* Number of bytes written or counted so far. */
     size_t capacity_bytes; /* Number of bytes that `data` holds. */
     size_t space_bytes;    /* Free bytes of `data`; 0 after a failure. */
-    tdm_status failed;     /* First failure; TDM_OK if there is none. */
+    tdm_status failed;     /* First failure; TDM_OK before it. */
     const char *why;       /* Reason of the failure; a string literal. */
-    void *attached;        /* Memory of tdm__writer_attach(); owned, NULL if there is none. */
+    void *attached;        /* Memory of tdm__writer_attach(); owned, NULL if absent. */
     char inline_buffer[INLINE_BUFFER_BYTES]; /* First buffer of a growing writer. */
 };
 

@@ -28,8 +28,8 @@ void tdm__writer_append_ext(tdm_writer *writer, enum tdm__ext type, size_t size_
 /* Records a failure, which makes all later writes fail; only the first one is kept.  `why` is a
  * string literal. */
 void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why);
-/* Returns memory that is freed when the writer is cleared or destroyed; NULL if there is none.  A
- * second call frees the memory of the first one. */
+/* Returns memory that is freed when the writer is cleared or destroyed; NULL if there is no memory.
+ * A second call frees the memory of the first one. */
 void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes);
 
 #endif
