@@ -1,5 +1,4 @@
-/* adaptive_polling_test.c - polling is learnt from short waits, and given up after waits in vain.
- */
+/* adaptive_polling_test.c - waits poll after short waits, and stop polling after waits in vain. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/adaptive_polling.h"
 
@@ -12,7 +11,8 @@
 
 enum { SHORT_NS = 5000, SLEPT_SHORT_NS = 60000, LONG_NS = 10000000, MANY = 100 };
 
-/* One wait, polled if the adaptive_polling says so.  Whether it was. */
+/* Performs one wait of the given length, and polls if the statistics say so.  Returns true if it
+ * polled. */
 static bool wait_of(struct tdm__adaptive_polling *adaptive_polling, int64_t reply_ns)
 {
     int64_t polled_ns = tdm__adaptive_polling_duration(adaptive_polling);
