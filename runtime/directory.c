@@ -35,7 +35,7 @@
  * nftw(3). */
 enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
 
-#define NAME_START TDM__DIRECTORY_NAME_START
+#define NAME_START TDM__DIRECTORY_NAME_START /* First part of the names of directories. */
 /* Name of the lock file inside of each directory. */
 #define LOCK_NAME "lock"
 /* Length of "tandem-XXXXXX", and the age in seconds after which a directory without a lock file

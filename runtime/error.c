@@ -14,6 +14,7 @@ static _Thread_local char error_detail[TDM__ERROR_DETAIL_BYTES];
 const char *tdm_strerror(tdm_status status)
 {
     switch (status) {
+/* Expands one status of TDM_STATUS_MAP to a case that returns its text. */
 #define X(name, value, text)                                                                       \
     case name:                                                                                     \
         return text;

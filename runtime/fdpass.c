@@ -14,8 +14,9 @@
 /* Buffer for the SCM_RIGHTS control message, aligned as sendmsg(2) and recvmsg(2) need it.
  */
 union control_buffer {
+    /* Room for the descriptors and their header. */
     char bytes[CMSG_SPACE(sizeof(int) * TDM__FDPASS_MAX)];
-    struct cmsghdr aligned;
+    struct cmsghdr aligned; /* Forces the alignment. */
 };
 
 tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes, const int *fds,

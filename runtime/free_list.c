@@ -17,9 +17,9 @@
 
 /* Sanitizers must see each allocation and free, so builds with one keep no blocks. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { KEEPS_BLOCKS = 0 };
+enum { KEEPS_BLOCKS = 0 }; /* Freed blocks are not kept. */
 #else
-enum { KEEPS_BLOCKS = 1 };
+enum { KEEPS_BLOCKS = 1 }; /* Freed blocks are kept for reuse. */
 #endif
 
 /* Size classes are SIZE_STEP_BYTES apart; SIZES_COUNT is their number. */
@@ -27,7 +27,7 @@ enum { SIZE_STEP_BYTES = 64, SIZES_COUNT = TDM__FREE_LIST_BLOCK_BYTES_MAX / SIZE
 
 /* A free block.  The link occupies the memory that the user had. */
 struct block {
-    struct block *next;
+    struct block *next; /* Next free block of the same size class; NULL at the end. */
 };
 
 /* The free blocks of one size class. */
@@ -43,7 +43,7 @@ static _Thread_local struct free_list {
      * nothing would free them. */
     bool keeps_blocks;
     size_t space_bytes; /* Bytes of further blocks that the list may keep. */
-    struct size_class size_classes[SIZES_COUNT];
+    struct size_class size_classes[SIZES_COUNT]; /* Free blocks by size class. */
 } free_list;
 
 /* The key whose destructor empties the list of an ending thread.  It is created once per process;

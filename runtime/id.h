@@ -9,7 +9,7 @@
 
 /* A 128-bit identifier.  All zero means "no id". */
 struct tdm__id {
-    uint8_t bytes[16];
+    uint8_t bytes[16]; /* The id in the order in which it is printed. */
 };
 
 /* Capacity of the text of an id: 32 hexadecimal digits and the NUL. */
@@ -20,6 +20,7 @@ enum { TDM__ID_TEXT_BYTES = 33 };
 tdm_status tdm__id_generate(struct tdm__id *id_out);
 /* Returns true if all bytes of the id are zero. */
 bool tdm__id_is_none(const struct tdm__id *id);
+/* Returns true if both ids have the same bytes. */
 bool tdm__id_equal(const struct tdm__id *a, const struct tdm__id *b);
 /* Writes the id as 32 lower-case hexadecimal digits and a NUL to `text` and returns `text`. */
 const char *tdm__id_text(const struct tdm__id *id, char text[TDM__ID_TEXT_BYTES]);

@@ -1,11 +1,12 @@
 /* large_copy.c - memory copies of many megabytes: around the caches and by several threads. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy has three parts: the bytes up to the first cache line boundary of the target and the
- * bytes behind the last whole block are copied by memcpy(); the blocks between them are shared by
- * the threads.
+/* A copy has three parts. memcpy() copies the bytes up to the first cache line boundary of the
+ * target.  The threads share all whole blocks behind it. memcpy() copies the rest.
+ *
  * A block is PAGES_PER_BLOCK pages.  With AVX2 the pages of a block are read side by side,
- * because the hardware prefetcher follows each page separately, and the target is written by
+ * because the hardware prefetcher follows each page separately.  The target is written by
  * non-temporal stores, which do not load the lines that they overwrite.
+ *
  * Threads claim chunks of 64 blocks from one atomic counter, so a thread that starts late or
  * loses its core copies fewer chunks.  The helper threads live for one copy only; the caller
  * joins them. */
@@ -17,12 +18,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sizes in bytes of the units of a copy. */
+/* Units of a copy; the sizes are in bytes. */
 enum {
     CACHE_LINE_BYTES = 64, /* Cache line; the unit of a non-temporal store sequence. */
-    PAGE_BYTES = 4096,
-    PAGES_PER_BLOCK = 4, /* Pages that are read side by side. */
-    BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES,
+    PAGE_BYTES = 4096,     /* Size of a page of memory. */
+    PAGES_PER_BLOCK = 4,   /* Pages that are read side by side. */
+    BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES, /* Smallest unit of the copy functions. */
     PREFETCH_BYTES = 512,           /* Distance of the software prefetch ahead of the load. */
     CHUNK_BYTES = 64 * BLOCK_BYTES, /* Bytes that a thread claims at a time. */
     STACK_BYTES = 64 * 1024         /* Stack size of a helper thread. */

@@ -39,10 +39,10 @@ struct tdm__services {
         const struct tdm__service_ops *ops; /* Functions of the service; static. */
         void *self; /* State of the service; owned, freed by ops->destroy(). */
     } entries[TDM__SERVICES_MAX];
-    uint32_t services_count;
+    uint32_t services_count; /* Number of registered services. */
     /* Times by method.  Further methods are not measured once the table is full. */
     struct tdm__method_timing method_timings[TDM__TIMED_METHODS_MAX];
-    uint32_t method_timings_count;
+    uint32_t method_timings_count; /* Number of used elements of `method_timings`. */
 };
 
 /* Registers a service.  `self` is passed to its functions and is owned from now on.  Registering

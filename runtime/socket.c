@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
+enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 }; /* Most digits of a port, and the highest port. */
 
 bool tdm__port_is_valid(const char *port)
 {

@@ -38,7 +38,7 @@ struct tdm__store_record {
 };
 
 /* Receives the outcome of a read.  The records are sorted by key and borrowed until the callback
- * returns; there are none if `status` is not TDM_OK. */
+ * returns.  `records_count` is 0 if `status` is not TDM_OK. */
 typedef void tdm__store_read_fn(void *arg, tdm_status status,
                                 const struct tdm__store_record *records, uint32_t records_count);
 /* Receives the outcome of a commit.  `version` is the new version of all records that the commit
@@ -65,7 +65,7 @@ enum tdm__store_write_kind {
 /* One entry of a commit. commit() copies it, so the memory may be reused after the call. */
 struct tdm__store_write {
     enum tdm__store_write_kind kind; /* What the entry does. */
-    const char *key;
+    const char *key;                 /* Key of the record; need not exist. */
     /* Version that the record must have now, TDM__VERSION_ANY or TDM__VERSION_NONE. */
     uint64_t version;
     struct tdm_bytes bytes; /* New contents; used by TDM__STORE_PUT only. */
@@ -100,7 +100,7 @@ struct tdm__store_ops {
 /* State that all implementations share; it is the first member of their structures.  The loop
  * lock guards it. */
 struct tdm__store {
-    const struct tdm__store_ops *ops;
+    const struct tdm__store_ops *ops; /* Functions of the implementation; static. */
     /* The store is being closed: failed operations must not be repeated. */
     bool closing;
     /* Cache with which queued transactions start instead of a read; borrowed from the owner of

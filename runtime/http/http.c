@@ -43,8 +43,8 @@ enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACK
 struct tdm__http_server {
     struct evhttp *server;    /* Server of libevent; owned. */
     tdm__http_handler_fn *fn; /* Handler of the requests. */
-    void *arg;
-    char address[160]; /* Address at which the server listens, with the actual port. */
+    void *arg;                /* Argument of fn(). */
+    char address[160];        /* Address at which the server listens, with the actual port. */
     /* Host of the TCP address as the user gave it; "" over a Unix socket. */
     char host[128];
     char path[128]; /* Path of the Unix socket, removed at the end; "" over TCP. */
@@ -55,8 +55,8 @@ struct tdm__http_server {
 
 /* A request that has no reply yet; in the list of its server. */
 struct tdm__http_request {
-    struct tdm__http_request *next;
-    struct tdm__http_server *http; /* Server that received the request; borrowed. */
+    struct tdm__http_request *next; /* Next request of the same server. */
+    struct tdm__http_server *http;  /* Server that received the request; borrowed. */
     /* Request of libevent; NULL once the connection has closed. */
     struct evhttp_request *event;
     struct evhttp_connection *connection; /* Connection of the request, for comparison only. */

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Times in nanoseconds that decide whether a wait is short. */
+/* Times in nanoseconds that decide whether a wait is short. */
 enum {
     /* Longest time in nanoseconds that a wait polls: about the cost of two wake-ups. */
     TDM__ADAPTIVE_POLLING_NS_MAX = 50000,

@@ -23,7 +23,7 @@
 
 /* A watch of one file descriptor; owned by the code that created it. */
 struct tdm__fd_watch {
-    struct event_source event_source;
+    struct event_source event_source; /* Common part; must be the first member. */
     /* Event of libevent for reading; owned.  Added to the base while TDM__READABLE is wanted. */
     struct event *readable;
     /* Event of libevent for writing; owned.  Added to the base while TDM__WRITABLE is wanted. */
@@ -32,17 +32,17 @@ struct tdm__fd_watch {
     /* Events that the owner wants: TDM__READABLE, TDM__WRITABLE or both; 0 for none. */
     unsigned wanted;
     tdm__fd_watch_fn *fn; /* Callback of the owner. */
-    void *arg;
+    void *arg;            /* Argument of fn(). */
 };
 
 /* A timer; owned by the code that created it. */
 struct tdm__timer {
-    struct event_source event_source;
-    struct event *event; /* Timeout event of libevent; owned. */
+    struct event_source event_source; /* Common part; must be the first member. */
+    struct event *event;              /* Timeout event of libevent; owned. */
     /* When the timer fires, on tdm__clock_ms(); TDM__NEVER while it is not set. */
     int64_t deadline_ms;
     tdm__timer_fn *fn; /* Callback of the owner. */
-    void *arg;
+    void *arg;         /* Argument of fn(). */
 };
 
 void tdm__event_source_mark_ready(struct event_source *event_source)

@@ -35,9 +35,9 @@ struct event_source {
 
 /* One call of tdm__loop_post() that has not run yet; owned by the list `posts`. */
 struct posted_call {
-    STAILQ_ENTRY(posted_call) link;
-    void (*fn)(void *arg); /* Function that runs once on the loop. */
-    void *arg;
+    STAILQ_ENTRY(posted_call) link; /* Link in the list `posts` of the loop. */
+    void (*fn)(void *arg);          /* Function that runs once on the loop. */
+    void *arg;                      /* Argument of fn(). */
 };
 
 /* The event loop of a process. loop_lock guards all members but those that name another guard:

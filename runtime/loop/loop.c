@@ -1,18 +1,18 @@
 /* loop.c - the event loop of a process: runs it, and handles its lock, hooks and posted calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop owns libevent's base. libevent's callbacks only record which sources have fired;
- * tdm__loop_run() moves these to the list `ready` and calls the users' functions after libevent
- * has returned.  So a user's function may run the loop again, which libevent does not allow, and
- * the inner run also dispatches what the outer one has left on the list.  A source leaves the
- * list before its function is called, so the function may destroy it.
+/* The loop owns libevent's base. libevent's callbacks only record which sources have fired.
+ * After libevent has returned, tdm__loop_run() moves these sources to the list `ready` and calls
+ * the users' functions.  So a user's function may run the loop again, which libevent does not
+ * allow.  The inner run also dispatches what the outer one has left on the list.  A source leaves
+ * the list before its function is called, so the function may destroy it.
  *
  * While libevent polls, the loop lock is free and other threads may change and destroy sources.
- * So libevent's callbacks touch only members that belong to the polling thread (`fired`), and a
+ * So libevent's callbacks touch only members that belong to the polling thread (`fired`).  A
  * source that is destroyed meanwhile is freed only when the poll has ended.
  *
  * One thread drives at a time (loop_lock.h).  Each round of the driver runs the poll hooks, polls
- * without the lock, dispatches the ready sources one by one, and evaluates the conditions of all
- * waiting threads after each of them.  Any thread may post a call; post_mutex guards only that
+ * without the lock, and dispatches the ready sources one by one.  After each of them it evaluates
+ * the conditions of all waiting threads.  Any thread may post a call; post_mutex guards only that
  * list. */
 #include "runtime/loop/internal.h"
 

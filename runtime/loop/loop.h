@@ -75,7 +75,7 @@ void tdm__loop_wake(struct tdm__loop *loop);
 struct tdm__poll_hook {
     TAILQ_ENTRY(tdm__poll_hook) link; /* Link in the loop's list of hooks. */
     void (*fn)(void *arg);            /* Function that runs before each poll. */
-    void *arg;
+    void *arg;                        /* Argument of fn(). */
 };
 /* Adds the hook to the loop, which borrows it until it is removed. */
 void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);

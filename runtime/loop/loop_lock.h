@@ -15,19 +15,19 @@
  * driver yields the lock to it.  The thread that waits owns the structure; the loop lock guards
  * it. */
 struct tdm__loop_condition {
-    pthread_cond_t condition;
-    bool is_waiting; /* A thread waits for the condition. */
-    bool signaled;   /* The condition was signaled and the thread has not woken yet. */
+    pthread_cond_t condition; /* The underlying condition variable. */
+    bool is_waiting;          /* A thread waits for the condition. */
+    bool signaled;            /* The condition was signaled and the thread has not woken yet. */
 };
 
 /* A thread that wants to run the loop while another thread drives it.  The thread sleeps until
  * its own condition `done` holds, which the driver evaluates after each callback, or until it can
  * drive.  It lives on the stack of that thread; the loop lock guards it. */
 struct tdm__loop_waiter {
-    TAILQ_ENTRY(tdm__loop_waiter) link;
+    TAILQ_ENTRY(tdm__loop_waiter) link; /* Link in the list `waiters` of the lock. */
     /* Condition for which the thread runs the loop; NULL if it waits for the deadline only. */
     bool (*done)(void *arg);
-    void *arg;
+    void *arg;                                 /* Argument of done(). */
     struct tdm__loop_condition loop_condition; /* Wakes the thread. */
 };
 

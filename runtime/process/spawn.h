@@ -28,8 +28,8 @@ struct tdm__spawn_options {
     const char *working_directory;
     /* Descriptors that become 3, 4, ... in the child; all others are closed there. */
     int fds[TDM__SPAWN_FDS_MAX];
-    uint32_t fds_count;
-    int output_fd; /* Descriptor that becomes stdout and stderr; -1 if both are inherited. */
+    uint32_t fds_count; /* Number of elements of `fds`. */
+    int output_fd;      /* Descriptor that becomes stdout and stderr; -1 if both are inherited. */
     /* Descriptor that becomes stderr instead of `output_fd`; 0 if both are the same. */
     int error_fd;
     /* The kernel kills the child by SIGKILL when the thread that spawned it ends. */

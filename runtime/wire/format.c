@@ -28,7 +28,7 @@ enum { SHAPE_BYTES = 64, GROUPS_MAX = 32 };
 
 /* A va_list in a structure, so that functions can pass it on by pointer. */
 struct arguments {
-    va_list list;
+    va_list list; /* The arguments that have not been used yet. */
 };
 
 /* ---- formats ---------------------------------------------------------------------------- */
@@ -603,8 +603,8 @@ static void fill_values(const tdm_value *array, const char *format, struct argum
     }
 }
 
-/* Stores all results in the pointers of `args`.  `opened_objects` are those of the references and
- * handles; NULL if there are none. */
+/* Stores all results in the pointers of `args`.  `opened_objects` holds the objects of the
+ * references and handles; NULL if the format has no such letters. */
 static void unpack_values(const tdm_value *array, const char *format, va_list args,
                           void *const *opened_objects)
 {
@@ -645,8 +645,8 @@ struct opened_objects {
     const struct tdm__unpack_hooks *hooks; /* Hooks that open and drop the objects; borrowed. */
     /* Array of the objects, owned.  The objects are owned, too, until they are stored. */
     void **objects;
-    char *letters; /* Letter of each object; in the memory of `objects`. */
-    uint32_t count;
+    char *letters;  /* Letter of each object; in the memory of `objects`. */
+    uint32_t count; /* Number of objects that are open. */
 };
 
 /* Opens the objects of all references and handles of a group.  On failure, the objects opened so

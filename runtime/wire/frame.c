@@ -1,15 +1,15 @@
 /* frame.c - the fixed header in front of each message on a connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header is struct wire_header in little-endian order without padding.  Its fields, the kinds
- * and the flags are written as lists of macros, so that the structure and the text
- * tdm__frame_layout, which is part of the version of the protocol, cannot differ.
+ * and the flags are written as lists of macros.  So the structure cannot differ from the text
+ * tdm__frame_layout, which is part of the version of the protocol.
  *
  * Decoding trusts nothing: every field is checked against the limits and against the kind of the
- * frame, and exactly those headers are accepted that encoding can produce (the tests fuzz this).
+ * frame.  Exactly those headers are accepted that encoding can produce (the tests fuzz this).
  * The payload is not looked at.
  *
  * There is no state; any thread may call the functions. docs/protocols/calls.md describes the
- * frames. */
+ * calls. */
 #include "runtime/wire/frame.h"
 
 #include "runtime/assert.h"
@@ -26,6 +26,7 @@ enum { MAGIC = 0x4d445446 }; /* First four bytes of each frame: "FTDM". */
     FLAG(CHILDREN, 2)
 /* Expands a flag to an enum constant such as FLAG_CHILDREN. */
 #define FLAG_CONSTANT(name, number) FLAG_##name = (number),
+/* Bits of the field `flags`; FLAGS is all of them. */
 enum { FLAGS_OF_FRAMES(FLAG_CONSTANT) FLAGS = 3 };
 
 /* The fields of the header in their order on the wire.  The handshake of the connection has

@@ -49,10 +49,10 @@ enum tdm__frame_kind { TDM__FRAME_KINDS(TDM__FRAME_KIND) };
 /* The decoded header of a frame.  Members that the kind of the frame does not use are 0, except
  * remaining_ms, which is -1. */
 struct tdm__frame {
-    enum tdm__frame_kind kind;
-    uint32_t fds_count;     /* Number of file descriptors that travel with the frame. */
-    uint32_t method_bytes;  /* Length of the method name: 1 to 63 in calls, else 0. */
-    uint32_t payload_bytes; /* Length of the payload, without the tail. */
+    enum tdm__frame_kind kind; /* Kind of the frame. */
+    uint32_t fds_count;        /* Number of file descriptors that travel with the frame. */
+    uint32_t method_bytes;     /* Length of the method name: 1 to 63 in calls, else 0. */
+    uint32_t payload_bytes;    /* Length of the payload, without the tail. */
     /* Length of the tail of a call, 0 if absent.  With a tail the payload has 1 to 65,535
      * bytes. */
     uint32_t tail_bytes;

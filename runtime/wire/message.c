@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of runtime/messages describe the fields; this file interprets them.  Decoding visits
  * the fields in one pass.  Each level of nesting has a `struct field_path` on the stack that
- * points to the level around it, so that an error can print the whole path of the field, such as
- * version_ask.members[3].actor.  Nothing is allocated: the text is made only when a check has
+ * points to the level around it.  So an error can print the whole path of the field, such as
+ * "version_ask.members[3].actor".  Nothing is allocated: the text is made only when a check has
  * failed.
  *
  * The items of a list are checked with the message but are not stored, because their number is

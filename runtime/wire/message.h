@@ -29,22 +29,22 @@
  *
  * Decoded strings, bytes, arrays, values and lists are borrowed from the decoded value. */
 enum tdm__field_kind {
-    TDM__FIELD_INT,
-    TDM__FIELD_INT32,
-    TDM__FIELD_UINT,
-    TDM__FIELD_UINT32,
-    TDM__FIELD_DOUBLE,
-    TDM__FIELD_BOOL,
-    TDM__FIELD_STRING,
-    TDM__FIELD_OPTIONAL_STRING,
-    TDM__FIELD_BYTES,
-    TDM__FIELD_OPTIONAL_BYTES,
-    TDM__FIELD_ID,
-    TDM__FIELD_NDARRAY,
-    TDM__FIELD_VALUE,
-    TDM__FIELD_MESSAGE,
-    TDM__FIELD_OPTIONAL,
-    TDM__FIELD_LIST
+    TDM__FIELD_INT,             /* An integer in an int64_t. */
+    TDM__FIELD_INT32,           /* An integer in an int32_t. */
+    TDM__FIELD_UINT,            /* An integer in a uint64_t. */
+    TDM__FIELD_UINT32,          /* An integer in a uint32_t. */
+    TDM__FIELD_DOUBLE,          /* A double; an integer is accepted. */
+    TDM__FIELD_BOOL,            /* A bool. */
+    TDM__FIELD_STRING,          /* A string, never NULL. */
+    TDM__FIELD_OPTIONAL_STRING, /* A string; NULL is packed as nil. */
+    TDM__FIELD_BYTES,           /* Bytes in a struct tdm_bytes. */
+    TDM__FIELD_OPTIONAL_BYTES,  /* Bytes; NULL data is packed as nil. */
+    TDM__FIELD_ID,              /* A struct tdm__id, packed as 16 bytes. */
+    TDM__FIELD_NDARRAY,         /* A pointer to an n-dimensional array. */
+    TDM__FIELD_VALUE,           /* Any value, in a struct tdm__message_value. */
+    TDM__FIELD_MESSAGE,         /* Another message, as its structure. */
+    TDM__FIELD_OPTIONAL,        /* A message with a flag that says whether it is present. */
+    TDM__FIELD_LIST             /* A list of items, in a struct tdm__message_list. */
 };
 
 struct tdm__message;

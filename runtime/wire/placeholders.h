@@ -57,7 +57,7 @@ struct tdm__unpack_hooks {
     tdm_status (*open)(void *arg, char letter, struct tdm_bytes bytes, void **object_out);
     /* Destroys an object of open(), because unpacking has failed later. */
     void (*drop)(void *arg, char letter, void *object);
-    void *arg;
+    void *arg; /* First argument of both hooks. */
 };
 
 /* Unpacks like tdm_unpack_va(), with two more letters: R and h store the object that the hook has

@@ -9,7 +9,7 @@
 /* A parsed value.  Everything it points to lies in the document that owns the value, or in the
  * bytes that the document has borrowed. */
 struct tdm_value {
-    enum tdm_value_kind kind;
+    enum tdm_value_kind kind; /* Kind of the value; decides which member of `as` is valid. */
     /* Number of values of an array, of pairs of a map, or of bytes of any other kind that has a
      * body. */
     uint32_t count;

@@ -37,7 +37,7 @@ enum mode {
 /* A writer; owned by the code that created it. */
 struct tdm_writer {
     msgpack_packer packer; /* Packer of msgpack-c, which calls writer_on_append(). */
-    enum mode mode;
+    enum mode mode;        /* Where the writer puts the bytes. */
     char *data; /* GROWING: `inline_buffer` or owned memory; OVER: borrowed; COUNTING: NULL. */
     size_t size_bytes;     /* Number of bytes written or counted so far. */
     size_t capacity_bytes; /* Number of bytes that `data` holds. */
