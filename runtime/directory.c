@@ -120,7 +120,7 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out)
 
         (void)close(fd);
         return error_number == EWOULDBLOCK
-                   ? tdm__fail(TDM_E_EXISTS, "directory %s belongs to a daemon that lives", path)
+                   ? tdm__fail(TDM_E_EXISTS, "another daemon is using the directory %s", path)
                    : tdm__fail_errno(error_number, "flock %s", lock);
     }
     *fd_out = fd;

@@ -64,7 +64,8 @@ tdm_status tdm__id_parse(const char *text, struct tdm__id *id_out)
     struct tdm__id id;
 
     if (strlen(text) != TDM__ID_TEXT_BYTES - 1) {
-        return tdm__fail(TDM_E_INVAL, "an id has 32 hexadecimal digits, \"%.40s\" has %zu bytes",
+        return tdm__fail(TDM_E_INVAL,
+                         "malformed id \"%.40s\": expected 32 hexadecimal digits, found %zu bytes",
                          text, strlen(text));
     }
     for (size_t i = 0; i < sizeof(id.bytes); i++) {
@@ -72,7 +73,7 @@ tdm_status tdm__id_parse(const char *text, struct tdm__id *id_out)
         int low = hex_digit(text[2 * i + 1]);
 
         if (high < 0 || low < 0) {
-            return tdm__fail(TDM_E_INVAL, "\"%s\" is no id: not hexadecimal", text);
+            return tdm__fail(TDM_E_INVAL, "malformed id \"%s\": expected hexadecimal digits", text);
         }
         id.bytes[i] = (uint8_t)(high << 4 | low);
     }

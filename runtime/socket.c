@@ -43,7 +43,7 @@ tdm_status tdm__socket_remove_stale(const char *path)
         return errno == ENOENT ? TDM_OK : tdm__fail_errno(errno, "lstat %s", path);
     }
     if (!S_ISSOCK(file.st_mode)) {
-        return tdm__fail(TDM_E_EXISTS, "%s exists and is no socket", path);
+        return tdm__fail(TDM_E_EXISTS, "%s exists and is not a socket", path);
     }
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
@@ -55,7 +55,7 @@ tdm_status tdm__socket_remove_stale(const char *path)
         return tdm__fail(TDM_E_EXISTS, "somebody listens at %s", path);
     }
     if (rc != ECONNREFUSED) {
-        return tdm__fail_errno(rc, "does anybody listen at %s? connect", path);
+        return tdm__fail_errno(rc, "connect to %s, to check whether a process listens there", path);
     }
     return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
 }

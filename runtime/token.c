@@ -42,7 +42,7 @@ tdm_status tdm__token_create(const char *path, uint8_t token_out[TDM__TOKEN_BYTE
     }
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) {
-        return tdm__fail(TDM_E_EXISTS, "token file %s is there already", path);
+        return tdm__fail(TDM_E_EXISTS, "token file %s exists already", path);
     }
     if (fd < 0) {
         return tdm__fail_errno(errno, "token file %s", path);
@@ -76,7 +76,7 @@ static tdm_status read_open_token(int fd, const char *path, uint8_t token_out[TD
         return tdm__fail_errno(errno, "read %s", path);
     }
     if (size_bytes != TDM__TOKEN_BYTES) {
-        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, a token has %d", path,
+        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, expected %d", path,
                          size_bytes, (int)TDM__TOKEN_BYTES);
     }
     memcpy(token_out, token, TDM__TOKEN_BYTES);
@@ -127,6 +127,7 @@ tdm_status tdm__token_for_address(const char *address, uint8_t token_out[TDM__TO
                          "no token for %s: set TANDEM_TOKEN_FILE to the cluster's token file",
                          address);
     }
-    return tdm__fail(TDM_E_INVAL, "\"%s\" is no address of a node: unix:/path or tcp:host:port",
+    return tdm__fail(TDM_E_INVAL,
+                     "unknown address \"%s\" of a node: expected unix:/path or tcp:host:port",
                      address);
 }

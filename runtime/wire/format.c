@@ -111,11 +111,11 @@ static tdm_status close_group(struct open_groups *groups, const char *format, co
     const char *start;
 
     if (groups->count == 0) {
-        return fail_format(format, position, "a group closed that is not open");
+        return fail_format(format, position, "a closing bracket without an opening one");
     }
     start = groups->starts[--groups->count];
     if (*position != (*start == '(' ? ')' : '}')) {
-        return fail_format(format, position, "a group closed by the other bracket");
+        return fail_format(format, position, "a closing bracket of the other kind");
     }
     return *start == '{' ? check_map(format, start + 1) : TDM_OK;
 }
@@ -166,9 +166,9 @@ static tdm_status check_format(const char *format, const char *letters)
             return status;
         }
     }
-    return groups.count == 0
-               ? TDM_OK
-               : fail_format(format, groups.starts[groups.count - 1], "a group never closed");
+    return groups.count == 0 ? TDM_OK
+                             : fail_format(format, groups.starts[groups.count - 1],
+                                           "an opening bracket without a closing one");
 }
 
 /* ---- packing ---------------------------------------------------------------------------- */
