@@ -1,4 +1,4 @@
-/* array_grow.h - room for one more entry in a list of a plan. */
+/* array_grow.h - grows a malloc()ed array so that one more item fits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_ARRAY_GROW_H
 #define TDM_RUNTIME_ARRAY_GROW_H
@@ -8,25 +8,29 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* Number of items that the first allocation of an array holds. */
 enum { TDM__ARRAY_GROW_FIRST = 256 };
 
-/* Afterwards `*items`, of which `count` are used, has room for at least one more.  Lists stay
- * far below 2^31 entries: their sum is bounded by the model's tensors times a few. */
-static inline tdm_status tdm__array_grow(void **items, uint32_t *room, uint32_t count,
+/* Makes sure that the array `*items`, which has `count` items in use and space for `*capacity`,
+ * can take one more item.  If it is full, reallocates it to twice the capacity and updates both.
+ * Returns TDM_E_NOMEM and changes nothing if there is no memory.  The doubling cannot overflow:
+ * the callers' arrays stay far below 2^31 items, because a model bounds their number. */
+static inline tdm_status tdm__array_grow(void **items, uint32_t *capacity, uint32_t count,
                                          size_t item_bytes)
 {
-    uint32_t wanted = *room == 0 ? TDM__ARRAY_GROW_FIRST : *room * 2;
+    uint32_t new_capacity = *capacity == 0 ? TDM__ARRAY_GROW_FIRST : *capacity * 2;
     void *grown;
 
-    if (count < *room) {
+    if (count < *capacity) {
         return TDM_OK;
     }
-    grown = realloc(*items, wanted * item_bytes);
+    grown = realloc(*items, new_capacity * item_bytes);
     if (grown == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u entries of %zu bytes", wanted, item_bytes);
+        return tdm__fail(TDM_E_NOMEM, "allocation of %u items of %zu bytes each failed",
+                         new_capacity, item_bytes);
     }
     *items = grown;
-    *room = wanted;
+    *capacity = new_capacity;
     return TDM_OK;
 }
 

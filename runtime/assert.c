@@ -1,4 +1,4 @@
-/* assert.c - the end of a process that found itself wrong. */
+/* assert.c - reports a failed assertion and aborts the process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 

@@ -4,8 +4,9 @@
 
 #include <time.h>
 
-/* Longer than any process lives, and far from where sums of times overflow. */
-#define LONGEST_MS ((int64_t)100 * 365 * 86400 * 1000)
+/* Longest finite timeout, a hundred years in milliseconds: longer than any process lives, and
+ * short enough that sums of times do not overflow. */
+#define TIMEOUT_MS_MAX ((int64_t)100 * 365 * 86400 * 1000)
 
 int64_t tdm__clock_ns(void)
 {
@@ -30,12 +31,13 @@ int64_t tdm__clock_coarse_ms(void)
 
 int64_t tdm__deadline_after(int64_t timeout_ms)
 {
-    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? TDM__NEVER : tdm__clock_ms() + timeout_ms;
+    return timeout_ms < 0 || timeout_ms > TIMEOUT_MS_MAX ? TDM__NEVER
+                                                         : tdm__clock_ms() + timeout_ms;
 }
 
 int64_t tdm__timeout_add(int64_t timeout_ms, int64_t more_ms)
 {
-    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? -1 : timeout_ms + more_ms;
+    return timeout_ms < 0 || timeout_ms > TIMEOUT_MS_MAX ? -1 : timeout_ms + more_ms;
 }
 
 int64_t tdm__deadline_remaining_ms(int64_t deadline_ms)

@@ -1,5 +1,15 @@
-/* directory.c - a private directory for a daemon's sockets and logs. */
+/* directory.c - a daemon's private directory for sockets and logs, its lock and its clean-up. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A daemon owns one directory, which holds its sockets, logs and token.  It is either named by
+ * the user (tdm__directory_create_at) or created under $TMPDIR (tdm__directory_create).
+ * Ownership is a flock(2) on the file "lock" inside.  The daemon and its supervisor share the
+ * descriptor, so the kernel releases the lock only when both have ended.  A directory whose lock
+ * can be acquired therefore has no owner, and what its processes left behind may be removed.
+ * Leftover processes are found by the variable TANDEM_DIRECTORY in their environment.
+ * The next daemon of the same user removes abandoned directories when it starts.  A directory
+ * without a lock file is treated as abandoned only after UNLOCKED_SECONDS_MAX, because its
+ * creator may be between mkdtemp() and the lock.
+ * The module has no state in memory; any thread may call it. */
 #include "runtime/directory.h"
 
 #include "runtime/error.h"
@@ -20,14 +30,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A socket's path has at most 107 bytes; the longest name in the directory is redis/redis.sock.
- */
+/* Longest path of a directory: a socket address has at most 107 bytes, and the longest name
+ * inside is "/redis/redis.sock" with some spare.  REMOVE_FDS_MAX bounds the descriptors of
+ * nftw(3). */
 enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
 
-#define NAME_START TDM__DIRECTORY_NAME_START
-#define LOCK_NAME  "lock"
+#define NAME_START TDM__DIRECTORY_NAME_START /* First part of the names of directories. */
+/* Name of the lock file inside of each directory. */
+#define LOCK_NAME "lock"
+/* Length of "tandem-XXXXXX", and the age in seconds after which a directory without a lock file
+ * counts as abandoned. */
 enum { NAME_BYTES = sizeof(NAME_START) - 1 + 6, UNLOCKED_SECONDS_MAX = 60 };
 
+/* Returns TDM_E_LIMIT, with `remedy` in the error, if socket paths inside of `path` would be too
+ * long. */
 static tdm_status check_length(const char *path, const char *remedy)
 {
     if (strlen(path) > PATH_BYTES_MAX) {
@@ -44,9 +60,9 @@ const char *tdm__directory_parent_path(void)
     return parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
 }
 
-tdm_status tdm__directory_create(char *path, size_t room)
+tdm_status tdm__directory_create(char *path, size_t capacity_bytes)
 {
-    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", tdm__directory_parent_path());
+    (void)snprintf(path, capacity_bytes, "%s/" NAME_START "XXXXXX", tdm__directory_parent_path());
     TDM_TRY(check_length(path, "set TMPDIR to a shorter one"));
     if (mkdtemp(path) == NULL) {
         return tdm__fail_errno(errno, "mkdtemp %s", path);
@@ -72,11 +88,12 @@ tdm_status tdm__directory_create_at(const char *path)
     return TDM_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *place)
+/* Removes one entry for nftw(3) and returns 0, so that the traversal goes on after a failure. */
+static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *position)
 {
     (void)about;
     (void)kind;
-    (void)place;
+    (void)position;
     (void)remove(path);
     return 0;
 }
@@ -86,7 +103,7 @@ void tdm__directory_remove(const char *path)
     (void)nftw(path, remove_entry, REMOVE_FDS_MAX, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- whose it is, and what nobody's has left -------------------------------------------- */
+/* ---- locks and abandoned directories ---------------------------------------------------- */
 
 tdm_status tdm__directory_lock(const char *path, int *fd_out)
 {
@@ -103,7 +120,7 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out)
 
         (void)close(fd);
         return error_number == EWOULDBLOCK
-                   ? tdm__fail(TDM_E_EXISTS, "directory %s belongs to a daemon that lives", path)
+                   ? tdm__fail(TDM_E_EXISTS, "another daemon is using the directory %s", path)
                    : tdm__fail_errno(error_number, "flock %s", lock);
     }
     *fd_out = fd;
@@ -128,6 +145,7 @@ bool tdm__directory_is_locked(const char *path)
     return locked;
 }
 
+/* Removes all socket files directly inside of the directory. */
 static void remove_sockets(const char *path)
 {
     DIR *entries = opendir(path);
@@ -159,7 +177,9 @@ void tdm__directory_clear_leftovers(const char *path)
     remove_sockets(path);
 }
 
-/* One that has no lock yet is being made just now, or its maker died in that moment. */
+/* Returns true if the directory belongs to this user and its owner may be dead: it has a lock
+ * file, or has had none for UNLOCKED_SECONDS_MAX.  The caller must still try to acquire the lock.
+ */
 static bool is_abandoned(const char *path)
 {
     char lock[PATH_MAX];
@@ -174,6 +194,7 @@ static bool is_abandoned(const char *path)
     return access(lock, F_OK) == 0 || now.tv_sec - about.st_mtime > UNLOCKED_SECONDS_MAX;
 }
 
+/* Removes the directory and its leftover processes if nothing holds its lock. */
 static void directory_remove_if_abandoned(const char *path)
 {
     int fd = -1;

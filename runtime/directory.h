@@ -1,4 +1,4 @@
-/* directory.h - a private directory for a daemon's sockets and logs. */
+/* directory.h - a daemon's private directory for sockets and logs, its lock and its clean-up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_DIRECTORY_H
 #define TDM_RUNTIME_DIRECTORY_H
@@ -7,31 +7,39 @@
 #include <stddef.h>
 #include <tandem/error.h>
 
-/* Where directories are made: $TMPDIR, or /tmp. */
+/* Returns the directory in which private directories are created: $TMPDIR, or "/tmp" if that is
+ * unset or empty.  The text is borrowed from the environment. */
 const char *tdm__directory_parent_path(void);
+/* First part of the name of every directory that tdm__directory_create() creates. */
 #define TDM__DIRECTORY_NAME_START "tandem-"
-/* Makes "tandem-XXXXXX" there, 0700.  Its path must leave room for the names
- * of sockets: TDM_E_LIMIT, with the remedy, where it does not. */
-tdm_status tdm__directory_create(char *path, size_t room);
-/* Makes that directory, 0700; refuses one that others own or may write (TDM_E_AUTH). */
+/* Creates the directory "tandem-XXXXXX" with mode 0700 in tdm__directory_parent_path() and writes
+ * its path to `path`, a buffer of `capacity_bytes`.  Returns TDM_E_LIMIT, with the remedy, if the
+ * path is too long for sockets inside the directory. */
+tdm_status tdm__directory_create(char *path, size_t capacity_bytes);
+/* Creates the directory `path` with mode 0700 unless it exists.  Returns TDM_E_AUTH if the
+ * existing directory belongs to another user or others may write to it. */
 tdm_status tdm__directory_create_at(const char *path);
-/* With all its content; what cannot be removed stays. */
+/* Removes the directory and everything in it.  Entries that cannot be removed stay; no error is
+ * reported. */
 void tdm__directory_remove(const char *path);
 
-/* Says that the directory is in use, for as long as `fd_out` or a duplicate of it is open, in
- * this process or in one forked from it: TDM_E_EXISTS if another process has said so.  What
- * processes are started below the owner get TDM__DIRECTORY_VARIABLE=path in their environment.
- */
+/* Locks the directory for a daemon by flock(2) on its file "lock" and stores the descriptor in
+ * `fd_out`.  The lock lasts until that descriptor and its duplicates, also those in forked
+ * processes, are closed.  Returns TDM_E_EXISTS if another process holds the lock.  The daemon
+ * starts all its descendants with TDM__DIRECTORY_VARIABLE=path in their environment, so that they
+ * can be found later. */
 tdm_status tdm__directory_lock(const char *path, int *fd_out);
+/* Environment variable that holds the daemon's directory in every process below that daemon. */
 #define TDM__DIRECTORY_VARIABLE "TANDEM_DIRECTORY"
-/* Is it in use by a daemon of this user? */
+/* Returns true if a live process holds the lock of the directory and the lock file belongs to
+ * this user. */
 bool tdm__directory_is_locked(const char *path);
 
-/* Kills the processes that were started below the owner of `path`, who is dead, and removes the
- * sockets at which nobody listens any more.  With the lock. */
+/* Kills all processes that a dead daemon of the directory `path` has left running, and removes
+ * its socket files.  The caller must hold the lock of the directory. */
 void tdm__directory_clear_leftovers(const char *path);
-/* Finds what tdm__directory_create() made for owners that are all dead, killed together with
- * their supervisors: kills what they left running, and removes the directories. */
+/* Finds directories of tdm__directory_create() whose daemon and supervisor were both killed.
+ * Kills the processes that they left running and removes the directories. */
 void tdm__directory_remove_abandoned(void);
 
 #endif

@@ -1,12 +1,14 @@
-/* dtype.c - the words and the sizes of dtypes. */
+/* dtype.c - the names and the element sizes of dtypes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/dtype.h"
 
 #include <string.h>
 
+/* Name and size in bytes of one element of each dtype, indexed by enum tdm_dtype.  A NULL name
+ * marks a value that is not used. */
 static const struct {
-    const char *name;
-    size_t size_bytes;
+    const char *name;  /* Name as in files of weights; NULL if unused. */
+    size_t size_bytes; /* Size of one element in bytes. */
 } dtypes[] = {
     [TDM_F32] = {"F32", 4},         [TDM_F16] = {"F16", 2},    [TDM_BF16] = {"BF16", 2},
     [TDM_F8_E4M3] = {"F8_E4M3", 1}, [TDM_I64] = {"I64", 8},    [TDM_I32] = {"I32", 4},
@@ -15,8 +17,10 @@ static const struct {
     [TDM_U64] = {"U64", 8},         [TDM_BOOL8] = {"BOOL", 1},
 };
 
+/* Number of entries of `dtypes`, unused ones included. */
 enum { DTYPES_COUNT = sizeof(dtypes) / sizeof(dtypes[0]) };
 
+/* Returns true if `dtype` is a member of the enumeration; its value may come from the wire. */
 static bool dtype_is_known(enum tdm_dtype dtype)
 {
     return (unsigned)dtype < DTYPES_COUNT && dtypes[dtype].name != NULL;

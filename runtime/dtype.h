@@ -1,4 +1,4 @@
-/* dtype.h - dtypes by their word. */
+/* dtype.h - converts the name of an element type (dtype) to its enum value. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_DTYPE_H
 #define TDM_RUNTIME_DTYPE_H
@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <tandem/dtype.h>
 
-/* False for a word that tdm_dtype_name() never says. */
+/* Finds the dtype with this name, as tdm_dtype_name() returns it ("BF16"), and stores it in
+ * `dtype_out`.  Returns false for an unknown name. */
 bool tdm__dtype_parse(const char *name, enum tdm_dtype *dtype_out);
 
 #endif

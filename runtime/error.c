@@ -1,4 +1,4 @@
-/* error.c - status texts and the per-thread detail of the last failure. */
+/* error.c - texts of the status codes and the per-thread detail of the last failure. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 
@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Text of the last failure of this thread, NUL-terminated; empty if there was none. */
 static _Thread_local char error_detail[TDM__ERROR_DETAIL_BYTES];
 
 const char *tdm_strerror(tdm_status status)
 {
     switch (status) {
+/* Expands one status of TDM_STATUS_MAP to a case that returns its text. */
 #define X(name, value, text)                                                                       \
     case name:                                                                                     \
         return text;
@@ -40,7 +42,8 @@ __attribute__((cold, noinline)) tdm_status tdm__null_argument(const char *functi
 
 tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
 {
-    char text[TDM__ERROR_DETAIL_BYTES]; /* the arguments may point into error_detail */
+    /* A second buffer, because the arguments may point into error_detail. */
+    char text[TDM__ERROR_DETAIL_BYTES];
     va_list args;
 
     if (format == NULL) {
@@ -93,6 +96,6 @@ void tdm_check(tdm_status status, const char *what)
     if (status != TDM_OK) {
         (void)fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name,
                       what == NULL ? "" : what, tdm_strerror(status), error_detail);
-        exit(1); /* NOLINT(concurrency-mt-unsafe) the program is over */
+        exit(1); /* NOLINT(concurrency-mt-unsafe) The program ends here. */
     }
 }

@@ -1,36 +1,38 @@
-/* error.h - how the inside of Tandem reports a failure. */
+/* error.h - functions by which the inside of Tandem reports failures. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_ERROR_H
 #define TDM_RUNTIME_ERROR_H
 
 #include <tandem/error.h>
 
+/* Capacity in bytes of the per-thread error detail, the NUL included.  Longer texts are cut. */
 enum { TDM__ERROR_DETAIL_BYTES = 3072 };
 
-/* Records the detail and returns `status`, so a failure is one statement:
- *     return tdm__fail(TDM_E_INVAL, "rank %u of %u", rank, world);
- * Only the function that first decides which error it is may call this; its callers pass the
- * status up untouched.  The arguments may include tdm_error_detail() itself.
- */
+/* Records the error detail of this thread and returns `status`, so that a failure is one
+ * statement:
+ *     return tdm__fail(TDM_E_INVAL, "rank %u of %u", rank, ranks_count);
+ * Only the function that decides on the error calls this; its callers return the status
+ * unchanged.  The arguments may include tdm_error_detail() itself. */
 #define tdm__fail tdm_fail
 
-/* Forgets the recorded detail. */
+/* Empties the error detail of this thread. */
 void tdm__error_clear(void);
 
-/* tdm__fail with ": " and strerror(error_number) added, for TDM_E_IO. */
+/* Records the formatted text, followed by ": " and strerror(error_number), as the error detail.
+ * Returns TDM_E_NOMEM for ENOMEM, else TDM_E_IO. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_number,
                                                                  const char *format, ...);
 
-/* Puts "context: " before the recorded detail and returns `status`: at a module's border, once.
- */
+/* Puts the formatted context and ": " before the recorded error detail and returns `status`.
+ * Does nothing for TDM_OK.  Call it once, where an error leaves a module. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__wrap(tdm_status status, const char *format,
                                                            ...);
 
-/* For public functions.  Records which argument of which function is NULL; returns TDM_E_INVAL.
- */
+/* Records that the argument named `argument` of the public function named `function` is NULL.
+ * Returns TDM_E_INVAL. */
 tdm_status tdm__null_argument(const char *function, const char *argument);
 
-/* Leaves a public function with TDM_E_INVAL if `argument` is NULL. */
+/* Returns from a public function with TDM_E_INVAL if `argument` is NULL. */
 #define TDM__REQUIRE(argument)                                                                     \
     do {                                                                                           \
         if (__builtin_expect((argument) == NULL, 0)) {                                             \
@@ -38,7 +40,7 @@ tdm_status tdm__null_argument(const char *function, const char *argument);
         }                                                                                          \
     } while (0)
 
-/* The same for an array, which may be NULL if it has no elements. */
+/* Returns from a public function with TDM_E_INVAL if `array` is NULL and `count` is not 0. */
 #define TDM__REQUIRE_ARRAY(array, count)                                                           \
     do {                                                                                           \
         if (__builtin_expect((array) == NULL && (count) > 0, 0)) {                                 \
@@ -46,7 +48,8 @@ tdm_status tdm__null_argument(const char *function, const char *argument);
         }                                                                                          \
     } while (0)
 
-/* The same for a function that returns something else than a status, or nothing. */
+/* Returns `value` from a public function, after recording the error, if `argument` is NULL.  For
+ * functions that do not return a status; `value` is empty in a void function. */
 #define TDM__REQUIRE_OR(argument, value)                                                           \
     do {                                                                                           \
         if (__builtin_expect((argument) == NULL, 0)) {                                             \

@@ -1,4 +1,4 @@
-/* failpoint.c - named steps of a protocol, at which a test may break this very process. */
+/* failpoint.c - named points in a protocol at which a test can kill or stop this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/failpoint.h"
 
@@ -15,44 +15,49 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLANS_MAX = 2 };
+/* Number of rules that TANDEM_FAILPOINT can hold; further rules are ignored. */
+enum { RULES_MAX = 2 };
 
-struct plan {
-    char process[64];
-    char step[64];
-    unsigned long count;
-    char action[8];
-    char file[256];
-    atomic_ulong passed;
+/* One rule of TANDEM_FAILPOINT.  All members but `hits_count` are constant after the first hit. */
+struct rule {
+    char process[64];        /* Name of the process that is to break. */
+    char failpoint[64];      /* Name of the failpoint. */
+    unsigned long count;     /* Number of the hit, from 1, at which the process breaks. */
+    char action[8];          /* "kill" or "stop". */
+    char file[256];          /* File that the breaking process creates exclusively. */
+    atomic_ulong hits_count; /* How often this process has hit the failpoint. */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct plan plans[PLANS_MAX];
-static int plans_count;
-static const char *self = "driver";
+static struct rule rules[RULES_MAX];
+static int rules_count;
+/* Name of this process for the rules; borrowed. */
+static const char *process_name = "driver";
 
-static bool failpoint_parse(const char *text, struct plan *plan)
+/* Parses the rule at the start of `text`.  Logs a warning and returns false if it is malformed. */
+static bool failpoint_parse(const char *text, struct rule *rule)
 {
     char count[8];
 
-    if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", plan->process, plan->step, count, plan->action,
-               plan->file) != 5 ||
-        (strcmp(plan->action, "kill") != 0 && strcmp(plan->action, "stop") != 0)) {
+    if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", rule->process, rule->failpoint, count,
+               rule->action, rule->file) != 5 ||
+        (strcmp(rule->action, "kill") != 0 && strcmp(rule->action, "stop") != 0)) {
         tdm__log(TDM__WARN, "failpoint",
                  "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop FILE",
                  text);
         return false;
     }
-    plan->count = strtoul(count, NULL, 10);
+    rule->count = strtoul(count, NULL, 10);
     return true;
 }
 
+/* Parses TANDEM_FAILPOINT into `rules`.  Runs once, at the first hit. */
 static void failpoints_parse_all(void)
 {
     const char *text = getenv("TANDEM_FAILPOINT");
 
-    while (text != NULL && plans_count < PLANS_MAX && failpoint_parse(text, &plans[plans_count])) {
-        plans_count++;
+    while (text != NULL && rules_count < RULES_MAX && failpoint_parse(text, &rules[rules_count])) {
+        rules_count++;
         text = strchr(text, ';');
         text = text == NULL ? NULL : text + 1;
     }
@@ -60,30 +65,31 @@ static void failpoints_parse_all(void)
 
 void tdm__failpoint_set_process(const char *process)
 {
-    self = process;
+    process_name = process;
 }
 
-static void failpoint_trigger(const struct plan *plan)
+/* Creates the rule's file and kills or stops this process.  Does nothing if the file exists. */
+static void failpoint_trigger(const struct rule *rule)
 {
-    int fd = open(plan->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(rule->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
     if (fd < 0) {
-        return; /* another one did */
+        return; /* Another process, or an earlier run, has triggered the rule. */
     }
-    (void)dprintf(fd, "%s %d %lld\n", self, (int)getpid(), (long long)tdm__clock_ns());
+    (void)dprintf(fd, "%s %d %lld\n", process_name, (int)getpid(), (long long)tdm__clock_ns());
     (void)close(fd);
-    (void)kill(getpid(), plan->action[0] == 'k' ? SIGKILL : SIGSTOP);
+    (void)kill(getpid(), rule->action[0] == 'k' ? SIGKILL : SIGSTOP);
 }
 
 void tdm__failpoint_hit(const char *name)
 {
     (void)pthread_once(&once, failpoints_parse_all);
-    for (int i = 0; i < plans_count; i++) {
-        struct plan *plan = &plans[i];
+    for (int i = 0; i < rules_count; i++) {
+        struct rule *rule = &rules[i];
 
-        if (strcmp(name, plan->step) == 0 && strcmp(self, plan->process) == 0 &&
-            atomic_fetch_add(&plan->passed, 1) + 1 == plan->count) {
-            failpoint_trigger(plan);
+        if (strcmp(name, rule->failpoint) == 0 && strcmp(process_name, rule->process) == 0 &&
+            atomic_fetch_add(&rule->hits_count, 1) + 1 == rule->count) {
+            failpoint_trigger(rule);
         }
     }
 }

@@ -1,24 +1,27 @@
-/* failpoint.h - named steps of a protocol, at which a test may break this very process. */
+/* failpoint.h - named points in a protocol at which a test can kill or stop this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_FAILPOINT_H
 #define TDM_RUNTIME_FAILPOINT_H
 
-/* A kill at a random moment seldom meets the moment that matters.  So the code names its steps,
- * and whoever starts a process may say, in its environment, at which of them it breaks:
+/* A kill at a random moment seldom hits the moment that matters.  So the code names its
+ * failpoints, and a test selects some of them in the environment of the process:
  *
  *     TANDEM_FAILPOINT="engine/1/0 engine.staged 2 kill /tmp/broken"
  *
- * The process that is called engine/1/0, the second time it passes engine.staged, kills itself
- * with SIGKILL ("stop": with SIGSTOP); no other process, and none twice: whoever can make the
- * file /tmp/broken breaks; its name, process id and tdm__clock_ns() are then in there.  Two of
- * these, with a semicolon between, break two processes.  Without the variable a step costs a
- * comparison.  The names of the update's steps are in docs/protocols/commit.md. */
+ * The process named engine/1/0 kills itself with SIGKILL ("stop": SIGSTOP) when it reaches the
+ * failpoint engine.staged for the second time.  It first creates the file /tmp/broken exclusively
+ * and writes its name, process id and tdm__clock_ns() to it.  If the file exists already, the
+ * process goes on, so that only one process triggers.  Two such rules, separated by a semicolon,
+ * select two failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
+ * of a weight update are listed in docs/protocols/commit.md. */
 
-/* What this process is called, unless it is a driver: an actor's name, or "daemon".  Borrowed;
- * once, before other threads pass steps. */
+/* Sets the name of this process for the rules of TANDEM_FAILPOINT: the name of an actor, or
+ * "daemon"; the initial name is "driver".  The text is borrowed for the rest of the process.
+ * Call it once, before other threads reach failpoints. */
 void tdm__failpoint_set_process(const char *process);
 
-/* The process is about to go past this point.  From any thread. */
+/* Reports that the process has reached the failpoint `name`.  Kills or stops the process if a
+ * rule of TANDEM_FAILPOINT says so.  Any thread may call it. */
 void tdm__failpoint_hit(const char *name);
 
 #endif

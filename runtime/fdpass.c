@@ -1,4 +1,4 @@
-/* fdpass.c - one record and its file descriptors over a local socket. */
+/* fdpass.c - sends and receives one record with file descriptors over a local socket. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/fdpass.h"
 
@@ -11,15 +11,18 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-union control {
+/* Buffer for the SCM_RIGHTS control message, aligned as sendmsg(2) and recvmsg(2) need it.
+ */
+union control_buffer {
+    /* Room for the descriptors and their header. */
     char bytes[CMSG_SPACE(sizeof(int) * TDM__FDPASS_MAX)];
-    struct cmsghdr aligned;
+    struct cmsghdr aligned; /* Forces the alignment. */
 };
 
 tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes, const int *fds,
                          uint32_t fds_count)
 {
-    union control control = {{0}};
+    union control_buffer control_buffer = {{0}};
     struct iovec vector = {(void *)(uintptr_t)record, record_bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
     ssize_t sent;
@@ -28,7 +31,7 @@ tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes,
     if (fds_count > 0) {
         struct cmsghdr *header;
 
-        message.msg_control = control.bytes;
+        message.msg_control = control_buffer.bytes;
         message.msg_controllen = CMSG_SPACE(sizeof(int) * fds_count);
         header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
@@ -45,6 +48,7 @@ tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes,
     return TDM_OK;
 }
 
+/* Closes descriptors that were received but cannot be handed to the caller. */
 static void close_all(const int *fds, size_t fds_count)
 {
     for (size_t i = 0; i < fds_count; i++) {
@@ -55,20 +59,20 @@ static void close_all(const int *fds, size_t fds_count)
 tdm_status tdm__fds_receive(int socket_fd, void *record, size_t *record_bytes, int *fds,
                             uint32_t *fds_count)
 {
-    union control control;
+    union control_buffer control_buffer;
     struct iovec vector = {record, *record_bytes};
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
+                             .msg_control = control_buffer.bytes,
+                             .msg_controllen = sizeof(control_buffer.bytes)};
     int received[TDM__FDPASS_MAX];
     size_t received_count = 0;
-    ssize_t got;
+    ssize_t received_bytes;
 
     do {
-        got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) {
+        received_bytes = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+    } while (received_bytes < 0 && errno == EINTR);
+    if (received_bytes < 0) {
         return tdm__fail_errno(errno, "recvmsg");
     }
     for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
@@ -80,11 +84,12 @@ tdm_status tdm__fds_receive(int socket_fd, void *record, size_t *record_bytes, i
     }
     if (received_count > *fds_count || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
         close_all(received, received_count);
-        return tdm__fail(TDM_E_PROTOCOL, "a record with %zu descriptors, at most %u are expected",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "received a record with %zu descriptors, expected at most %u",
                          received_count, *fds_count);
     }
     memcpy(fds, received, received_count * sizeof(int));
     *fds_count = (uint32_t)received_count;
-    *record_bytes = (size_t)got;
+    *record_bytes = (size_t)received_bytes;
     return TDM_OK;
 }

@@ -1,5 +1,11 @@
-/* file.c - whole files: read under a limit, replaced in one step. */
+/* file.c - reads whole files up to a size limit and replaces files atomically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Readers get all of a file or an error: the size is taken by fstat(2) first and checked against
+ * the limit of the caller, and a file that becomes shorter meanwhile is an error.
+ * Writers use struct tdm__atomic_file: a temporary file in the same directory, then fsync(2),
+ * rename(2) and fsync(2) of the directory.  A crash at any moment leaves the old file or the new
+ * one under `path`, and at worst a temporary file beside it.
+ * The functions keep no state between calls; any thread may call them.  They block on the disk. */
 #include "runtime/file.h"
 
 #include "runtime/error.h"
@@ -26,6 +32,7 @@ tdm_status tdm__file_open(const char *path, int *fd_out)
     return TDM_OK;
 }
 
+/* Reads exactly `size_bytes` bytes into `bytes`.  Returns TDM_E_IO if the file ends before. */
 static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_bytes)
 {
     size_t done = 0;
@@ -48,6 +55,7 @@ static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_by
     return TDM_OK;
 }
 
+/* Reads the open regular file as tdm__file_read() describes.  `path` is for errors only. */
 static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max, char **bytes_out,
                                  size_t *size_bytes_out)
 {
@@ -91,7 +99,7 @@ tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_
     return status;
 }
 
-bool tdm__file_read_text(const char *path, char *text, size_t room)
+bool tdm__file_read_text(const char *path, char *text, size_t capacity_bytes)
 {
     size_t used = 0;
     ssize_t got;
@@ -101,7 +109,8 @@ bool tdm__file_read_text(const char *path, char *text, size_t room)
     if (tdm__file_open(path, &fd) != TDM_OK) {
         return false;
     }
-    while (used + 1 < room && (got = read(fd, text + used, room - 1 - used)) > 0) {
+    while (used + 1 < capacity_bytes &&
+           (got = read(fd, text + used, capacity_bytes - 1 - used)) > 0) {
         used += (size_t)got;
     }
     text[used] = '\0';
@@ -119,7 +128,7 @@ tdm_status tdm__atomic_file_open(struct tdm__atomic_file *file, const char *path
     (void)snprintf(file->temporary, sizeof(file->temporary), "%s.XXXXXX", path);
     file->fd = mkostemp(file->temporary, O_CLOEXEC);
     if (file->fd < 0) {
-        return tdm__fail_errno(errno, "%s: cannot make a file beside it", path);
+        return tdm__fail_errno(errno, "%s: creating a temporary file beside it failed", path);
     }
     if (fchmod(file->fd, 0644) != 0) {
         int error_number = errno;
@@ -150,7 +159,7 @@ tdm_status tdm__atomic_file_write(struct tdm__atomic_file *file, const void *dat
     return TDM_OK;
 }
 
-/* Makes the rename itself survive a power cut. */
+/* Syncs the directory that contains `path`, so that a rename in it survives a power failure. */
 static tdm_status sync_directory_of(const char *path)
 {
     char directory[TDM__PATH_BYTES];
@@ -181,7 +190,7 @@ tdm_status tdm__atomic_file_commit(struct tdm__atomic_file *file)
     if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
         error_number = errno;
         tdm__atomic_file_abandon(file);
-        return tdm__fail_errno(error_number, "%s: cannot be put in place", file->path);
+        return tdm__fail_errno(error_number, "%s: fsync or rename failed", file->path);
     }
     (void)close(file->fd);
     return sync_directory_of(file->path);

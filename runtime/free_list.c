@@ -1,5 +1,13 @@
-/* free_list.c - memory for the many small things that live as long as a call. */
+/* free_list.c - a per-thread allocator for small blocks that live as long as a call. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each thread owns one struct free_list in thread-local storage, so no lock is needed.  It has a
+ * singly linked list of free blocks for each size class of 64, 128, ... 1024 bytes.
+ * States: not initialized; initialized and keeping blocks; and not keeping blocks, which is the
+ * state after the destructor of the thread-specific key has run, and in builds with a sanitizer.
+ * `space_bytes` is 0 in the first and the last of these states, so the fast path of
+ * tdm__free_list_free() needs a single comparison.
+ * Invariant: the bytes of all size classes plus `space_bytes` make TDM__FREE_LIST_KEPT_BYTES_MAX
+ * while blocks are kept. */
 #include "runtime/free_list.h"
 
 #include <pthread.h>
@@ -7,50 +15,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A sanitizer is to see each block come and go. */
+/* Sanitizers must see each allocation and free, so builds with one keep no blocks. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { KEEPS = 0 };
+enum { KEEPS_BLOCKS = 0 }; /* Freed blocks are not kept. */
 #else
-enum { KEEPS = 1 };
+enum { KEEPS_BLOCKS = 1 }; /* Freed blocks are kept for reuse. */
 #endif
 
-enum { STEP_BYTES = 64, SIZES_COUNT = TDM__FREE_LIST_BLOCK_BYTES_MAX / STEP_BYTES };
+/* Size classes are SIZE_STEP_BYTES apart; SIZES_COUNT is their number. */
+enum { SIZE_STEP_BYTES = 64, SIZES_COUNT = TDM__FREE_LIST_BLOCK_BYTES_MAX / SIZE_STEP_BYTES };
 
+/* A free block.  The link occupies the memory that the user had. */
 struct block {
-    struct block *next;
+    struct block *next; /* Next free block of the same size class; NULL at the end. */
 };
 
-/* Free blocks of one size. */
+/* The free blocks of one size class. */
 struct size_class {
-    struct block *first; /* owned */
-    size_t bytes;
+    struct block *first; /* First free block, owned; NULL if the list is empty. */
+    size_t bytes;        /* Total size in bytes of the blocks in the list. */
 };
 
+/* The free blocks of one thread. */
 static _Thread_local struct free_list {
-    bool open;         /* it has been asked for; */
-    bool keeps;        /* it is emptied when the thread ends, and keeps nothing from then on */
-    size_t room_bytes; /* that it may still free_list_keep */
-    struct size_class size_classes[SIZES_COUNT];
+    bool initialized; /* True after free_list_init() has run in this thread. */
+    /* Freed blocks are kept.  False before free_list_init() and after the end of the thread, when
+     * nothing would free them. */
+    bool keeps_blocks;
+    size_t space_bytes; /* Bytes of further blocks that the list may keep. */
+    struct size_class size_classes[SIZES_COUNT]; /* Free blocks by size class. */
 } free_list;
 
+/* The key whose destructor empties the list of an ending thread.  It is created once per process;
+ * `has_thread_exit_key` is false if that failed, and then no thread keeps blocks. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
-static bool has_key;
+static pthread_key_t thread_exit_key;
+static bool has_thread_exit_key;
 
-/* Of a block, its links included. */
+/* Returns the index of the smallest size class that holds `size_bytes`; SIZES_COUNT or more for a
+ * larger block. */
 static size_t size_class_of(size_t size_bytes)
 {
-    return size_bytes == 0 ? 0 : (size_bytes - 1) / STEP_BYTES;
+    return size_bytes == 0 ? 0 : (size_bytes - 1) / SIZE_STEP_BYTES;
 }
 
+/* Returns the size in bytes of the blocks of the size class `index`. */
 static size_t size_class_bytes(size_t index)
 {
-    return (index + 1) * STEP_BYTES;
+    return (index + 1) * SIZE_STEP_BYTES;
 }
 
 /* ---- the bound -------------------------------------------------------------------------- */
 
-static void size_class_empty(struct free_list *own, struct size_class *size_class)
+/* Frees all blocks of one size class. */
+static void size_class_empty(struct free_list *list, struct size_class *size_class)
 {
     struct block *block;
 
@@ -58,49 +76,54 @@ static void size_class_empty(struct free_list *own, struct size_class *size_clas
         size_class->first = block->next;
         free(block);
     }
-    own->room_bytes += size_class->bytes;
+    list->space_bytes += size_class->bytes;
     size_class->bytes = 0;
 }
 
-static void free_list_empty_fullest(struct free_list *own)
+/* Frees all blocks of the size class that uses most memory. */
+static void free_list_empty_fullest(struct free_list *list)
 {
-    struct size_class *fullest = &own->size_classes[0];
+    struct size_class *fullest = &list->size_classes[0];
 
     for (size_t i = 1; i < SIZES_COUNT; i++) {
-        if (own->size_classes[i].bytes > fullest->bytes) {
-            fullest = &own->size_classes[i];
+        if (list->size_classes[i].bytes > fullest->bytes) {
+            fullest = &list->size_classes[i];
         }
     }
-    size_class_empty(own, fullest);
+    size_class_empty(list, fullest);
 }
 
+/* Frees all blocks of an ending thread.  Blocks that later destructors free go to free(). */
 static void free_list_thread_exit(void *arg)
 {
-    struct free_list *own = arg;
+    struct free_list *list = arg;
 
-    own->keeps = false;
+    list->keeps_blocks = false;
     for (size_t i = 0; i < SIZES_COUNT; i++) {
-        size_class_empty(own, &own->size_classes[i]);
+        size_class_empty(list, &list->size_classes[i]);
     }
-    own->room_bytes = 0;
+    list->space_bytes = 0;
 }
 
-static void free_list_make_key(void)
+/* Creates the key of the destructor.  Runs once per process. */
+static void thread_exit_key_create(void)
 {
-    has_key = pthread_key_create(&key, free_list_thread_exit) == 0;
+    has_thread_exit_key = pthread_key_create(&thread_exit_key, free_list_thread_exit) == 0;
 }
 
-static void free_list_open(struct free_list *own)
+/* Prepares the calling thread's list, at the first block that it frees. */
+static void free_list_init(struct free_list *list)
 {
-    own->open = true;
-    (void)pthread_once(&once, free_list_make_key);
-    own->keeps = KEEPS && has_key && pthread_setspecific(key, own) == 0;
-    own->room_bytes = own->keeps ? TDM__FREE_LIST_KEPT_BYTES_MAX : 0;
+    list->initialized = true;
+    (void)pthread_once(&once, thread_exit_key_create);
+    list->keeps_blocks =
+        KEEPS_BLOCKS && has_thread_exit_key && pthread_setspecific(thread_exit_key, list) == 0;
+    list->space_bytes = list->keeps_blocks ? TDM__FREE_LIST_KEPT_BYTES_MAX : 0;
 }
 
 size_t tdm__free_list_kept_bytes(void)
 {
-    return free_list.keeps ? TDM__FREE_LIST_KEPT_BYTES_MAX - free_list.room_bytes : 0;
+    return free_list.keeps_blocks ? TDM__FREE_LIST_KEPT_BYTES_MAX - free_list.space_bytes : 0;
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
@@ -117,11 +140,11 @@ void *tdm__free_list_alloc(size_t size_bytes)
     size_class = &free_list.size_classes[index];
     block = size_class->first;
     if (block == NULL) {
-        return malloc(KEEPS ? size_class_bytes(index) : size_bytes);
+        return malloc(KEEPS_BLOCKS ? size_class_bytes(index) : size_bytes);
     }
     size_class->first = block->next;
     size_class->bytes -= size_class_bytes(index);
-    free_list.room_bytes += size_class_bytes(index);
+    free_list.space_bytes += size_class_bytes(index);
     return block;
 }
 
@@ -132,32 +155,33 @@ void *tdm__free_list_alloc_zeroed(size_t size_bytes)
     return memory == NULL ? NULL : memset(memory, 0, size_bytes);
 }
 
-static void free_list_keep(struct free_list *own, size_t index, struct block *block)
+/* Adds a block of the size class `index` to the list, which must have the space. */
+static void free_list_keep(struct free_list *list, size_t index, struct block *block)
 {
-    struct size_class *size_class = &own->size_classes[index];
+    struct size_class *size_class = &list->size_classes[index];
 
     block->next = size_class->first;
     size_class->first = block;
     size_class->bytes += size_class_bytes(index);
-    own->room_bytes -= size_class_bytes(index);
+    list->space_bytes -= size_class_bytes(index);
 }
 
-/* The first block of a thread, one too many, or one after its end.  Rare: not inline, where it
- * would make the usual give longer. */
-static __attribute__((noinline)) void give_without_room(struct free_list *own, size_t index,
-                                                        struct block *block)
+/* Frees a block in the cases that are rare: the first block of a thread, a full list, and a
+ * thread that keeps no blocks.  Not inline, so that the common path stays short. */
+static __attribute__((noinline)) void free_list_free_slow(struct free_list *list, size_t index,
+                                                          struct block *block)
 {
-    if (!own->open) {
-        free_list_open(own);
+    if (!list->initialized) {
+        free_list_init(list);
     }
-    if (!own->keeps) {
+    if (!list->keeps_blocks) {
         free(block);
         return;
     }
-    if (own->room_bytes < size_class_bytes(index)) {
-        free_list_empty_fullest(own);
+    if (list->space_bytes < size_class_bytes(index)) {
+        free_list_empty_fullest(list);
     }
-    free_list_keep(own, index, block);
+    free_list_keep(list, index, block);
 }
 
 void tdm__free_list_free(void *memory, size_t size_bytes)
@@ -166,9 +190,9 @@ void tdm__free_list_free(void *memory, size_t size_bytes)
 
     if (index >= SIZES_COUNT || memory == NULL) {
         free(memory);
-    } else if (free_list.room_bytes >= size_class_bytes(index)) {
+    } else if (free_list.space_bytes >= size_class_bytes(index)) {
         free_list_keep(&free_list, index, memory);
     } else {
-        give_without_room(&free_list, index, memory);
+        free_list_free_slow(&free_list, index, memory);
     }
 }

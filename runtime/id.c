@@ -1,4 +1,4 @@
-/* id.c - 128-bit random names of nodes, actors, groups and keys. */
+/* id.c - 128-bit random identifiers of nodes, actors, placement groups and keys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/id.h"
 
@@ -44,6 +44,7 @@ const char *tdm__id_text(const struct tdm__id *id, char text[TDM__ID_TEXT_BYTES]
     return text;
 }
 
+/* Returns the value of a hexadecimal digit of either case, or -1 for another character. */
 static int hex_digit(char digit)
 {
     if (digit >= '0' && digit <= '9') {
@@ -63,7 +64,8 @@ tdm_status tdm__id_parse(const char *text, struct tdm__id *id_out)
     struct tdm__id id;
 
     if (strlen(text) != TDM__ID_TEXT_BYTES - 1) {
-        return tdm__fail(TDM_E_INVAL, "an id has 32 hexadecimal digits, \"%.40s\" has %zu bytes",
+        return tdm__fail(TDM_E_INVAL,
+                         "malformed id \"%.40s\": expected 32 hexadecimal digits, found %zu bytes",
                          text, strlen(text));
     }
     for (size_t i = 0; i < sizeof(id.bytes); i++) {
@@ -71,7 +73,7 @@ tdm_status tdm__id_parse(const char *text, struct tdm__id *id_out)
         int low = hex_digit(text[2 * i + 1]);
 
         if (high < 0 || low < 0) {
-            return tdm__fail(TDM_E_INVAL, "\"%s\" is no id: not hexadecimal", text);
+            return tdm__fail(TDM_E_INVAL, "malformed id \"%s\": expected hexadecimal digits", text);
         }
         id.bytes[i] = (uint8_t)(high << 4 | low);
     }

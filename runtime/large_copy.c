@@ -1,5 +1,15 @@
-/* large_copy.c - copies of many megabytes: past the caches, and by several threads. */
+/* large_copy.c - memory copies of many megabytes: around the caches and by several threads. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A copy has three parts. memcpy() copies the bytes up to the first cache line boundary of the
+ * target.  The threads share all whole blocks behind it. memcpy() copies the rest.
+ *
+ * A block is PAGES_PER_BLOCK pages.  With AVX2 the pages of a block are read side by side,
+ * because the hardware prefetcher follows each page separately.  The target is written by
+ * non-temporal stores, which do not load the lines that they overwrite.
+ *
+ * Threads claim chunks of 64 blocks from one atomic counter, so a thread that starts late or
+ * loses its core copies fewer chunks.  The helper threads live for one copy only; the caller
+ * joins them. */
 #include "runtime/large_copy.h"
 
 #include <pthread.h>
@@ -8,22 +18,24 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+/* Units of a copy; the sizes are in bytes. */
 enum {
-    LINE_BYTES = 64,
-    PAGE_BYTES = 4096,
-    TOGETHER = 4, /* pages that are read at once */
-    BLOCK_BYTES = TOGETHER * PAGE_BYTES,
-    PREFETCH_BYTES = 512,
-    PIECE_BYTES = 64 * BLOCK_BYTES, /* what a thread takes at a time */
-    STACK_BYTES = 64 * 1024
+    CACHE_LINE_BYTES = 64, /* Cache line; the unit of a non-temporal store sequence. */
+    PAGE_BYTES = 4096,     /* Size of a page of memory. */
+    PAGES_PER_BLOCK = 4,   /* Pages that are read side by side. */
+    BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES, /* Smallest unit of the copy functions. */
+    PREFETCH_BYTES = 512,           /* Distance of the software prefetch ahead of the load. */
+    CHUNK_BYTES = 64 * BLOCK_BYTES, /* Bytes that a thread claims at a time. */
+    STACK_BYTES = 64 * 1024         /* Stack size of a helper thread. */
 };
 
-/* Copies `count` blocks; `to` begins a line. */
-typedef void blocks_fn(uint8_t *to, const uint8_t *from, size_t count);
+/* Function that copies `count` blocks.  `to` must be aligned to a cache line. */
+typedef void copy_blocks_fn(uint8_t *to, const uint8_t *from, size_t count);
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
-static void blocks_plain(uint8_t *to, const uint8_t *from, size_t count)
+/* Copies blocks by memcpy(), on processors without AVX2. */
+static void copy_blocks_plain(uint8_t *to, const uint8_t *from, size_t count)
 {
     memcpy(to, from, count * BLOCK_BYTES);
 }
@@ -31,16 +43,16 @@ static void blocks_plain(uint8_t *to, const uint8_t *from, size_t count)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* A processor fetches ahead in several pages at a time, and only within each: to read them
- * together is a third faster than in turn.  What is written goes past the caches, or each line
- * of the target would be fetched before it is overwritten. */
+/* Copies one block.  Reading its pages side by side is a third faster than one after the other,
+ * since the hardware prefetcher works within each page.  The non-temporal stores bypass the
+ * caches; normal stores would first load each line of the target. */
 __attribute__((target("avx2"))) static void block_avx2(uint8_t *to, const uint8_t *from)
 {
-    for (size_t at = 0; at < PAGE_BYTES; at += LINE_BYTES) {
+    for (size_t at = 0; at < PAGE_BYTES; at += CACHE_LINE_BYTES) {
         size_t next = at + PREFETCH_BYTES;
 
         if (next >= PAGE_BYTES) {
-            next += BLOCK_BYTES - PAGE_BYTES; /* of the next block */
+            next += BLOCK_BYTES - PAGE_BYTES; /* The prefetch continues in the next block. */
         }
         for (size_t page = 0; page < BLOCK_BYTES; page += PAGE_BYTES) {
             const __m256i *source = (const __m256i *)(const void *)(from + page + at);
@@ -55,51 +67,55 @@ __attribute__((target("avx2"))) static void block_avx2(uint8_t *to, const uint8_
     }
 }
 
+/* Copies blocks one after the other by block_avx2(). */
 __attribute__((target("avx2"))) static void blocks_avx2(uint8_t *to, const uint8_t *from,
                                                         size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         block_avx2(to + i * BLOCK_BYTES, from + i * BLOCK_BYTES);
     }
-    _mm_sfence(); /* others see it before anything that they are told later */
+    _mm_sfence(); /* Orders the non-temporal stores before all later stores. */
 }
 
-static blocks_fn *blocks_best(void)
+/* Returns the fastest copy function that this processor supports. */
+static copy_blocks_fn *copy_blocks_choose(void)
 {
-    return __builtin_cpu_supports("avx2") ? blocks_avx2 : blocks_plain;
+    return __builtin_cpu_supports("avx2") ? blocks_avx2 : copy_blocks_plain;
 }
 #else
-static blocks_fn *blocks_best(void)
+static copy_blocks_fn *copy_blocks_choose(void)
 {
-    return blocks_plain;
+    return copy_blocks_plain;
 }
 #endif
 
 /* ---- threads ---------------------------------------------------------------------------- */
 
-/* Each thread takes the next piece until there is none: one that begins late, or that loses its
- * core, has fewer of them. */
-struct copy {
-    uint8_t *to;
-    const uint8_t *from;
-    size_t size_bytes; /* a multiple of BLOCK_BYTES */
-    blocks_fn *blocks;
-    atomic_size_t taken_bytes;
+/* One large copy, shared by the calling thread and its helper threads.  It lives on the stack of
+ * the caller until the helpers have been joined. */
+struct copy_job {
+    uint8_t *to;                 /* Target; starts at a cache line. */
+    const uint8_t *from;         /* Source; at any address. */
+    size_t size_bytes;           /* Size of the copy; a multiple of BLOCK_BYTES. */
+    copy_blocks_fn *copy_blocks; /* Function that copies blocks on this processor. */
+    /* Bytes that threads have claimed so far, from the start; may exceed `size_bytes`. */
+    atomic_size_t claimed_bytes;
 };
 
-static void *copy_pieces(void *arg)
+/* Claims and copies chunks until none is left.  Every thread of the copy runs this. */
+static void *copy_chunks(void *arg)
 {
-    struct copy *copy = arg;
+    struct copy_job *job = arg;
     size_t at;
 
-    /* Relaxed: the pieces do not meet, and the threads' ends order them all before the return.
-     */
-    while ((at = atomic_fetch_add_explicit(&copy->taken_bytes, PIECE_BYTES, memory_order_relaxed)) <
-           copy->size_bytes) {
-        size_t left_bytes = copy->size_bytes - at;
-        size_t piece_bytes = left_bytes < PIECE_BYTES ? left_bytes : PIECE_BYTES;
+    /* Relaxed: chunks do not overlap, and joining the threads orders the copied bytes before the
+     * return of tdm__copy_large(). */
+    while ((at = atomic_fetch_add_explicit(&job->claimed_bytes, CHUNK_BYTES,
+                                           memory_order_relaxed)) < job->size_bytes) {
+        size_t remaining_bytes = job->size_bytes - at;
+        size_t chunk_bytes = remaining_bytes < CHUNK_BYTES ? remaining_bytes : CHUNK_BYTES;
 
-        copy->blocks(copy->to + at, copy->from + at, piece_bytes / BLOCK_BYTES);
+        job->copy_blocks(job->to + at, job->from + at, chunk_bytes / BLOCK_BYTES);
     }
     return NULL;
 }
@@ -118,9 +134,9 @@ uint32_t tdm__copy_threads(size_t size_bytes)
     return CPU_COUNT(&cores) < (int)count ? (uint32_t)CPU_COUNT(&cores) : (uint32_t)count;
 }
 
-/* As many of `count` as can be made.  They take no signals: those are for the user's threads.
- */
-static uint32_t start_helpers(struct copy *copy, uint32_t count, pthread_t *helpers)
+/* Starts up to `count` helper threads and returns the number that could be started.  They block
+ * all signals, so that signals go to the threads of the user. */
+static uint32_t copy_threads_start(struct copy_job *job, uint32_t count, pthread_t *helpers)
 {
     uint32_t started = 0;
     pthread_attr_t attributes;
@@ -135,7 +151,7 @@ static uint32_t start_helpers(struct copy *copy, uint32_t count, pthread_t *help
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (started < count &&
-           pthread_create(&helpers[started], &attributes, copy_pieces, copy) == 0) {
+           pthread_create(&helpers[started], &attributes, copy_chunks, job) == 0) {
         started++;
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -146,22 +162,21 @@ static uint32_t start_helpers(struct copy *copy, uint32_t count, pthread_t *help
 void tdm__copy_large(void *to, const void *from, size_t size_bytes)
 {
     pthread_t helpers[TDM__COPY_THREADS_MAX - 1];
-    size_t head_bytes = -(uintptr_t)to % LINE_BYTES;
+    size_t head_bytes = -(uintptr_t)to % CACHE_LINE_BYTES;
     size_t blocks_bytes;
     uint32_t started;
-    struct copy copy;
+    struct copy_job job;
 
     head_bytes = head_bytes < size_bytes ? head_bytes : size_bytes;
     blocks_bytes = (size_bytes - head_bytes) / BLOCK_BYTES * BLOCK_BYTES;
-    copy = (struct copy){.to = (uint8_t *)to + head_bytes,
-                         .from = (const uint8_t *)from + head_bytes,
-                         .size_bytes = blocks_bytes,
-                         .blocks = blocks_best()};
+    job = (struct copy_job){.to = (uint8_t *)to + head_bytes,
+                            .from = (const uint8_t *)from + head_bytes,
+                            .size_bytes = blocks_bytes,
+                            .copy_blocks = copy_blocks_choose()};
     memcpy(to, from, head_bytes);
-    memcpy(copy.to + blocks_bytes, copy.from + blocks_bytes,
-           size_bytes - head_bytes - blocks_bytes);
-    started = start_helpers(&copy, tdm__copy_threads(size_bytes) - 1, helpers);
-    (void)copy_pieces(&copy);
+    memcpy(job.to + blocks_bytes, job.from + blocks_bytes, size_bytes - head_bytes - blocks_bytes);
+    started = copy_threads_start(&job, tdm__copy_threads(size_bytes) - 1, helpers);
+    (void)copy_chunks(&job);
     while (started > 0) {
         (void)pthread_join(helpers[--started], NULL);
     }

@@ -1,4 +1,4 @@
-/* log.c - one line per event on stderr, by level. */
+/* log.c - writes one line per event to stderr, filtered by level. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/log.h"
 
@@ -11,8 +11,11 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-static enum tdm__log_level level_shown = TDM__WARN;
+/* Highest level that is written. */
+static enum tdm__log_level level_max = TDM__WARN;
+/* Name of this process in every line. */
 static char line_prefix[64] = "tandem";
+/* Descriptor that gets a copy of every line; -1 if absent.  Not owned. */
 static int second_output_fd = -1;
 
 void tdm__log_add_output(int fd)
@@ -30,7 +33,7 @@ void tdm__log_init(const char *prefix)
     }
     for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++) {
         if (strcmp(wanted, level_names[i]) == 0) {
-            level_shown = (enum tdm__log_level)i;
+            level_max = (enum tdm__log_level)i;
         }
     }
 }
@@ -38,27 +41,27 @@ void tdm__log_init(const char *prefix)
 void tdm__log(enum tdm__log_level level, const char *module, const char *format, ...)
 {
     char line[2048];
-    size_t used;
+    size_t length;
     struct timespec now;
-    struct tm parts;
+    struct tm calendar_time;
     va_list args;
 
-    if (level > level_shown) {
+    if (level > level_max) {
         return;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    (void)gmtime_r(&now.tv_sec, &parts);
-    used = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &parts);
-    used += (size_t)snprintf(line + used, sizeof(line) - used,
-                             ".%03ld %s[%d] %s %s: ", now.tv_nsec / 1000000, line_prefix,
-                             (int)getpid(), level_names[level], module);
+    (void)gmtime_r(&now.tv_sec, &calendar_time);
+    length = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &calendar_time);
+    length += (size_t)snprintf(line + length, sizeof(line) - length,
+                               ".%03ld %s[%d] %s %s: ", now.tv_nsec / 1000000, line_prefix,
+                               (int)getpid(), level_names[level], module);
     va_start(args, format);
-    (void)vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+    (void)vsnprintf(line + length, sizeof(line) - length - 1, format, args);
     va_end(args);
-    used = strlen(line);
-    line[used] = '\n';
-    (void)!write(STDERR_FILENO, line, used + 1); /* nowhere to complain to */
+    length = strlen(line);
+    line[length] = '\n';
+    (void)!write(STDERR_FILENO, line, length + 1); /* A failure cannot be reported anywhere. */
     if (second_output_fd >= 0) {
-        (void)!write(second_output_fd, line, used + 1);
+        (void)!write(second_output_fd, line, length + 1);
     }
 }

@@ -1,4 +1,4 @@
-/* service.c - the parts of a daemon: each answers the calls of one prefix. */
+/* service.c - the services of a daemon: each serves the calls whose method has its prefix. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/service.h"
 
@@ -17,9 +17,10 @@ void tdm__services_add(struct tdm__services *services, const struct tdm__service
     services->services_count++;
 }
 
-/* Of this method; NULL when there are too many. */
-static struct tdm__method_timing *find_method_timing(struct tdm__services *services,
-                                                     const char *method)
+/* Returns the histogram of the method and adds it if it is missing.  Returns NULL if the table is
+ * full. */
+static struct tdm__method_timing *services_find_timing(struct tdm__services *services,
+                                                       const char *method)
 {
     for (uint32_t i = 0; i < services->method_timings_count; i++) {
         if (strcmp(services->method_timings[i].method, method) == 0) {
@@ -34,18 +35,19 @@ static struct tdm__method_timing *find_method_timing(struct tdm__services *servi
     return &services->method_timings[services->method_timings_count++];
 }
 
-/* The call may be gone when it returns; a made-up method of a known prefix is counted too, and
- * only fills the table. */
-static void serve_timed(struct tdm__services *services, uint32_t index,
-                        struct tdm__incoming_call *incoming)
+/* Lets the service `index` serve the call and records how long that took.  The call may be freed
+ * before serve() returns, so its method is looked up first.  Unknown methods of a known prefix
+ * are counted as well; at worst they fill the table. */
+static void services_serve_timed(struct tdm__services *services, uint32_t index,
+                                 struct tdm__incoming_call *incoming)
 {
-    struct tdm__method_timing *served =
-        find_method_timing(services, tdm__incoming_method(incoming));
-    int64_t began_ns = tdm__clock_ns();
+    struct tdm__method_timing *timing =
+        services_find_timing(services, tdm__incoming_method(incoming));
+    int64_t start_ns = tdm__clock_ns();
 
     services->entries[index].ops->serve(services->entries[index].self, incoming);
-    if (served != NULL) {
-        tdm__histogram_add(&served->times, tdm__clock_ns() - began_ns);
+    if (timing != NULL) {
+        tdm__histogram_add(&timing->times, tdm__clock_ns() - start_ns);
     }
 }
 
@@ -59,7 +61,7 @@ void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_ca
         size_t length = strlen(ops->prefix);
 
         if (strncmp(method, ops->prefix, length) == 0 && method[length] == '.') {
-            serve_timed(services, i, incoming);
+            services_serve_timed(services, i, incoming);
             return;
         }
     }
@@ -85,10 +87,10 @@ void tdm__services_write_metrics(const struct tdm__services *services, FILE *out
                         "Time for which serving a call held the daemon, by method.");
     for (uint32_t i = 0; i < services->method_timings_count; i++) {
         const char *const labels[] = {"method", services->method_timings[i].method, NULL};
-        struct tdm__histogram_snapshot view;
+        struct tdm__histogram_snapshot snapshot;
 
-        tdm__histogram_read(&services->method_timings[i].times, &view);
-        tdm__metrics_histogram(out, name, labels, &view);
+        tdm__histogram_read(&services->method_timings[i].times, &snapshot);
+        tdm__metrics_histogram(out, name, labels, &snapshot);
     }
     for (uint32_t i = 0; i < services->services_count; i++) {
         if (services->entries[i].ops->write_metrics != NULL) {

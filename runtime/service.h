@@ -1,4 +1,4 @@
-/* service.h - the parts of a daemon: each answers the calls of one prefix. */
+/* service.h - the services of a daemon: each serves the calls whose method has its prefix. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SERVICE_H
 #define TDM_RUNTIME_SERVICE_H
@@ -6,47 +6,58 @@
 #include "runtime/metrics/metrics.h"
 #include "runtime/rpc/rpc.h"
 
-/* cli/tandemd.c assembles the daemon from services that the layers provide, so that no lower
- * layer knows a higher one.  A call "block.create" without a target goes to the service
- * "block". */
+/* Interface of one service of the daemon, such as "block", which serves the calls "block.create",
+ * "block.open" and so on that name no actor as their target. cli/tandemd.c assembles the daemon
+ * from the services of all layers, so that no lower layer depends on a higher one.  All functions
+ * run on the loop thread with the loop lock held. */
 struct tdm__service_ops {
-    const char *prefix; /* without the dot */
+    const char *prefix; /* Part of the method names before the dot; static. */
+    /* Serves one call, which must get exactly one reply, now or later. */
     void (*serve)(void *self, struct tdm__incoming_call *incoming);
-    /* A process (worker or driver) of this node is dead and reaped, or has left: everything it
-     * held returns now.  May be NULL. */
+    /* Called when a process (worker or driver) of this node is dead and reaped, or has
+     * disconnected.  The service must release everything that the process held.  May be NULL. */
     void (*peer_exited)(void *self, const struct tdm__peer_identity *peer);
-    void (*destroy)(void *self); /* may be NULL */
-    /* Writes what the service counts, in Prometheus' text format.  May be NULL. */
+    void (*destroy)(void *self); /* Frees the service when the daemon ends.  May be NULL. */
+    /* Writes the service's metrics in the text format of Prometheus.  May be NULL. */
     void (*write_metrics)(void *self, FILE *out);
 };
 
+/* Capacity of the tables of struct tdm__services: services, and methods with a time histogram. */
 enum { TDM__SERVICES_MAX = 24, TDM__TIMED_METHODS_MAX = 96 };
 
-/* The calls of one method, by how long serving them held the loop.  (The answer may come later;
- * nobody else is served during this time.) */
+/* Histogram of how long serving a call of one method occupied the loop.  A reply that is sent
+ * later does not count.  No other call is served during this time. */
 struct tdm__method_timing {
-    char method[TDM__RPC_NAME_BYTES_MAX + 1];
-    struct tdm__histogram times;
+    char method[TDM__RPC_NAME_BYTES_MAX + 1]; /* Name of the method, NUL-terminated. */
+    struct tdm__histogram times;              /* Time for which each call occupied the loop. */
 };
 
+/* All services of a daemon.  The loop lock guards it; a zeroed structure is empty. */
 struct tdm__services {
+    /* The registered services, in the order of registration. */
     struct {
-        const struct tdm__service_ops *ops;
-        void *self; /* owned, given to destroy */
+        const struct tdm__service_ops *ops; /* Functions of the service; static. */
+        void *self; /* State of the service; owned, freed by ops->destroy(). */
     } entries[TDM__SERVICES_MAX];
-    uint32_t services_count;
+    uint32_t services_count; /* Number of registered services. */
+    /* Times by method.  Further methods are not measured once the table is full. */
     struct tdm__method_timing method_timings[TDM__TIMED_METHODS_MAX];
-    uint32_t method_timings_count;
+    uint32_t method_timings_count; /* Number of used elements of `method_timings`. */
 };
 
+/* Registers a service.  `self` is passed to its functions and is owned from now on.  Registering
+ * more than TDM__SERVICES_MAX services is a bug and aborts. */
 void tdm__services_add(struct tdm__services *services, const struct tdm__service_ops *ops,
                        void *self);
-/* Hands the call to the service of its prefix; TDM_E_NOT_FOUND to the caller if none has it. */
+/* Passes the call to the service of its prefix.  Replies TDM_E_NOT_FOUND to the caller if there
+ * is no such service. */
 void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_call *incoming);
+/* Tells every service that the process `peer` has ended or disconnected. */
 void tdm__services_peer_exited(struct tdm__services *services,
                                const struct tdm__peer_identity *peer);
-/* Everything that the services count, and the calls they served. */
+/* Writes the times by method and the metrics of all services in the text format of Prometheus. */
 void tdm__services_write_metrics(const struct tdm__services *services, FILE *out);
-void tdm__services_destroy(struct tdm__services *services); /* in reverse order */
+/* Destroys the services in the reverse order of registration. */
+void tdm__services_destroy(struct tdm__services *services);
 
 #endif

@@ -1,4 +1,4 @@
-/* signals.c - the signal by which a peer that has gone would end this process. */
+/* signals.c - keeps SIGPIPE from ending this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/signals.h"
 

@@ -1,10 +1,11 @@
-/* signals.h - the signal by which a peer that has gone would end this process. */
+/* signals.h - keeps SIGPIPE from ending this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SIGNALS_H
 #define TDM_RUNTIME_SIGNALS_H
 
-/* For whoever opens a library that writes to sockets with write(2): SIGPIPE is ignored from now
- * on, unless the program has a handler of its own.  Our own writes ask for no signal. */
+/* Ignores SIGPIPE from now on, unless the program has set a handler of its own.  Call it before
+ * using a library that writes to sockets by write(2): a peer that has closed would end the
+ * process.  Tandem itself sends with MSG_NOSIGNAL. */
 void tdm__ignore_sigpipe(void);
 
 #endif

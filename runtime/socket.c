@@ -1,4 +1,4 @@
-/* socket.c - what all who listen at an address have to look at first. */
+/* socket.c - checks before listening at an address: the port number and stale socket files. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/socket.h"
 
@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
+enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 }; /* Most digits of a port, and the highest port. */
 
 bool tdm__port_is_valid(const char *port)
 {
@@ -23,8 +23,9 @@ bool tdm__port_is_valid(const char *port)
            strtoul(port, NULL, 10) <= PORT_MAX;
 }
 
-/* 0 where somebody listens, else the error number of connect(2). */
-static int try_to_connect(int fd, const char *path)
+/* Tries to connect to the Unix socket `path`.  Returns 0 if a process listens there, else the
+ * error number of connect(2). */
+static int socket_connect(int fd, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -42,19 +43,19 @@ tdm_status tdm__socket_remove_stale(const char *path)
         return errno == ENOENT ? TDM_OK : tdm__fail_errno(errno, "lstat %s", path);
     }
     if (!S_ISSOCK(file.st_mode)) {
-        return tdm__fail(TDM_E_EXISTS, "%s exists and is no socket", path);
+        return tdm__fail(TDM_E_EXISTS, "%s exists and is not a socket", path);
     }
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
-    rc = try_to_connect(fd, path);
+    rc = socket_connect(fd, path);
     (void)close(fd);
-    if (rc == 0 || rc == EAGAIN) { /* its queue may be full */
+    if (rc == 0 || rc == EAGAIN) { /* EAGAIN: a process listens, but its queue is full. */
         return tdm__fail(TDM_E_EXISTS, "somebody listens at %s", path);
     }
     if (rc != ECONNREFUSED) {
-        return tdm__fail_errno(rc, "does anybody listen at %s? connect", path);
+        return tdm__fail_errno(rc, "connect to %s, to check whether a process listens there", path);
     }
     return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
 }

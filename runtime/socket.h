@@ -1,4 +1,4 @@
-/* socket.h - what all who listen at an address have to look at first. */
+/* socket.h - checks before listening at an address: the port number and stale socket files. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SOCKET_H
 #define TDM_RUNTIME_SOCKET_H
@@ -6,11 +6,13 @@
 #include <stdbool.h>
 #include <tandem/error.h>
 
-/* Decimal, 0 to 65535.  getaddrinfo() takes larger ones, too, and forgets their high bits. */
+/* Returns true if `port` is a decimal number from 0 to 65535. getaddrinfo() also accepts larger
+ * numbers and drops their high bits. */
 bool tdm__port_is_valid(const char *port);
 
-/* Makes room for the file of a Unix socket: removes one at which nobody listens any more.
- * TDM_E_EXISTS if somebody does, and for a file that is no socket, which stays. */
+/* Removes the file of a Unix socket at which no process listens any more, so that a new socket
+ * can be bound.  Returns TDM_OK if there is no file.  Returns TDM_E_EXISTS, and leaves the file,
+ * if a process listens there or the file is not a socket. */
 tdm_status tdm__socket_remove_stale(const char *path);
 
 #endif

@@ -1,12 +1,12 @@
-/* splitmix.h - numbers out of numbers, evenly spread: seeds for things that are counted. */
+/* splitmix.h - a hash of two numbers, for reproducible seeds. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SPLITMIX_H
 #define TDM_RUNTIME_SPLITMIX_H
 
 #include <stdint.h>
 
-/* The finalizer of SplitMix64 over both numbers: the same pair always gives the same number,
- * and neighbours give unrelated ones. */
+/* Returns the finalizer of SplitMix64 over both numbers.  The same pair always gives the same
+ * result, and consecutive numbers give results that look independent. */
 static inline uint64_t tdm__splitmix64(uint64_t seed, uint64_t number)
 {
     uint64_t mixed = seed + (number + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -1,4 +1,4 @@
-/* store.h - the cluster's shared state: versioned records, changed by transactions. */
+/* store.h - the interface of the store: the cluster's shared state in versioned records. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_STORE_H
 #define TDM_RUNTIME_STORE_H
@@ -8,124 +8,159 @@
 #include <stddef.h>
 #include <tandem/value.h>
 
-/* A record is a key ("actor/3f…", 1 to 200 bytes of printable ASCII without '*'), opaque bytes,
- * and a version that is new with every change and never used twice, not even after a deletion;
- * the records of one commit share theirs.
- * All changes go through one operation, commit: *check the versions that were read, write all
- * or nothing*.  So every protocol above (placement, names, weight versions) is: read, decide,
- * commit, and on TDM_E_CONFLICT again.  A lost reply is no danger: a commit carries an id, and
- * the store answers a repeated id with the first outcome.
+/* The store holds the state that the daemons of a cluster share.  A record is a key
+ * ("actor/3f...", 1 to 200 bytes of printable ASCII without '*'), opaque bytes and a version.
+ * The store assigns a new version with every change and never reuses one, not even after a
+ * deletion.  All records that one commit writes get the same version.
  *
- * The product has one implementation, with Redis.  Tests have two more: memory_store.h in
- * tests/support, and cli/faulty_store.h, which wraps another store.  Everything is
- * asynchronous: functions return at once, callbacks run later on the loop thread, exactly once,
- * with TDM_E_STORE when the store could not be reached by the deadline. */
+ * All changes go through one operation, commit: the store checks the versions that the caller has
+ * read and then writes all records or none.  So every protocol on top (placement, names, weight
+ * versions) reads, decides, commits, and repeats after TDM_E_CONFLICT.  A lost reply does no
+ * harm: each commit carries an id, and the store replies to a repeated id with the first outcome.
+ *
+ * The product has one implementation, in runtime/store, which uses Redis.  Tests have two more:
+ * memory_store.h in tests/support, and cli/faulty_store.h, which injects faults into another
+ * store.
+ *
+ * All operations are asynchronous: the functions return at once and the callbacks run later on
+ * the loop thread, exactly once.  A callback gets TDM_E_STORE if the store could not be reached
+ * by the deadline.  All functions must be called with the loop lock held. */
 
 struct tdm__store;
-struct tdm__read_cache; /* runtime/store/read_cache.h */
+/* Records as this process last read or wrote them; see runtime/store/read_cache.h. */
+struct tdm__read_cache;
 
+/* One record as it was read.  All memory is borrowed until the callback returns. */
 struct tdm__store_record {
-    const char *key;
-    uint64_t version;
-    struct tdm_bytes bytes;
+    const char *key;        /* Key of the record, NUL-terminated. */
+    uint64_t version;       /* Version that the last change has given the record. */
+    struct tdm_bytes bytes; /* Contents of the record. */
 };
 
-/* Borrowed until the callback returns; records sorted by key. */
+/* Receives the outcome of a read.  The records are sorted by key and borrowed until the callback
+ * returns.  `records_count` is 0 if `status` is not TDM_OK. */
 typedef void tdm__store_read_fn(void *arg, tdm_status status,
                                 const struct tdm__store_record *records, uint32_t records_count);
-/* `version`: what every record that this commit put has now; TDM__VERSION_NONE where it put
- * none, or failed. */
+/* Receives the outcome of a commit.  `version` is the new version of all records that the commit
+ * put, or TDM__VERSION_NONE if it put none or failed. */
 typedef void tdm__store_commit_fn(void *arg, tdm_status status, uint64_t version);
+/* Tells a watcher that the record with this key was written or deleted.  `key` equals the watched
+ * prefix if changes may have been missed. */
 typedef void tdm__store_changed_fn(void *arg, const char *key);
 
+/* What one entry of a commit does to its record. */
 enum tdm__store_write_kind {
-    TDM__STORE_PUT,    /* set the bytes */
-    TDM__STORE_DELETE, /* remove; fine if it is not there (unless a version says otherwise) */
-    TDM__STORE_CHECK_VERSION, /* change nothing, only check the version */
-    TDM__STORE_RENEW_LEASE /* renew the lease, keep bytes and version; TDM_E_CONFLICT if it is gone
-                            */
+    TDM__STORE_PUT, /* Set the bytes of the record. */
+    /* Remove the record.  An absent record is no error unless `version` says otherwise. */
+    TDM__STORE_DELETE,
+    TDM__STORE_CHECK_VERSION, /* Change nothing and only check the version. */
+    /* Renew the lease and keep bytes and version.  TDM_E_CONFLICT if the record has vanished. */
+    TDM__STORE_RENEW_LEASE
 };
 
-#define TDM__VERSION_ANY  UINT64_MAX /* do not check */
-#define TDM__VERSION_NONE 0u         /* must not exist */
+/* Version of a write that accepts any version, and an absent record. */
+#define TDM__VERSION_ANY  UINT64_MAX
+#define TDM__VERSION_NONE 0u /* Version of a write whose record must not exist. */
 
+/* One entry of a commit. commit() copies it, so the memory may be reused after the call. */
 struct tdm__store_write {
-    enum tdm__store_write_kind kind;
-    const char *key;
-    uint64_t version; /* that the record must have now */
-    struct tdm_bytes bytes;
-    int64_t lease_ms; /* 0: stays; else it vanishes unless written or touched in time */
+    enum tdm__store_write_kind kind; /* What the entry does. */
+    const char *key;                 /* Key of the record; need not exist. */
+    /* Version that the record must have now, TDM__VERSION_ANY or TDM__VERSION_NONE. */
+    uint64_t version;
+    struct tdm_bytes bytes; /* New contents; used by TDM__STORE_PUT only. */
+    /* Milliseconds after which the record vanishes unless it is written or renewed; 0 if it
+     * stays. */
+    int64_t lease_ms;
 };
 
+/* Functions of one implementation of the store. */
 struct tdm__store_ops {
-    const char *name;
+    const char *name; /* Name of the implementation for errors and logs; static. */
 
-    /* Operations that wait get TDM_E_STORE before it returns; they may not ask for more. */
+    /* Closes and frees the store.  The callbacks of pending operations run with TDM_E_STORE
+     * before it returns; they must not start further operations. */
     void (*close)(struct tdm__store *store);
-    /* Reads the records that match any pattern: an exact key, or a prefix followed by '*'; one
-     * consistent snapshot. */
+    /* Reads a consistent snapshot of the records that match any of the patterns.  A pattern is an
+     * exact key, or a prefix followed by '*'. */
     void (*read)(struct tdm__store *store, const char *const *patterns, uint32_t patterns_count,
                  int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
-    /* Copies the writes (at most 10,000).  TDM_OK, TDM_E_CONFLICT (nothing was written),
-     * TDM_E_STORE (unknown outcome). */
+    /* Writes all entries (at most 10,000) or none.  The callback gets TDM_OK, TDM_E_CONFLICT if a
+     * version did not match and nothing was written, or TDM_E_STORE if the outcome is unknown. */
     void (*commit)(struct tdm__store *store, const struct tdm__store_write *writes,
                    uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn, void *arg);
-    /* From now on tells every key with this prefix that was written or deleted, once per
-     * change; after a reconnect, where changes may have been missed, tells `prefix` itself:
-     * read again. An expired lease is not told: its watchers look at the clock.  One per
-     * prefix. */
+    /* Calls fn once for each later change of a record whose key has this prefix.  After a
+     * reconnect, when changes may have been missed, fn gets the prefix itself, and the watcher
+     * must read again.  The expiry of a lease is not reported: watchers must check the time
+     * themselves.  Each prefix can have one watcher. */
     tdm_status (*watch)(struct tdm__store *store, const char *prefix, tdm__store_changed_fn *fn,
                         void *arg);
 };
 
-/* First member of every filling. */
+/* State that all implementations share; it is the first member of their structures.  The loop
+ * lock guards it. */
 struct tdm__store {
-    const struct tdm__store_ops *ops;
-    bool closing; /* what fails now is not to be asked for again */
-    /* Lent by who opened it, or NULL: what transactions that wait for each other begin with. */
+    const struct tdm__store_ops *ops; /* Functions of the implementation; static. */
+    /* The store is being closed: failed operations must not be repeated. */
+    bool closing;
+    /* Cache with which queued transactions start instead of a read; borrowed from the owner of
+     * the store.  NULL if absent. */
     struct tdm__read_cache *read_cache;
-    /* Of the scheduler (scheduler/retrying_txn.h): transactions that wait for each other. */
+    /* Queue of transactions of this process that run one after the other;
+     * scheduler/retrying_txn.h owns it.  NULL if it is empty. */
     struct tdm__retrying_txn *queued_txns;
-    struct tdm__retrying_txn *last_queued_txn; /* valid while there are turns */
+    /* Last entry of the queue; undefined while the queue is empty. */
+    struct tdm__retrying_txn *last_queued_txn;
 };
 
-/* The real one.  `url`: "unix:///path/sock", "redis://[user:password@]host:port[/db]".
- * `cluster` prefixes every key.  Connects, loads the function library if its version is
- * missing, reconnects by itself with back-off; blocks only for the first connection, at most
- * `timeout_ms`. */
+/* Opens the store in the Redis server at `url`: "unix:///path/sock" or
+ * "redis://[user:password@]host:port[/db]".  `cluster` is the prefix of every key.  Loads the
+ * function library into the server if this version of it is missing.  Blocks only for the first
+ * connection, at most `timeout_ms`; later it reconnects by itself with increasing delays. */
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
                                  int64_t timeout_ms, struct tdm__store **store_out);
 
 /* ---- transactions ----------------------------------------------------------------------- */
 
-/* What a transaction's body sees and collects. */
+/* One run of a transaction: the records that were read, and the writes that its body adds. */
 struct tdm__txn;
 
-/* Looks at the records read; adds writes; returns TDM_OK to commit them (none: nothing to do, a
- * success), or a failure to give up with it.  Pure: it may run several times. */
+/* Body of a transaction: reads the records, adds writes and returns TDM_OK to commit them, or a
+ * failure to give up.  Without writes there is nothing to commit, which is a success.  The body
+ * may run several times, so it must have no other effects. */
 typedef tdm_status tdm__txn_body_fn(void *arg, struct tdm__txn *txn);
+/* Receives the outcome of a transaction.  `detail` is the text of the error, borrowed until it
+ * returns. */
 typedef void tdm__txn_done_fn(void *arg, tdm_status status, const char *detail);
 
+/* Returns the record with this key as the transaction read it, or NULL if it did not exist. */
 const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key);
+/* Returns the number of records that the transaction has read. */
 uint32_t tdm__txn_records_count(const struct tdm__txn *txn);
+/* Returns the record with this index, in the order of the keys.  `index` must be less than
+ * the number of records. */
 const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, uint32_t index);
-/* Writes check the version of the record as it was read (none if it was not there).  A key that
- * no pattern of the transaction matches is TDM_E_INVAL. */
+/* Adds a write of the record to the commit.  The commit checks that the record still has the
+ * version that was read, or is still absent.  Returns TDM_E_INVAL if no pattern of the
+ * transaction matches the key. */
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms);
+/* Adds a deletion of the record to the commit, under the same check as tdm__txn_put(). */
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
-/* The decision rests on this record (or its absence): commit only if it is still so. */
+/* Makes the commit fail with TDM_E_CONFLICT unless this record, or its absence, is still as it
+ * was read.  For records on which the decision rests but which are not written. */
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
 
-/* Reads the patterns, runs the body, commits; on conflict again, until the deadline
- * (TDM_E_TIMEOUT) or the body's own failure.  After TDM_E_STORE the outcome is unknown: it is
- * not tried again.  `done` runs exactly once, later.
+/* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
+ * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the
+ * outcome is unknown and nothing is repeated.  `done` runs exactly once, later.  Returns a
+ * failure only if the transaction could not be started; `done` does not run then.
  *
- * `read_cache` (borrowed until `done`; NULL: none) may hold enough to begin without a read: the
- * body then runs before this returns.  If it wants to commit, that is tried, and checks the
- * patterns that are keys even where the body does not rely on them.  If it fails, or writes
- * nothing, or the commit is a conflict, what was read_cache decides nothing: the patterns are read,
- * and the body runs again. */
+ * `read_cache` is borrowed until `done` runs, or NULL.  If it holds enough records, the body
+ * first runs with these, before this function returns, and its writes are committed.  That commit
+ * also checks the records of all patterns that are keys, even where the body does not rely on
+ * them.  If the body fails, or adds no writes, or the commit conflicts, the cached records count
+ * for nothing: the patterns are read and the body runs again. */
 tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_cache,
                         const char *const *patterns, uint32_t patterns_count, int64_t deadline_ms,
                         tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);

@@ -1,4 +1,4 @@
-/* text.c - a text that grows inside a fixed buffer. */
+/* text.c - builds a text inside of a fixed buffer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/text.h"
 

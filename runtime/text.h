@@ -1,19 +1,20 @@
-/* text.h - a text that grows inside a fixed buffer. */
+/* text.h - builds a text inside of a fixed buffer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_TEXT_H
 #define TDM_RUNTIME_TEXT_H
 
 #include <stddef.h>
 
-/* What does not fit is cut; the text is always NUL-terminated. */
+/* A NUL-terminated text that grows inside of a buffer of the caller.  What does not fit is cut. */
 struct tdm__text {
-    char *bytes; /* borrowed */
-    size_t size_bytes;
-    size_t length;
+    char *bytes;       /* Buffer with the text; borrowed. */
+    size_t size_bytes; /* Capacity of the buffer, the NUL included. */
+    size_t length;     /* Length of the text in bytes, without the NUL. */
 };
 
-/* An empty text in `bytes`, which has room for at least the NUL. */
+/* Returns an empty text in `bytes`, a buffer of `size_bytes` bytes, at least 1. */
 struct tdm__text tdm__text_init(char *bytes, size_t size_bytes);
+/* Appends formatted text and cuts it at the end of the buffer. */
 __attribute__((format(printf, 2, 3))) void tdm__text_add(struct tdm__text *text, const char *format,
                                                          ...);
 

@@ -1,4 +1,4 @@
-/* token.c - the cluster's secret: 32 bytes in a file that only its user can read. */
+/* token.c - the secret of a cluster: 32 bytes in a file that only its user can read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/token.h"
 
@@ -15,11 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Closes `fd`. */
+/* Writes the token to `fd` and closes `fd`.  `path` is for errors only. */
 static tdm_status write_token(int fd, const uint8_t token[TDM__TOKEN_BYTES], const char *path)
 {
     ssize_t written = write(fd, token, TDM__TOKEN_BYTES);
-    int error_number = written < 0 ? errno : ENOSPC; /* a part of it: there was no more room */
+    /* A short write means that the disk is full. */
+    int error_number = written < 0 ? errno : ENOSPC;
 
     if (close(fd) < 0 && written == TDM__TOKEN_BYTES) {
         error_number = errno;
@@ -41,25 +42,26 @@ tdm_status tdm__token_create(const char *path, uint8_t token_out[TDM__TOKEN_BYTE
     }
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) {
-        return tdm__fail(TDM_E_EXISTS, "token file %s is there already", path);
+        return tdm__fail(TDM_E_EXISTS, "token file %s exists already", path);
     }
     if (fd < 0) {
         return tdm__fail_errno(errno, "token file %s", path);
     }
     status = write_token(fd, token, path);
     if (status != TDM_OK) {
-        (void)unlink(path); /* else the next one would take it for a token */
+        (void)unlink(path); /* A partial file would be taken for a token. */
         return status;
     }
     memcpy(token_out, token, sizeof(token));
     return TDM_OK;
 }
 
+/* Checks the mode of the open token file and reads the token.  `path` is for errors only. */
 static tdm_status read_open_token(int fd, const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     uint8_t token[TDM__TOKEN_BYTES + 1];
     struct stat about;
-    ssize_t got;
+    ssize_t size_bytes;
 
     if (fstat(fd, &about) < 0) {
         return tdm__fail_errno(errno, "fstat %s", path);
@@ -69,13 +71,13 @@ static tdm_status read_open_token(int fd, const char *path, uint8_t token_out[TD
                          "token file %s has mode %03o: others may read it; chmod 600 %s", path,
                          (unsigned)about.st_mode & 0777, path);
     }
-    got = read(fd, token, sizeof(token));
-    if (got < 0) {
+    size_bytes = read(fd, token, sizeof(token));
+    if (size_bytes < 0) {
         return tdm__fail_errno(errno, "read %s", path);
     }
-    if (got != TDM__TOKEN_BYTES) {
-        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, a token has %d", path,
-                         got, (int)TDM__TOKEN_BYTES);
+    if (size_bytes != TDM__TOKEN_BYTES) {
+        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, expected %d", path,
+                         size_bytes, (int)TDM__TOKEN_BYTES);
     }
     memcpy(token_out, token, TDM__TOKEN_BYTES);
     return TDM_OK;
@@ -94,8 +96,9 @@ tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
     return status;
 }
 
-/* A node without a token file of its own keeps one beside its socket. */
-static tdm_status read_beside(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
+/* Reads the file "token" in the directory of the Unix socket `address` ("unix:/path").  A private
+ * node keeps its token there.  Returns TDM_E_NOT_FOUND if there is no such file. */
+static tdm_status token_read_beside_socket(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     const char *socket = address + strlen("unix:");
     const char *slash = strrchr(socket, '/');
@@ -111,19 +114,20 @@ static tdm_status read_beside(const char *address, uint8_t token_out[TDM__TOKEN_
 
 tdm_status tdm__token_for_address(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
 {
-    const char *named = getenv("TANDEM_TOKEN_FILE");
+    const char *token_file = getenv("TANDEM_TOKEN_FILE");
 
-    if (named != NULL && named[0] != '\0') {
-        return tdm__token_read(named, token_out);
+    if (token_file != NULL && token_file[0] != '\0') {
+        return tdm__token_read(token_file, token_out);
     }
     if (strncmp(address, "unix:", 5) == 0) {
-        return read_beside(address, token_out);
+        return token_read_beside_socket(address, token_out);
     }
     if (strncmp(address, "tcp:", 4) == 0) {
         return tdm__fail(TDM_E_AUTH,
                          "no token for %s: set TANDEM_TOKEN_FILE to the cluster's token file",
                          address);
     }
-    return tdm__fail(TDM_E_INVAL, "\"%s\" is no address of a node: unix:/path or tcp:host:port",
+    return tdm__fail(TDM_E_INVAL,
+                     "unknown address \"%s\" of a node: expected unix:/path or tcp:host:port",
                      address);
 }

@@ -1,5 +1,17 @@
-/* http.c - a small HTTP server for programs that look at this process. */
+/* http.c - a small HTTP server by which other programs read metrics and state of this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The server wraps libevent's evhttp. libevent calls on_request() inside of its own loop, where
+ * the loop must not run again.  So on_request() only puts the request into the list `requests`
+ * and sets a timer for now; the timer's callback http_dispatch_requests() calls the handler.
+ *
+ * States of a request: arrived; dispatched, when the handler has it; and freed, by
+ * tdm__http_reply() or by tdm__http_close().  If the client closes its connection before the
+ * reply, `event` becomes NULL and the reply is dropped.
+ *
+ * Security: over TCP the Host header is checked against DNS rebinding; over a Unix socket the
+ * mode 0600 restricts access.  Headers, bodies and idle times are limited.
+ *
+ * All functions need the loop lock; the handler runs in a callback of the loop. */
 #include "runtime/http/http.h"
 
 #include "runtime/assert.h"
@@ -23,29 +35,37 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* Limits of a request: bytes of the headers and of the body, and seconds without progress.
+ * BACKLOG is the queue length of listen(2). */
 enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACKLOG = 16 };
 
+/* A server, owned by the code that opened it; guarded by the loop lock. */
 struct tdm__http_server {
-    struct evhttp *server; /* owned */
-    tdm__http_handler_fn *fn;
-    void *arg;
-    char address[160];
-    char host[128]; /* as it was told; "" over a Unix socket */
-    char path[128]; /* of the Unix socket; "" */
-    struct tdm__http_request *all;
-    struct tdm__timer *timer; /* hands over what has arrived, outside of libevent's callback */
+    struct evhttp *server;    /* Server of libevent; owned. */
+    tdm__http_handler_fn *fn; /* Handler of the requests. */
+    void *arg;                /* Argument of fn(). */
+    char address[160];        /* Address at which the server listens, with the actual port. */
+    /* Host of the TCP address as the user gave it; "" over a Unix socket. */
+    char host[128];
+    char path[128]; /* Path of the Unix socket, removed at the end; "" over TCP. */
+    struct tdm__http_request *requests; /* Requests without a reply; owned. */
+    /* Calls http_dispatch_requests() outside of libevent's callbacks; owned. */
+    struct tdm__timer *timer;
 };
 
+/* A request that has no reply yet; in the list of its server. */
 struct tdm__http_request {
-    struct tdm__http_request *next;
-    struct tdm__http_server *http; /* borrowed */
-    struct evhttp_request *event;  /* NULL once its connection has closed */
-    struct evhttp_connection *connection;
-    bool handed_over;
+    struct tdm__http_request *next; /* Next request of the same server. */
+    struct tdm__http_server *http;  /* Server that received the request; borrowed. */
+    /* Request of libevent; NULL once the connection has closed. */
+    struct evhttp_request *event;
+    struct evhttp_connection *connection; /* Connection of the request, for comparison only. */
+    bool dispatched;                      /* The handler has been called. */
 };
 
-/* ---- who may ask ------------------------------------------------------------------------ */
+/* ---- check of the Host header ----------------------------------------------------------- */
 
+/* Returns true if `host` is an IPv4 address, or an IPv6 address in brackets. */
 static bool is_address(const char *host)
 {
     struct in6_addr ignored;
@@ -59,6 +79,8 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, &ignored) == 1;
 }
 
+/* Returns true if the server accepts requests with this Host header.  `header` is NULL if the
+ * request has no such header; over a Unix socket every header is accepted. */
 static bool host_is_allowed(const struct tdm__http_server *http, const char *header)
 {
     const char *colon = header == NULL ? NULL : strrchr(header, ':');
@@ -71,7 +93,7 @@ static bool host_is_allowed(const struct tdm__http_server *http, const char *hea
         return false;
     }
     if (colon != NULL && strchr(colon, ']') != NULL) {
-        colon = NULL; /* inside of an address */
+        colon = NULL; /* The colon belongs to an IPv6 address. */
     }
     (void)snprintf(host, sizeof(host), "%.*s",
                    (int)(colon == NULL ? strlen(header) : (size_t)(colon - header)), header);
@@ -80,39 +102,44 @@ static bool host_is_allowed(const struct tdm__http_server *http, const char *hea
 
 /* ---- requests --------------------------------------------------------------------------- */
 
+/* Removes the request from the list of its server and frees it. */
 static void request_free(struct tdm__http_request *request)
 {
-    struct tdm__http_request **place = &request->http->all;
+    struct tdm__http_request **link = &request->http->requests;
 
-    while (*place != request) {
-        place = &(*place)->next;
+    while (*link != request) {
+        link = &(*link)->next;
     }
-    *place = request->next;
+    *link = request->next;
     free(request);
 }
 
+/* Callback of libevent: marks all requests of the closed connection, whose libevent requests are
+ * freed. */
 static void on_connection_closed(struct evhttp_connection *connection, void *arg)
 {
     struct tdm__http_server *http = arg;
 
-    for (struct tdm__http_request *request = http->all; request != NULL; request = request->next) {
+    for (struct tdm__http_request *request = http->requests; request != NULL;
+         request = request->next) {
         if (request->connection == connection) {
             request->event = NULL;
         }
     }
 }
 
-static void hand_over(void *arg)
+/* Callback of the timer: passes all requests that have arrived to the handler. */
+static void http_dispatch_requests(void *arg)
 {
     struct tdm__http_server *http = arg;
     struct tdm__http_request *next;
 
-    for (struct tdm__http_request *request = http->all; request != NULL; request = next) {
+    for (struct tdm__http_request *request = http->requests; request != NULL; request = next) {
         next = request->next;
-        if (request->handed_over) {
+        if (request->dispatched) {
             continue;
         }
-        request->handed_over = true;
+        request->dispatched = true;
         if (request->event == NULL) {
             request_free(request);
             continue;
@@ -122,6 +149,7 @@ static void hand_over(void *arg)
     }
 }
 
+/* Callback of libevent: checks a request, stores it and sets the timer. */
 static void on_request(struct evhttp_request *event, void *arg)
 {
     struct tdm__http_server *http = arg;
@@ -138,11 +166,11 @@ static void on_request(struct evhttp_request *event, void *arg)
         evhttp_send_error(event, HTTP_INTERNAL, NULL);
         return;
     }
-    *request = (struct tdm__http_request){.next = http->all,
+    *request = (struct tdm__http_request){.next = http->requests,
                                           .http = http,
                                           .event = event,
                                           .connection = evhttp_request_get_connection(event)};
-    http->all = request;
+    http->requests = request;
     evhttp_connection_set_closecb(request->connection, on_connection_closed, http);
     if (tdm__timer_set(http->timer, 0) != TDM_OK) {
         request_free(request);
@@ -173,14 +201,15 @@ void tdm__http_reply(struct tdm__http_request *request, int code, const char *co
 
 /* ---- listening -------------------------------------------------------------------------- */
 
+/* Listens at the Unix socket `path` with mode 0600. */
 static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    mode_t before;
+    mode_t previous_umask;
     int fd;
     int bound;
 
-    if (strlen(path) >= sizeof(address.sun_path)) { /* shorter than `http->path` */
+    if (strlen(path) >= sizeof(address.sun_path)) { /* `http->path` is at least as long. */
         return tdm__fail(TDM_E_LIMIT, "the path %s is too long for a socket", path);
     }
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
@@ -189,9 +218,9 @@ static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
-    before = umask(0177);
+    previous_umask = umask(0177);
     bound = bind(fd, (const struct sockaddr *)&address, sizeof(address));
-    (void)umask(before);
+    (void)umask(previous_umask);
     if (bound < 0 || listen(fd, BACKLOG) < 0 || evhttp_accept_socket(http->server, fd) != 0) {
         tdm_status status = tdm__fail_errno(errno, "listen at %s", path);
 
@@ -203,8 +232,9 @@ static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
     return TDM_OK;
 }
 
-/* "127.0.0.1:9100" or "[::1]:9100"; the host keeps its brackets. */
-static tdm_status split(const char *address, char host[128], char bare[128], char port[8])
+/* Splits "127.0.0.1:9100" or "[::1]:9100".  `host` keeps the brackets of an IPv6 address, `bare`
+ * does not.  Returns TDM_E_INVAL if the address is malformed. */
+static tdm_status address_split(const char *address, char host[128], char bare[128], char port[8])
 {
     const char *colon = strrchr(address, ':');
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
@@ -224,6 +254,7 @@ static tdm_status split(const char *address, char host[128], char bare[128], cha
     return TDM_OK;
 }
 
+/* Binds a socket to the first address of `found` and listens.  `address` is for errors only. */
 static tdm_status bind_tcp(const struct addrinfo *found, const char *address, int *fd_out)
 {
     const int yes = 1;
@@ -243,6 +274,7 @@ static tdm_status bind_tcp(const struct addrinfo *found, const char *address, in
     return TDM_OK;
 }
 
+/* Listens at a TCP address and stores the actual address in the server. */
 static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -255,7 +287,7 @@ static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
     tdm_status status;
     int fd;
 
-    TDM_TRY(split(address, http->host, bare, port));
+    TDM_TRY(address_split(address, http->host, bare, port));
     if (getaddrinfo(bare, port, &hints, &found) != 0) {
         return tdm__fail(TDM_E_NOT_FOUND, "%s: no such host", bare);
     }
@@ -280,10 +312,10 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     struct tdm__http_server *http = calloc(1, sizeof(*http));
     tdm_status status;
 
-    tdm__ignore_sigpipe(); /* libevent writes with writev(2) */
+    tdm__ignore_sigpipe(); /* For libevent, which writes by writev(2). */
     if (http == NULL || (http->server = evhttp_new(tdm__loop_event_base(loop))) == NULL) {
         free(http);
-        return tdm__fail(TDM_E_NOMEM, "an HTTP server");
+        return tdm__fail(TDM_E_NOMEM, "allocation of an HTTP server failed");
     }
     http->fn = fn;
     http->arg = arg;
@@ -292,7 +324,7 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     evhttp_set_max_body_size(http->server, BODY_BYTES_MAX);
     evhttp_set_timeout(http->server, TIMEOUT_S);
     evhttp_set_gencb(http->server, on_request, http);
-    status = tdm__timer_create(loop, hand_over, http, &http->timer);
+    status = tdm__timer_create(loop, http_dispatch_requests, http, &http->timer);
     if (status == TDM_OK) {
         status = strncmp(address, "unix:", 5) == 0 ? listen_unix(http, address + 5)
                                                    : listen_tcp(http, address);
@@ -320,10 +352,10 @@ void tdm__http_close(struct tdm__http_server *http)
     if (http->path[0] != '\0') {
         (void)unlink(http->path);
     }
-    while (http->all != NULL) {
-        struct tdm__http_request *request = http->all;
+    while (http->requests != NULL) {
+        struct tdm__http_request *request = http->requests;
 
-        http->all = request->next;
+        http->requests = request->next;
         free(request);
     }
     free(http);

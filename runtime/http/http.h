@@ -1,4 +1,4 @@
-/* http.h - a small HTTP server for programs that look at this process. */
+/* http.h - a small HTTP server by which other programs read metrics and state of this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_HTTP_H
 #define TDM_RUNTIME_HTTP_H
@@ -7,26 +7,33 @@
 
 #include <stddef.h>
 
-/* Answers GET and HEAD, nothing else.  Listens where it is told: "127.0.0.1:9100", "[::1]:0",
- * or "unix:/path" (made 0600; a stale socket is replaced).  Over TCP the Host header must name
- * an address (or "localhost", or the host it was told to listen at), so that no page of a
- * browser reaches it under a name of its own. */
+/* A server for GET and HEAD requests.  Its address is "127.0.0.1:9100", "[::1]:0" (the kernel
+ * chooses the port) or "unix:/path"; the socket file gets mode 0600, and a stale one is replaced.
+ * Over TCP, the Host header of a request must be an IP address, "localhost", or the host of the
+ * server's address.  So a web page cannot reach the server under a domain name of its own (DNS
+ * rebinding). */
 struct tdm__http_server;
 
-/* A question to be answered exactly once, now or later, by tdm__http_reply(). */
+/* A request that has arrived.  It must get exactly one reply by tdm__http_reply(), now or later.
+ */
 struct tdm__http_request;
 
-/* Runs from the loop.  `path` is without the query; borrowed until answered. */
+/* Handler of a request.  Runs in a callback of the loop.  `path` is the path without the query;
+ * it is borrowed until the reply. */
 typedef void tdm__http_handler_fn(void *arg, struct tdm__http_request *request, const char *path);
 
+/* Listens at `address` and calls fn(arg, ...) for each request.  The caller closes the server. */
 tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http_handler_fn *fn,
                           void *arg, struct tdm__http_server **http_out);
-/* Where it listens, the port filled in. */
+/* Returns the address of the server with the actual port; borrowed from the server. */
 const char *tdm__http_address(const struct tdm__http_server *http);
-/* Questions that were not answered go away unanswered.  NULL is allowed. */
+/* Closes the server with all its connections.  Requests without a reply are freed and must not be
+ * used any more.  NULL is allowed. */
 void tdm__http_close(struct tdm__http_server *http);
 
-/* Frees the request.  `body` may be NULL. */
+/* Sends the reply and frees the request.  `code` is the HTTP status.  The body is copied; `body`
+ * may be NULL if `body_bytes` is 0.  Does nothing but free the request if its connection has
+ * closed. */
 void tdm__http_reply(struct tdm__http_request *request, int code, const char *content_type,
                      const void *body, size_t body_bytes);
 

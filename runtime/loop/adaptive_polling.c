@@ -1,26 +1,31 @@
-/* adaptive_polling.c - whether a wait is worth polling for some microseconds before it sleeps. */
+/* adaptive_polling.c - decides whether a wait polls for some microseconds before it sleeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/adaptive_polling.h"
 
-enum { TRUST_ENOUGH = 4, TRUST_MAX = 16, TRUST_LOST = 4 };
+/* Waits poll from a score of SCORE_TO_POLL on.  A short wait adds 1, up to SCORE_MAX.  A wait
+ * that polled in vain subtracts SCORE_LOST_BY_MISS, so at the maximum four of them in a row end
+ * the polling. */
+enum { SCORE_TO_POLL = 4, SCORE_MAX = 16, SCORE_LOST_BY_MISS = 4 };
 
 int64_t tdm__adaptive_polling_duration(const struct tdm__adaptive_polling *adaptive_polling)
 {
-    return adaptive_polling->trust >= TRUST_ENOUGH ? TDM__ADAPTIVE_POLLING_NS_MAX : 0;
+    return adaptive_polling->score >= SCORE_TO_POLL ? TDM__ADAPTIVE_POLLING_NS_MAX : 0;
 }
 
 void tdm__adaptive_polling_learn(struct tdm__adaptive_polling *adaptive_polling,
                                  int64_t polled_ns_max, int64_t waited_ns)
 {
     bool was_short =
-        waited_ns < (polled_ns_max > 0 ? polled_ns_max : TDM__ADAPTIVE_POLLING_NEAR_NS);
+        waited_ns < (polled_ns_max > 0 ? polled_ns_max : TDM__ADAPTIVE_POLLING_SHORT_SLEEP_NS);
 
     if (was_short) {
-        adaptive_polling->trust += adaptive_polling->trust < TRUST_MAX ? 1 : 0;
+        adaptive_polling->score += adaptive_polling->score < SCORE_MAX ? 1 : 0;
     } else if (polled_ns_max > 0) {
-        adaptive_polling->trust -=
-            adaptive_polling->trust < TRUST_LOST ? adaptive_polling->trust : TRUST_LOST;
+        adaptive_polling->score -= adaptive_polling->score < SCORE_LOST_BY_MISS
+                                       ? adaptive_polling->score
+                                       : SCORE_LOST_BY_MISS;
     } else {
-        adaptive_polling->trust = 0; /* short waits in a row are asked for */
+        /* Polling starts only after SCORE_TO_POLL short waits in a row. */
+        adaptive_polling->score = 0;
     }
 }

@@ -1,4 +1,4 @@
-/* adaptive_polling.h - whether a wait is worth polling for some microseconds before it sleeps. */
+/* adaptive_polling.h - decides whether a wait polls for some microseconds before it sleeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_LOOP_ADAPTIVE_POLLING_H
 #define TDM_RUNTIME_LOOP_ADAPTIVE_POLLING_H
@@ -6,24 +6,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Times in nanoseconds that decide whether a wait is short. */
+/* Times in nanoseconds that decide whether a wait is short. */
 enum {
-    TDM__ADAPTIVE_POLLING_NS_MAX =
-        50000, /* what is polled at most: about two wake-ups of a loop_condition */
-    TDM__ADAPTIVE_POLLING_NEAR_NS =
-        100000 /* a sleep so short, its own wake-up in it, could have been one */
+    /* Longest time in nanoseconds that a wait polls: about the cost of two wake-ups. */
+    TDM__ADAPTIVE_POLLING_NS_MAX = 50000,
+    /* A wait that slept for less than this many nanoseconds, wake-up latency included, would have
+     * been cheaper as polling. */
+    TDM__ADAPTIVE_POLLING_SHORT_SLEEP_NS = 100000
 };
 
-/* Two processes that answer each other save both wake-ups if both poll, and none if one does.
- * So each learns from how long its waits took, the slept ones as well, and goes on polling for
- * a while after a wait that was too long.  All zero: nothing is known yet. */
+/* Statistics by which the waits of one loop learn whether polling pays.  Two processes that reply
+ * to each other save both wake-ups if both poll, and nothing if only one of them does.  So each
+ * process learns from the length of all its waits, also of those that slept, and it keeps polling
+ * for a while after a wait that was too long.  A zeroed structure is the initial state.  The loop
+ * lock guards it. */
 struct tdm__adaptive_polling {
-    bool expected;  /* the next wait is for somebody on another processor */
-    uint32_t trust; /* rises with short waits, falls with polling in vain */
+    /* The next wait is for a peer on another processor.  Only such waits may poll. */
+    bool expected;
+    uint32_t score; /* Rises with each short wait, falls when polling was in vain. */
 };
 
-/* How long the wait that begins now is to poll, 0: not at all.  Only if it is `expected`. */
+/* Returns for how many nanoseconds the wait that starts now should poll before it sleeps; 0 means
+ * that it sleeps at once.  Call it only if `expected` is set. */
 int64_t tdm__adaptive_polling_duration(const struct tdm__adaptive_polling *adaptive_polling);
-/* That wait is over, or was slept through. */
+/* Records the length of a finished wait.  `polled_ns_max` is the duration for which it was
+ * allowed to poll, 0 if it slept at once; `waited_ns` is its total length. */
 void tdm__adaptive_polling_learn(struct tdm__adaptive_polling *adaptive_polling,
                                  int64_t polled_ns_max, int64_t waited_ns);
 

@@ -1,4 +1,4 @@
-/* background_poller.c - a thread that drives the loop while nobody else does. */
+/* background_poller.c - a thread that drives the loop while no other thread does. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/background_poller.h"
 
@@ -11,60 +11,74 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-/* Who has the loop's lock now and then may not drive for so many naps. */
-enum { NAP_MS = 1, NAPS_UNDRIVEN_MAX = 10, STACK_BYTES = 256 * 1024 };
+/* The thread checks the loop every CHECK_INTERVAL_MS.  A thread that keeps acquiring the loop
+ * lock without driving the loop delays the poller by at most UNDRIVEN_CHECKS_MAX checks.
+ * STACK_BYTES is the stack size of the poller. */
+enum { CHECK_INTERVAL_MS = 1, UNDRIVEN_CHECKS_MAX = 10, STACK_BYTES = 256 * 1024 };
 
+/* The poller of one loop; owned by the code that started it.  The loop lock guards the members
+ * that change. */
 struct tdm__background_poller {
-    struct tdm__loop *loop; /* borrowed */
-    pthread_t thread;
-    struct tdm__loop_condition
-        loop_condition;      /* signaled when this must end, or what it waits for is there */
-    bool stopping;           /* guarded by the loop's lock, like what follows */
-    uint32_t undriven_count; /* naps in a row in which nobody drove */
+    struct tdm__loop *loop; /* Loop that the thread drives; borrowed. */
+    pthread_t thread;       /* The thread, joined by tdm__background_poller_stop(). */
+    /* Ends a sleep of the thread: signaled when the thread must stop, or when the last driver has
+     * stopped while the poller sleeps. */
+    struct tdm__loop_condition wake_condition;
+    bool stopping; /* The thread must end. */
+    /* Number of checks in a row that found the loop undriven but its lock in use. */
+    uint32_t undriven_checks_count;
 };
 
-static bool is_stopping(void *arg)
+/* Condition that ends the driving of the loop: the thread must end. */
+static bool background_poller_is_stopping(void *arg)
 {
     const struct tdm__background_poller *background_poller = arg;
 
     return background_poller->stopping;
 }
 
+/* Sleeps until the current driver stops driving, or until the poller must end.  The caller holds
+ * the loop lock, which is free meanwhile. */
 static void background_poller_sleep(struct tdm__background_poller *background_poller)
 {
     struct tdm__loop_lock *loop_lock = tdm__loop_lock_of(background_poller->loop);
 
-    loop_lock->undriven_condition = &background_poller->loop_condition;
-    (void)tdm__loop_condition_wait(loop_lock, &background_poller->loop_condition, TDM__NEVER);
+    loop_lock->undriven_condition = &background_poller->wake_condition;
+    (void)tdm__loop_condition_wait(loop_lock, &background_poller->wake_condition, TDM__NEVER);
     loop_lock->undriven_condition = NULL;
 }
 
-/* Naps and looks whether anything has happened: so those who drive for some microseconds, again
- * and again, need not tell anybody that they stop.  Only while one of them drives on and on,
- * which is all that an idle process does, it sleeps.
- *
- * Who takes the lock without driving makes calls, and is about to wait for them: he is left
- * alone for a while. */
-static void background_poller_watch_loop(struct tdm__background_poller *background_poller)
+/* Waits for one interval and then looks what has happened to the loop:
+ * - A thread has started to drive, and may have stopped since: the poller does nothing.  So
+ *   threads that drive for some microseconds at a time need not notify the poller when they stop.
+ * - The same thread has driven all the time, as in an idle process: the poller sleeps until it
+ *   stops.
+ * - No thread drives or uses the lock: the poller drives the loop.
+ * - No thread drives, but some thread used the lock: that thread makes calls and probably is
+ *   about to wait for them and drive.  The poller waits, for at most UNDRIVEN_CHECKS_MAX checks.
+ */
+static void background_poller_check_loop(struct tdm__background_poller *background_poller)
 {
     struct tdm__loop_lock *loop_lock = tdm__loop_lock_of(background_poller->loop);
     uint64_t driver_starts_count = loop_lock->driver_starts_count;
     uint64_t acquisitions_count = loop_lock->acquisitions_count;
 
-    (void)tdm__loop_condition_wait(loop_lock, &background_poller->loop_condition,
-                                   tdm__deadline_after(NAP_MS));
+    (void)tdm__loop_condition_wait(loop_lock, &background_poller->wake_condition,
+                                   tdm__deadline_after(CHECK_INTERVAL_MS));
     if (background_poller->stopping || loop_lock->driver_starts_count != driver_starts_count) {
-        background_poller->undriven_count = 0;
+        background_poller->undriven_checks_count = 0;
     } else if (loop_lock->driver != NULL) {
-        background_poller->undriven_count = 0;
+        background_poller->undriven_checks_count = 0;
         background_poller_sleep(background_poller);
     } else if (loop_lock->acquisitions_count == acquisitions_count ||
-               ++background_poller->undriven_count == NAPS_UNDRIVEN_MAX) {
-        background_poller->undriven_count = 0;
-        (void)tdm__loop_run_background(background_poller->loop, is_stopping, background_poller);
+               ++background_poller->undriven_checks_count == UNDRIVEN_CHECKS_MAX) {
+        background_poller->undriven_checks_count = 0;
+        (void)tdm__loop_run_background(background_poller->loop, background_poller_is_stopping,
+                                       background_poller);
     }
 }
 
+/* Main function of the thread.  It holds the loop lock except while it waits and polls. */
 static void *background_poller_main(void *arg)
 {
     struct tdm__background_poller *background_poller = arg;
@@ -72,12 +86,13 @@ static void *background_poller_main(void *arg)
 
     (void)prctl(PR_SET_NAME, "loop-poller");
     while (!background_poller->stopping) {
-        background_poller_watch_loop(background_poller);
+        background_poller_check_loop(background_poller);
     }
     return NULL;
 }
 
-/* Signals are for the user's threads. */
+/* Creates the thread with all signals blocked, so that signals go to the threads of the user.
+ * Returns the error number of pthread_create(3), 0 for success. */
 static int background_poller_start_thread(struct tdm__background_poller *background_poller)
 {
     pthread_attr_t attributes;
@@ -103,15 +118,15 @@ tdm_status tdm__background_poller_start(struct tdm__loop *loop,
     int rc;
 
     if (background_poller == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a background_poller thread");
+        return tdm__fail(TDM_E_NOMEM, "allocation of a background poller failed");
     }
     background_poller->loop = loop;
-    tdm__loop_condition_init(&background_poller->loop_condition);
+    tdm__loop_condition_init(&background_poller->wake_condition);
     rc = background_poller_start_thread(background_poller);
     if (rc != 0) {
-        tdm__loop_condition_fini(&background_poller->loop_condition);
+        tdm__loop_condition_fini(&background_poller->wake_condition);
         free(background_poller);
-        return tdm__fail_errno(rc, "pthread_create: a background_poller thread");
+        return tdm__fail_errno(rc, "pthread_create of the background poller");
     }
     *poller_out = background_poller;
     return TDM_OK;
@@ -125,10 +140,10 @@ void tdm__background_poller_stop(struct tdm__background_poller *background_polle
     (void)tdm__loop_enter(background_poller->loop);
     background_poller->stopping = true;
     tdm__loop_condition_signal(tdm__loop_lock_of(background_poller->loop),
-                               &background_poller->loop_condition);
+                               &background_poller->wake_condition);
     tdm__loop_wake(background_poller->loop);
     tdm__loop_leave(background_poller->loop);
     (void)pthread_join(background_poller->thread, NULL);
-    tdm__loop_condition_fini(&background_poller->loop_condition);
+    tdm__loop_condition_fini(&background_poller->wake_condition);
     free(background_poller);
 }

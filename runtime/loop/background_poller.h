@@ -1,19 +1,21 @@
-/* background_poller.h - a thread that drives the loop while nobody else does. */
+/* background_poller.h - a thread that drives the loop while no other thread does. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_LOOP_BACKGROUND_POLLER_H
 #define TDM_RUNTIME_LOOP_BACKGROUND_POLLER_H
 
 #include "runtime/loop/loop.h"
 
-/* A process that computes is not deaf: when nobody has driven the loop for about a millisecond,
- * this thread does, and gives it back to whoever wants it.  While the loop is driven by others
- * the thread sleeps, and costs nothing; while it changes hands quickly it looks once a
- * millisecond. */
+/* A thread that keeps a process responsive while its other threads compute.  If no other thread
+ * has driven the loop for about a millisecond, this thread drives it, and stops as soon as
+ * another thread wants to.  While another thread drives the loop continuously, the poller sleeps
+ * and costs nothing.  While threads drive for short times only, it checks once a millisecond. */
 struct tdm__background_poller;
 
+/* Starts the thread for the loop, which must outlive it. */
 tdm_status tdm__background_poller_start(struct tdm__loop *loop,
                                         struct tdm__background_poller **poller_out);
-/* Waits for the thread's end.  Not while holding the lock.  NULL is allowed. */
+/* Stops the thread, waits until it has ended and frees the poller.  The caller must not hold the
+ * loop lock, which the thread needs to end.  NULL is allowed. */
 void tdm__background_poller_stop(struct tdm__background_poller *background_poller);
 
 #endif

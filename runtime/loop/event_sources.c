@@ -1,5 +1,15 @@
-/* event_sources.c - what becomes ready on a loop: file descriptors and timers, over libevent. */
+/* event_sources.c - the event sources of a loop: watches of file descriptors, and timers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A watch or a timer starts with a struct event_source and wraps events of libevent. libevent's
+ * callbacks run while the loop polls without its lock.  They only record the source in the list
+ * `fired` (tdm__event_source_record).  After the poll, with the lock held, loop.c moves the
+ * sources to the list `ready` and dispatches them one by one.
+ *
+ * States of a source: idle; fired, during a poll; ready, that is, in the list `ready`; and dead,
+ * if it is destroyed during a poll.  A dead source is freed when the poll ends.
+ *
+ * All functions need the loop lock, except for the callbacks fd_watch_on_event() and
+ * timer_on_timeout(), which belong to the thread that polls. */
 #include "runtime/loop/internal.h"
 
 #include "runtime/assert.h"
@@ -11,22 +21,28 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* A watch of one file descriptor; owned by the code that created it. */
 struct tdm__fd_watch {
-    struct event_source event_source;
-    struct event *readable; /* owned; added while wanted */
-    struct event *writable; /* owned; added while wanted */
-    int fd;                 /* borrowed */
+    struct event_source event_source; /* Common part; must be the first member. */
+    /* Event of libevent for reading; owned.  Added to the base while TDM__READABLE is wanted. */
+    struct event *readable;
+    /* Event of libevent for writing; owned.  Added to the base while TDM__WRITABLE is wanted. */
+    struct event *writable;
+    int fd; /* Watched descriptor; borrowed, must outlive the watch. */
+    /* Events that the owner wants: TDM__READABLE, TDM__WRITABLE or both; 0 for none. */
     unsigned wanted;
-    tdm__fd_watch_fn *fn;
-    void *arg;
+    tdm__fd_watch_fn *fn; /* Callback of the owner. */
+    void *arg;            /* Argument of fn(). */
 };
 
+/* A timer; owned by the code that created it. */
 struct tdm__timer {
-    struct event_source event_source;
-    struct event *event; /* owned */
+    struct event_source event_source; /* Common part; must be the first member. */
+    struct event *event;              /* Timeout event of libevent; owned. */
+    /* When the timer fires, on tdm__clock_ms(); TDM__NEVER while it is not set. */
     int64_t deadline_ms;
-    tdm__timer_fn *fn;
-    void *arg;
+    tdm__timer_fn *fn; /* Callback of the owner. */
+    void *arg;         /* Argument of fn(). */
 };
 
 void tdm__event_source_mark_ready(struct event_source *event_source)
@@ -75,7 +91,9 @@ void tdm__event_source_record(struct event_source *event_source, unsigned events
 
 /* ---- watches ---------------------------------------------------------------------------- */
 
-static void on_event(evutil_socket_t fd, short what, void *arg)
+/* Callback of libevent: records the events of the watch.  Runs in the polling thread without the
+ * loop lock. */
+static void fd_watch_on_event(evutil_socket_t fd, short what, void *arg)
 {
     struct tdm__fd_watch *watch = arg;
 
@@ -85,7 +103,8 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
                                  ((what & EV_WRITE) != 0 ? (unsigned)TDM__WRITABLE : 0u));
 }
 
-static void watch_free(struct event_source *event_source)
+/* Frees a watch and its libevent events. */
+static void fd_watch_free(struct event_source *event_source)
 {
     struct tdm__fd_watch *watch = (struct tdm__fd_watch *)event_source;
 
@@ -98,11 +117,12 @@ static void watch_free(struct event_source *event_source)
     free(watch);
 }
 
-static void watch_dispatch(struct event_source *event_source)
+/* Calls the owner's callback with the events that are still wanted. */
+static void fd_watch_dispatch(struct event_source *event_source)
 {
     struct tdm__fd_watch *watch = (struct tdm__fd_watch *)event_source;
-    unsigned ready =
-        watch->event_source.ready & watch->wanted; /* what is no longer wanted is not told */
+    /* Events that the owner no longer wants are dropped. */
+    unsigned ready = watch->event_source.ready & watch->wanted;
 
     watch->event_source.ready = 0;
     watch->fn(watch->arg, watch->fd, ready);
@@ -116,19 +136,19 @@ tdm_status tdm__fd_watch_create(struct tdm__loop *loop, int fd, unsigned events,
 
     TDM_ASSERT(fd >= 0 && fn != NULL);
     if (watch == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a watch of fd %d", fd);
+        return tdm__fail(TDM_E_NOMEM, "allocation of a watch of fd %d failed", fd);
     }
     watch->event_source.loop = loop;
-    watch->event_source.dispatch = watch_dispatch;
-    watch->event_source.free_source = watch_free;
+    watch->event_source.dispatch = fd_watch_dispatch;
+    watch->event_source.free_source = fd_watch_free;
     watch->fd = fd;
     watch->fn = fn;
     watch->arg = arg;
-    watch->readable = event_new(loop->base, fd, EV_READ | EV_PERSIST, on_event, watch);
-    watch->writable = event_new(loop->base, fd, EV_WRITE | EV_PERSIST, on_event, watch);
+    watch->readable = event_new(loop->base, fd, EV_READ | EV_PERSIST, fd_watch_on_event, watch);
+    watch->writable = event_new(loop->base, fd, EV_WRITE | EV_PERSIST, fd_watch_on_event, watch);
     if (watch->readable == NULL || watch->writable == NULL) {
         tdm__fd_watch_destroy(watch);
-        return tdm__fail(TDM_E_NOMEM, "event_new: a watch of fd %d", fd);
+        return tdm__fail(TDM_E_NOMEM, "event_new failed: no memory for a watch of fd %d", fd);
     }
     status = tdm__fd_watch_set_events(watch, events);
     if (status != TDM_OK) {
@@ -139,8 +159,10 @@ tdm_status tdm__fd_watch_create(struct tdm__loop *loop, int fd, unsigned events,
     return TDM_OK;
 }
 
-static tdm_status watch_set_event(struct tdm__fd_watch *watch, unsigned events, unsigned which,
-                                  struct event *event)
+/* Adds or deletes the event of libevent for one of the two directions, `which`, if `events`
+ * changes whether it is wanted. */
+static tdm_status fd_watch_set_event(struct tdm__fd_watch *watch, unsigned events, unsigned which,
+                                     struct event *event)
 {
     bool wanted = (events & which) != 0;
 
@@ -157,8 +179,8 @@ static tdm_status watch_set_event(struct tdm__fd_watch *watch, unsigned events, 
 tdm_status tdm__fd_watch_set_events(struct tdm__fd_watch *watch, unsigned events)
 {
     TDM_ASSERT((events & ~(unsigned)(TDM__READABLE | TDM__WRITABLE)) == 0);
-    TDM_TRY(watch_set_event(watch, events, TDM__READABLE, watch->readable));
-    return watch_set_event(watch, events, TDM__WRITABLE, watch->writable);
+    TDM_TRY(fd_watch_set_event(watch, events, TDM__READABLE, watch->readable));
+    return fd_watch_set_event(watch, events, TDM__WRITABLE, watch->writable);
 }
 
 void tdm__fd_watch_call_again(struct tdm__fd_watch *watch)
@@ -182,7 +204,9 @@ void tdm__fd_watch_destroy(struct tdm__fd_watch *watch)
 
 /* ---- timers ----------------------------------------------------------------------------- */
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+/* Callback of libevent: records that the timer has fired.  Runs in the polling thread without the
+ * loop lock. */
+static void timer_on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct tdm__timer *timer = arg;
 
@@ -191,6 +215,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     tdm__event_source_record(&timer->event_source, 0);
 }
 
+/* Frees a timer and its libevent event. */
 static void timer_free(struct event_source *event_source)
 {
     struct tdm__timer *timer = (struct tdm__timer *)event_source;
@@ -199,13 +224,14 @@ static void timer_free(struct event_source *event_source)
     free(timer);
 }
 
-/* libevent reads a coarse clock and may be some milliseconds early: then it waits the rest. */
+/* Calls the callback of the owner if the deadline has passed. libevent reads a coarse clock and
+ * may be some milliseconds early; then the timer is set for the rest. */
 static void timer_dispatch(struct event_source *event_source)
 {
     struct tdm__timer *timer = (struct tdm__timer *)event_source;
 
     if (timer->deadline_ms == TDM__NEVER) {
-        return; /* cleared while it fired */
+        return; /* The timer was cleared after it had fired. */
     }
     if (tdm__clock_ms() < timer->deadline_ms &&
         tdm__timer_set(timer, timer->deadline_ms) == TDM_OK) {
@@ -221,7 +247,7 @@ tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *ar
 
     TDM_ASSERT(fn != NULL);
     if (timer == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a timer");
+        return tdm__fail(TDM_E_NOMEM, "allocation of a timer failed");
     }
     timer->event_source.loop = loop;
     timer->event_source.dispatch = timer_dispatch;
@@ -229,10 +255,10 @@ tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *ar
     timer->deadline_ms = TDM__NEVER;
     timer->fn = fn;
     timer->arg = arg;
-    timer->event = event_new(loop->base, -1, 0, on_timer, timer);
+    timer->event = event_new(loop->base, -1, 0, timer_on_timeout, timer);
     if (timer->event == NULL) {
         free(timer);
-        return tdm__fail(TDM_E_NOMEM, "event_new: a timer");
+        return tdm__fail(TDM_E_NOMEM, "event_new failed: no memory for a timer");
     }
     *timer_out = timer;
     return TDM_OK;
@@ -249,7 +275,7 @@ tdm_status tdm__timer_set(struct tdm__timer *timer, int64_t deadline_ms)
     }
     time = tdm__timeval_until(deadline_ms);
     if (event_add(timer->event, &time) != 0) {
-        return tdm__fail(TDM_E_NOMEM, "event_add: no memory for a timer");
+        return tdm__fail(TDM_E_NOMEM, "event_add failed: no memory for a timer");
     }
     return TDM_OK;
 }

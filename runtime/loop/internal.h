@@ -1,4 +1,4 @@
-/* internal.h - what the files of the loop share: the loop, and what can become ready on it. */
+/* internal.h - the structures that the files of the event loop share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_LOOP_INTERNAL_H
 #define TDM_RUNTIME_LOOP_INTERNAL_H
@@ -14,54 +14,74 @@
 struct event;
 struct event_base;
 
-/* First member of what can become ready. */
+/* Common first member of watches and timers: something that becomes ready and then is dispatched,
+ * that is, its callback runs.  The loop lock guards it, except for the `fired` members, which
+ * belong to the thread that polls. */
 struct event_source {
-    TAILQ_ENTRY(event_source) link;
-    STAILQ_ENTRY(event_source) fired_link; /* the polling thread's, like the next two */
+    TAILQ_ENTRY(event_source) link;        /* Link in the list `ready` or `dead` of the loop. */
+    STAILQ_ENTRY(event_source) fired_link; /* Link in the list `fired` of the loop. */
+    /* Events that libevent has reported in this poll: TDM__READABLE, TDM__WRITABLE. */
     unsigned fired_events;
-    bool fired;
-    struct tdm__loop *loop;
+    bool fired;             /* The source is in the list `fired`. */
+    struct tdm__loop *loop; /* Loop of the source; borrowed. */
+    /* Calls the callback of the user.  The source may be destroyed by it. */
     void (*dispatch)(struct event_source *event_source);
+    /* Frees the memory of the source. */
     void (*free_source)(struct event_source *event_source);
-    unsigned ready; /* watches: the events to tell */
-    bool listed;
-    bool dead; /* destroyed, not buried yet */
+    unsigned ready; /* Events of a watch that the next dispatch reports. */
+    bool listed;    /* The source is in the list `ready`. */
+    bool dead;      /* Destroyed during a poll; freed when the poll ends. */
 };
 
-struct post {
-    STAILQ_ENTRY(post) link;
-    void (*fn)(void *arg);
-    void *arg;
+/* One call of tdm__loop_post() that has not run yet; owned by the list `posts`. */
+struct posted_call {
+    STAILQ_ENTRY(posted_call) link; /* Link in the list `posts` of the loop. */
+    void (*fn)(void *arg);          /* Function that runs once on the loop. */
+    void *arg;                      /* Argument of fn(). */
 };
 
+/* The event loop of a process. loop_lock guards all members but those that name another guard:
+ * members of the polling thread may only be used by the thread that polls, without the lock, and
+ * after the poll by the same thread. */
 struct tdm__loop {
-    struct event_base *base;            /* owned */
-    struct event *alarm;                /* owned; ends libevent's wait at alarm_ms */
-    int64_t alarm_ms;                   /* TDM__NEVER while not added */
-    bool alarm_fired;                   /* the polling thread's */
-    TAILQ_HEAD(, event_source) ready;   /* in the order in which they became ready */
-    STAILQ_HEAD(, event_source) fired;  /* the polling thread's */
-    TAILQ_HEAD(, event_source) dead;    /* to be buried */
-    TAILQ_HEAD(, tdm__poll_hook) hooks; /* borrowed; before each poll */
-    bool polling;
+    struct event_base *base; /* Event base of libevent; owned. */
+    /* Event that ends the wait of libevent at timeout_event_ms; owned. */
+    struct event *timeout_event;
+    int64_t timeout_event_ms; /* Deadline of timeout_event; TDM__NEVER while it is not set. */
+    bool timeout_event_fired; /* True after timeout_event has fired; belongs to the polling thread.
+                               */
+    /* Sources to dispatch, in the order in which they became ready. */
+    TAILQ_HEAD(, event_source) ready;
+    /* Sources that libevent has reported; belongs to the polling thread. */
+    STAILQ_HEAD(, event_source) fired;
+    TAILQ_HEAD(, event_source) dead;         /* Sources that were destroyed during a poll. */
+    TAILQ_HEAD(, tdm__poll_hook) poll_hooks; /* Hooks that run before each poll; borrowed. */
+    bool polling;                            /* A thread polls and has released the lock. */
+    /* Decides whether waits poll before they sleep. */
     struct tdm__adaptive_polling adaptive_polling;
-    struct tdm__loop_lock loop_lock;
+    struct tdm__loop_lock loop_lock; /* Guards the loop and everything that uses it. */
 
-    int post_fd;                      /* owned eventfd: `posts` became non-empty */
-    struct tdm__fd_watch *post_watch; /* owned */
-    pthread_mutex_t post_mutex;       /* guards `posts`, a leaf */
-    STAILQ_HEAD(, post) posts;
+    /* Eventfd that wakes a poll: `posts` is not empty, or the driver must look again; owned. */
+    int post_fd;
+    struct tdm__fd_watch *post_watch; /* Watch of post_fd; owned. */
+    /* Guards `posts`.  No other lock is acquired while it is held. */
+    pthread_mutex_t post_mutex;
+    STAILQ_HEAD(, posted_call) posts; /* Posted calls in order; guarded by post_mutex. */
 };
 
-/* It becomes ready: by whoever holds the lock. */
+/* Adds the source to the end of the ready list unless it is there.  The caller holds the lock. */
 void tdm__event_source_mark_ready(struct event_source *event_source);
+/* Removes the source from the ready list if it is there.  The caller holds the lock. */
 void tdm__event_source_unmark_ready(struct event_source *event_source);
-/* By libevent's callbacks: what happened is told once the lock is held again. */
+/* Records events of the source during a poll.  Only for callbacks of libevent, which run without
+ * the lock; the loop makes the source ready when it holds the lock again. */
 void tdm__event_source_record(struct event_source *event_source, unsigned events);
-/* libevent no longer knows it; the polling thread may still have it in its hands. */
+/* Frees the source, now or, if a poll is under way, when the poll ends, because the polling
+ * thread may be using it.  The events of the source must be deleted from libevent before. */
 void tdm__event_source_destroy(struct event_source *event_source);
 
-/* How long libevent is to wait. */
+/* Returns the time from now until the deadline, as libevent expects it; 0 if the deadline has
+ * passed.  The deadline must not be TDM__NEVER. */
 struct timeval tdm__timeval_until(int64_t deadline_ms);
 
 #endif

@@ -1,14 +1,19 @@
-/* loop.c - the event loop of a process: file descriptors, timers, posts, over libevent. */
+/* loop.c - the event loop of a process: runs it, and handles its lock, hooks and posted calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libevent's callbacks only put what is ready on a list; tdm__loop_run() runs the users'
- * functions from that list after libevent has returned.  So a user's function may run the loop
- * again (libevent itself does not allow that), and what an outer run has left on the list is
- * done by the inner one.  An event_source leaves the list before its function is called, so it may
- * be destroyed at any time.
+/* The loop owns libevent's base. libevent's callbacks only record which sources have fired.
+ * After libevent has returned, tdm__loop_run() moves these sources to the list `ready` and calls
+ * the users' functions.  So a user's function may run the loop again, which libevent does not
+ * allow.  The inner run also dispatches what the outer one has left on the list.  A source leaves
+ * the list before its function is called, so the function may destroy it.
  *
- * While libevent polls the lock is free, and other threads may change and destroy items.  So
- * its callbacks touch only what belongs to the polling thread (`fired`), and an event_source
- * destroyed meanwhile is buried only when the poll is over. */
+ * While libevent polls, the loop lock is free and other threads may change and destroy sources.
+ * So libevent's callbacks touch only members that belong to the polling thread (`fired`).  A
+ * source that is destroyed meanwhile is freed only when the poll has ended.
+ *
+ * One thread drives at a time (loop_lock.h).  Each round of the driver runs the poll hooks, polls
+ * without the lock, and dispatches the ready sources one by one.  After each of them it evaluates
+ * the conditions of all waiting threads.  Any thread may post a call; post_mutex guards only that
+ * list. */
 #include "runtime/loop/internal.h"
 
 #include "runtime/assert.h"
@@ -27,36 +32,41 @@
 
 /* ---- running ---------------------------------------------------------------------------- */
 
-static void on_alarm(evutil_socket_t fd, short what, void *arg)
+/* Callback of libevent for the loop's timeout event.  Runs in the polling thread without the
+ * lock. */
+static void loop_on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct tdm__loop *loop = arg;
 
     (void)fd;
     (void)what;
-    loop->alarm_fired = true;
+    loop->timeout_event_fired = true;
 }
 
-/* Nested runs share one alarm; each sets its own before it waits. */
-static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
+/* Sets the timeout event that ends the wait of libevent at the deadline.  Nested runs share it;
+ * each sets it again before it waits. */
+static tdm_status loop_set_timeout(struct tdm__loop *loop, int64_t deadline_ms)
 {
     struct timeval time;
 
-    if (loop->alarm_ms == deadline_ms) {
+    if (loop->timeout_event_ms == deadline_ms) {
         return TDM_OK;
     }
-    (void)event_del(loop->alarm);
-    loop->alarm_ms = TDM__NEVER;
+    (void)event_del(loop->timeout_event);
+    loop->timeout_event_ms = TDM__NEVER;
     if (deadline_ms == TDM__NEVER) {
         return TDM_OK;
     }
     time = tdm__timeval_until(deadline_ms);
-    if (event_add(loop->alarm, &time) != 0) {
-        return tdm__fail(TDM_E_NOMEM, "event_add: no memory for the loop's alarm");
+    if (event_add(loop->timeout_event, &time) != 0) {
+        return tdm__fail(TDM_E_NOMEM, "event_add: no memory for the loop's timeout event");
     }
-    loop->alarm_ms = deadline_ms;
+    loop->timeout_event_ms = deadline_ms;
     return TDM_OK;
 }
 
+/* Ends a poll, with the lock held: makes the fired sources ready and frees those that were
+ * destroyed meanwhile. */
 static void loop_mark_fired_ready(struct tdm__loop *loop)
 {
     struct event_source *event_source;
@@ -74,13 +84,15 @@ static void loop_mark_fired_ready(struct tdm__loop *loop)
         TAILQ_REMOVE(&loop->dead, event_source, link);
         event_source->free_source(event_source);
     }
-    if (loop->alarm_fired) {
-        loop->alarm_fired = false;
-        loop->alarm_ms = TDM__NEVER;
+    if (loop->timeout_event_fired) {
+        loop->timeout_event_fired = false;
+        loop->timeout_event_ms = TDM__NEVER;
     }
 }
 
-static int poll_adaptively(struct tdm__loop *loop, int64_t until_ns)
+/* Polls without sleeping until a source fires or `until_ns` has passed.  Returns the result of
+ * libevent, negative on failure. */
+static int loop_poll_busily(struct tdm__loop *loop, int64_t until_ns)
 {
     int rc;
 
@@ -90,11 +102,12 @@ static int poll_adaptively(struct tdm__loop *loop, int64_t until_ns)
     return rc;
 }
 
-/* Waits for the first that is ready, if it may. */
-static int poll_events(struct tdm__loop *loop, bool wait, int64_t began_ns, int64_t for_ns)
+/* Polls once; if `wait` is set, waits until a source or the timeout event fires.  It first polls
+ * without sleeping for `poll_ns_max` nanoseconds after `start_ns`. */
+static int loop_poll(struct tdm__loop *loop, bool wait, int64_t start_ns, int64_t poll_ns_max)
 {
-    if (for_ns > 0) {
-        int rc = poll_adaptively(loop, began_ns + for_ns);
+    if (poll_ns_max > 0) {
+        int rc = loop_poll_busily(loop, start_ns + poll_ns_max);
 
         if (rc < 0 || !STAILQ_EMPTY(&loop->fired)) {
             return rc;
@@ -103,28 +116,31 @@ static int poll_events(struct tdm__loop *loop, bool wait, int64_t began_ns, int6
     return event_base_loop(loop->base, EVLOOP_ONCE | (wait ? 0 : EVLOOP_NONBLOCK));
 }
 
-/* With the lock free while it polls, and not before or after. */
-static int poll_unlocked(struct tdm__loop *loop, bool wait)
+/* Polls with the lock released, and lets the adaptive polling learn from the length of the wait.
+ */
+static int loop_poll_unlocked(struct tdm__loop *loop, bool wait)
 {
     bool expected = wait && loop->adaptive_polling.expected;
-    int64_t for_ns = expected ? tdm__adaptive_polling_duration(&loop->adaptive_polling) : 0;
-    int64_t began_ns = expected ? tdm__clock_ns() : 0;
+    int64_t poll_ns_max = expected ? tdm__adaptive_polling_duration(&loop->adaptive_polling) : 0;
+    int64_t start_ns = expected ? tdm__clock_ns() : 0;
     uint32_t depth;
     int rc;
 
     loop->polling = true;
     depth = tdm__loop_lock_release_all(&loop->loop_lock);
-    rc = poll_events(loop, wait, began_ns, for_ns);
+    rc = loop_poll(loop, wait, start_ns, poll_ns_max);
     tdm__loop_lock_reacquire(&loop->loop_lock, depth);
     loop->polling = false;
     if (expected) {
         loop->adaptive_polling.expected = false;
-        tdm__adaptive_polling_learn(&loop->adaptive_polling, for_ns, tdm__clock_ns() - began_ns);
+        tdm__adaptive_polling_learn(&loop->adaptive_polling, poll_ns_max,
+                                    tdm__clock_ns() - start_ns);
     }
     return rc;
 }
 
-/* Lists what is ready; waits for the first, if there is none and the deadline allows. */
+/* Runs the poll hooks and polls, so that the list `ready` holds what has happened.  Waits for an
+ * event until the deadline if the list is empty. */
 static tdm_status loop_collect_events(struct tdm__loop *loop, int64_t deadline_ms)
 {
     struct tdm__poll_hook *hook;
@@ -132,15 +148,15 @@ static tdm_status loop_collect_events(struct tdm__loop *loop, int64_t deadline_m
     int rc;
 
     TDM_ASSERT(!loop->polling);
-    TAILQ_FOREACH(hook, &loop->hooks, link)
+    TAILQ_FOREACH(hook, &loop->poll_hooks, link)
     {
         hook->fn(hook->arg);
     }
     wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_remaining_ms(deadline_ms) != 0;
     if (wait) {
-        TDM_TRY(alarm_set(loop, deadline_ms));
+        TDM_TRY(loop_set_timeout(loop, deadline_ms));
     }
-    rc = poll_unlocked(loop, wait);
+    rc = loop_poll_unlocked(loop, wait);
     loop_mark_fired_ready(loop);
     if (rc < 0) {
         return tdm__fail_errno(errno, "event_base_loop");
@@ -148,17 +164,20 @@ static tdm_status loop_collect_events(struct tdm__loop *loop, int64_t deadline_m
     return TDM_OK;
 }
 
-static bool is_done(bool (*done)(void *arg), void *arg)
+/* Evaluates a condition of tdm__loop_run(); NULL is never true. */
+static bool condition_is_true(bool (*done)(void *arg), void *arg)
 {
     return done != NULL && done(arg);
 }
 
-/* Somebody else wants to loop_drive, and this thread only stands by. */
-static bool must_yield(const struct tdm__loop *loop)
+/* Returns true if the background poller drives and another thread wants to drive. */
+static bool loop_driver_must_yield(const struct tdm__loop *loop)
 {
     return loop->loop_lock.driver_yields && !TAILQ_EMPTY(&loop->loop_lock.waiters);
 }
 
+/* Drives the loop until `done` is true (TDM_OK), the deadline has passed (TDM_E_TIMEOUT) or the
+ * background poller must stop (TDM_E_AGAIN).  The calling thread is the driver. */
 static tdm_status loop_drive(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                              int64_t deadline_ms)
 {
@@ -170,19 +189,20 @@ static tdm_status loop_drive(struct tdm__loop *loop, bool (*done)(void *arg), vo
             tdm__event_source_unmark_ready(event_source);
             event_source->dispatch(event_source);
             tdm__loop_lock_notify_waiters(&loop->loop_lock);
-            if (is_done(done, arg)) {
+            if (condition_is_true(done, arg)) {
                 return TDM_OK;
             }
-            if (must_yield(loop)) {
+            if (loop_driver_must_yield(loop)) {
                 return TDM_E_AGAIN;
             }
             tdm__loop_lock_yield(&loop->loop_lock);
         }
-        tdm__loop_lock_notify_waiters(&loop->loop_lock); /* other threads change things, too */
-        if (is_done(done, arg)) {
+        /* Other threads may have changed something during the poll. */
+        tdm__loop_lock_notify_waiters(&loop->loop_lock);
+        if (condition_is_true(done, arg)) {
             return TDM_OK;
         }
-        if (must_yield(loop)) {
+        if (loop_driver_must_yield(loop)) {
             return TDM_E_AGAIN;
         }
         if (deadline_ms != TDM__NEVER && tdm__clock_ms() >= deadline_ms) {
@@ -191,25 +211,30 @@ static tdm_status loop_drive(struct tdm__loop *loop, bool (*done)(void *arg), vo
     }
 }
 
-static void end_poll(const struct tdm__loop *loop)
+/* Makes the current or the next poll return at once, by writing to the eventfd.  Any thread may
+ * call it. */
+static void loop_interrupt_poll(const struct tdm__loop *loop)
 {
     static const uint64_t one = 1;
     ssize_t written = write(loop->post_fd, &one, sizeof(one));
 
-    TDM_ASSERT(written == (ssize_t)sizeof(one)); /* our fd, its counter far from full */
+    /* The descriptor is valid and its counter is far from full. */
+    TDM_ASSERT(written == (ssize_t)sizeof(one));
 }
 
-/* A driver that does not poll looks again before it does. */
-static void wake_driver(void *arg)
+/* Ends the poll of the driver.  A driver that is not polling evaluates all conditions before it
+ * polls again. */
+static void loop_wake_driver(void *arg)
 {
     const struct tdm__loop *loop = arg;
 
     if (loop->polling) {
-        end_poll(loop);
+        loop_interrupt_poll(loop);
     }
 }
 
-/* Inside a callback of the driver's.  It does not yield then: the callback needs its events. */
+/* Runs the loop inside of a callback of the driver.  The driver does not yield meanwhile, because
+ * the callback needs its events. */
 static tdm_status loop_drive_nested(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                                     int64_t deadline_ms)
 {
@@ -222,17 +247,19 @@ static tdm_status loop_drive_nested(struct tdm__loop *loop, bool (*done)(void *a
     return status;
 }
 
+/* Waits until no other thread drives, then drives the loop.  Returns TDM_OK early if `done`
+ * becomes true while another thread drives. */
 static tdm_status loop_drive_when_free(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                                        int64_t deadline_ms)
 {
-    tdm_status status =
-        tdm__loop_lock_start_driving(&loop->loop_lock, done, arg, deadline_ms, wake_driver, loop);
+    tdm_status status = tdm__loop_lock_start_driving(&loop->loop_lock, done, arg, deadline_ms,
+                                                     loop_wake_driver, loop);
 
     if (status == TDM_OK) {
         status = loop_drive(loop, done, arg, deadline_ms);
         tdm__loop_lock_stop_driving(&loop->loop_lock);
     } else if (status == TDM_E_CANCELED) {
-        status = TDM_OK; /* done, while another one drove */
+        status = TDM_OK; /* The condition became true while another thread drove. */
     }
     return status;
 }
@@ -243,7 +270,7 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
     tdm_status status;
     TDM__LOOP_ENTER(loop);
 
-    if (is_done(done, arg)) {
+    if (condition_is_true(done, arg)) {
         return TDM_OK;
     }
     status = tdm__loop_lock_is_driver(&loop->loop_lock)
@@ -263,8 +290,8 @@ tdm_status tdm__loop_run_background(struct tdm__loop *loop, bool (*done)(void *a
     if (loop->loop_lock.driver != NULL) {
         return TDM_E_AGAIN;
     }
-    TDM_TRY(
-        tdm__loop_lock_start_driving(&loop->loop_lock, NULL, NULL, TDM__NEVER, wake_driver, loop));
+    TDM_TRY(tdm__loop_lock_start_driving(&loop->loop_lock, NULL, NULL, TDM__NEVER, loop_wake_driver,
+                                         loop));
     loop->loop_lock.driver_yields = true;
     status = loop_drive(loop, done, arg, TDM__NEVER);
     tdm__loop_lock_stop_driving(&loop->loop_lock);
@@ -318,17 +345,17 @@ struct tdm__loop_lock *tdm__loop_lock_of(struct tdm__loop *loop)
 
 void tdm__loop_wake(struct tdm__loop *loop)
 {
-    wake_driver(loop);
+    loop_wake_driver(loop);
 }
 
 void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
-    TAILQ_INSERT_TAIL(&loop->hooks, hook, link);
+    TAILQ_INSERT_TAIL(&loop->poll_hooks, hook, link);
 }
 
 void tdm__loop_remove_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook)
 {
-    TAILQ_REMOVE(&loop->hooks, hook, link);
+    TAILQ_REMOVE(&loop->poll_hooks, hook, link);
 }
 
 bool tdm__loop_is_polling(const struct tdm__loop *loop)
@@ -345,11 +372,11 @@ void tdm__loop_after_fork(struct tdm__loop *loop)
 
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg)
 {
-    struct post *post = malloc(sizeof(*post));
+    struct posted_call *post = malloc(sizeof(*post));
     bool first;
 
     if (post == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a post to the loop");
+        return tdm__fail(TDM_E_NOMEM, "allocation of a posted call failed");
     }
     post->fn = fn;
     post->arg = arg;
@@ -358,12 +385,13 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     STAILQ_INSERT_TAIL(&loop->posts, post, link);
     (void)pthread_mutex_unlock(&loop->post_mutex);
     if (first) {
-        end_poll(loop);
+        loop_interrupt_poll(loop);
     }
     return TDM_OK;
 }
 
-static void post_run_and_free(struct post *post)
+/* Frees the posted call and runs its function.  The function may run the loop. */
+static void posted_call_run_and_free(struct posted_call *post)
 {
     void (*fn)(void *) = post->fn;
     void *arg = post->arg;
@@ -372,10 +400,11 @@ static void post_run_and_free(struct post *post)
     fn(arg);
 }
 
-/* false: there is none. */
-static bool run_post(struct tdm__loop *loop)
+/* Runs the first posted call and returns true; returns false if none is posted.  Schedules the
+ * rest as ready before the function runs, because the function may run the loop. */
+static bool loop_run_first_post(struct tdm__loop *loop)
 {
-    struct post *post;
+    struct posted_call *post;
     bool more;
 
     (void)pthread_mutex_lock(&loop->post_mutex);
@@ -391,12 +420,13 @@ static bool run_post(struct tdm__loop *loop)
     if (post == NULL) {
         return false;
     }
-    post_run_and_free(post);
+    posted_call_run_and_free(post);
     return true;
 }
 
-/* One post at a time, so that the rest is there for a run inside its function. */
-static void on_posts(void *arg, int fd, unsigned ready)
+/* Callback of post_watch.  Runs one posted call at a time, so that a run of the loop inside of
+ * its function finds the rest. */
+static void loop_on_posts(void *arg, int fd, unsigned ready)
 {
     struct tdm__loop *loop = arg;
     uint64_t count;
@@ -404,31 +434,34 @@ static void on_posts(void *arg, int fd, unsigned ready)
     if ((ready & TDM__READABLE) != 0 && read(fd, &count, sizeof(count)) < 0) {
         TDM_ASSERT(errno == EAGAIN || errno == EINTR);
     }
-    (void)run_post(loop);
+    (void)loop_run_first_post(loop);
 }
 
 void tdm__loop_run_posts(struct tdm__loop *loop)
 {
-    while (run_post(loop)) {
+    while (loop_run_first_post(loop)) {
     }
 }
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static void use_threads(void)
+/* Lets several threads use the event bases of libevent.  Runs once per process. */
+static void libevent_enable_threads(void)
 {
     int rc = evthread_use_pthreads();
 
     TDM_ASSERT(rc == 0);
 }
 
-static struct event_base *base_create(void)
+/* Creates an event base that ignores the environment variables of libevent.  Returns NULL on
+ * failure. */
+static struct event_base *libevent_base_create(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct event_config *config = event_config_new();
     struct event_base *base = NULL;
 
-    (void)pthread_once(&once, use_threads);
+    (void)pthread_once(&once, libevent_enable_threads);
     if (config == NULL) {
         return NULL;
     }
@@ -439,21 +472,23 @@ static struct event_base *base_create(void)
     return base;
 }
 
+/* Creates what the loop consists of.  On failure the caller destroys the loop, which may be
+ * incomplete. */
 static tdm_status loop_init(struct tdm__loop *loop)
 {
-    loop->base = base_create();
+    loop->base = libevent_base_create();
     if (loop->base == NULL) {
-        return tdm__fail(TDM_E_IO, "event_base_new: no event base");
+        return tdm__fail(TDM_E_IO, "event_base_new failed");
     }
-    loop->alarm = event_new(loop->base, -1, 0, on_alarm, loop);
-    if (loop->alarm == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "event_new: the loop's alarm");
+    loop->timeout_event = event_new(loop->base, -1, 0, loop_on_timeout, loop);
+    if (loop->timeout_event == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "event_new failed: no memory for the loop's timeout event");
     }
     loop->post_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->post_fd < 0) {
         return tdm__fail_errno(errno, "eventfd");
     }
-    return tdm__fd_watch_create(loop, loop->post_fd, TDM__READABLE, on_posts, loop,
+    return tdm__fd_watch_create(loop, loop->post_fd, TDM__READABLE, loop_on_posts, loop,
                                 &loop->post_watch);
 }
 
@@ -463,15 +498,15 @@ tdm_status tdm__loop_create(struct tdm__loop **loop_out)
     tdm_status status;
 
     if (loop == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an event loop");
+        return tdm__fail(TDM_E_NOMEM, "allocation of an event loop failed");
     }
     TAILQ_INIT(&loop->ready);
     STAILQ_INIT(&loop->fired);
     TAILQ_INIT(&loop->dead);
-    TAILQ_INIT(&loop->hooks);
+    TAILQ_INIT(&loop->poll_hooks);
     STAILQ_INIT(&loop->posts);
     tdm__loop_lock_init(&loop->loop_lock);
-    loop->alarm_ms = TDM__NEVER;
+    loop->timeout_event_ms = TDM__NEVER;
     loop->post_fd = -1;
     (void)pthread_mutex_init(&loop->post_mutex, NULL);
     status = loop_init(loop);
@@ -485,7 +520,7 @@ tdm_status tdm__loop_create(struct tdm__loop **loop_out)
 
 void tdm__loop_destroy(struct tdm__loop *loop)
 {
-    struct post *post;
+    struct posted_call *post;
 
     if (loop == NULL) {
         return;
@@ -499,8 +534,8 @@ void tdm__loop_destroy(struct tdm__loop *loop)
     if (loop->post_fd >= 0) {
         (void)close(loop->post_fd);
     }
-    if (loop->alarm != NULL) {
-        event_free(loop->alarm);
+    if (loop->timeout_event != NULL) {
+        event_free(loop->timeout_event);
     }
     if (loop->base != NULL) {
         event_base_free(loop->base);

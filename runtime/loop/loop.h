@@ -1,5 +1,4 @@
-/* loop.h - the event loop of a process: file descriptors, timers, posts.  libevent's only door.
- */
+/* loop.h - the event loop of a process: file descriptors, timers and posted calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_LOOP_H
 #define TDM_RUNTIME_LOOP_H
@@ -9,98 +8,131 @@
 #include <sys/queue.h>
 #include <tandem/error.h>
 
-/* One loop per process.  Callbacks run inside tdm__loop_run(), one at a time, never inside the
- * call that asked for them.  A callback may create, change and destroy any watch or timer, its
- * own included, and may call tdm__loop_run() again (a method that waits): nesting is allowed.
+/* Each process has one loop.  Callbacks run inside tdm__loop_run(), one at a time, and never
+ * inside the call that registers them.  A callback may create, change and destroy any watch or
+ * timer, including its own.  It may also call tdm__loop_run() itself, as a method does that waits
+ * for a result: runs may be nested.
  *
- * Threads.  A loop has one lock, which guards it and everything that hangs on it (connections,
- * links, references): whoever calls any function of theirs in a process with several threads
- * holds it, by tdm__loop_enter() or by being in a callback.  Only tdm__loop_post() needs no
- * lock.  One thread at a time drives the loop; another one that runs it meanwhile sleeps until
- * its condition holds or it can drive itself.  The lock is free while the driver polls. */
+ * Threads: each loop has one recursive lock, the loop lock.  It guards the loop and everything
+ * that uses it (connections, actor channels, references).  A process with several threads must
+ * hold it whenever it calls one of their functions, by tdm__loop_enter() or because it runs in a
+ * callback.  Only tdm__loop_post() needs no lock.  One thread at a time drives the loop, that is,
+ * polls it and runs callbacks.  Another thread that calls tdm__loop_run() meanwhile sleeps until
+ * its condition is true or until it can drive the loop itself.  The lock is free while the driver
+ * polls.
+ *
+ * Only this folder and runtime/http use libevent. */
 struct tdm__loop;
 struct tdm__fd_watch;
 struct tdm__timer;
 struct tdm__loop_lock;
 
+/* Creates a loop, which the caller destroys. */
 tdm_status tdm__loop_create(struct tdm__loop **loop_out);
-void tdm__loop_destroy(struct tdm__loop *loop); /* all watches and timers are gone by then */
+/* Frees the loop.  All watches, timers and hooks must have been removed.  Posted calls that have
+ * not run are dropped.  NULL is allowed. */
+void tdm__loop_destroy(struct tdm__loop *loop);
 
-/* Runs callbacks until `done(arg)` is true (asked before the first wait and after each round)
- * or the deadline (tdm__clock_ms scale; TDM__NEVER) has passed: TDM_OK or TDM_E_TIMEOUT.  A
- * `done` of NULL never is: it runs one deadline long.  At least one round without waiting is
- * made if the deadline has passed already. */
+/* Runs callbacks until `done(arg)` returns true (TDM_OK) or the deadline, on the scale of
+ * tdm__clock_ms(), has passed (TDM_E_TIMEOUT).  `done` is called with the lock before the first
+ * wait and after each callback; NULL means that only the deadline ends the run.  If the deadline
+ * has passed already, the loop polls once without waiting. */
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms);
 
-/* Takes the lock, as often as the same thread likes; gives it back.  TDM__LOOP_ENTER takes it until
- * the end of the block, and nothing at all where the loop is NULL. */
+/* Acquires the loop lock and returns `loop`; does nothing if `loop` is NULL.  The lock is
+ * recursive: each enter needs one leave.  Blocks while another thread holds the lock. */
 struct tdm__loop *tdm__loop_enter(struct tdm__loop *loop);
+/* Releases the loop lock once.  `loop` must not be NULL. */
 void tdm__loop_leave(struct tdm__loop *loop);
+/* Releases the lock at the end of a block with TDM__LOOP_ENTER; `*loop` may be NULL. */
 void tdm__loop_leave_cleanup(struct tdm__loop **loop);
+/* Acquires the loop lock until the end of the enclosing block.  Does nothing if `loop` is NULL. */
 #define TDM__LOOP_ENTER(loop)                                                                      \
     __attribute__((cleanup(tdm__loop_leave_cleanup), unused)) struct tdm__loop *tdm_entered_ =     \
         tdm__loop_enter(loop)
-/* Around code of the user's that runs inside: lets go of the lock however often it was taken,
- * and takes it again as often.  A thread that does not hold it gets 0, and may give that back.
- */
+/* Releases the loop lock completely, however often this thread has acquired it, so that user code
+ * runs without it.  Returns the depth for tdm__loop_reenter(); 0 if this thread does not hold the
+ * lock. */
 uint32_t tdm__loop_leave_all(struct tdm__loop *loop);
+/* Acquires the loop lock again to the depth that tdm__loop_leave_all() has returned.  Does nothing
+ * if `depth` is 0. */
 void tdm__loop_reenter(struct tdm__loop *loop, uint32_t depth);
-/* As tdm__loop_run() for a thread that has nothing else to do: it stops driving (TDM_E_AGAIN)
- * as soon as another thread wants to run the loop. */
+/* Drives the loop like tdm__loop_run() without a deadline, but returns TDM_E_AGAIN as soon as
+ * another thread wants to drive it, and at once if another thread drives already.  For the
+ * background poller. */
 tdm_status tdm__loop_run_background(struct tdm__loop *loop, bool (*done)(void *arg), void *arg);
-/* The lock itself, for threads that wait for one another and not for events (loop_lock.h). */
+/* Returns the loop lock, for threads that wait for one another instead of for events
+ * (loop_lock.h). */
 struct tdm__loop_lock *tdm__loop_lock_of(struct tdm__loop *loop);
-/* Makes the driver look again at what is waited for: by whoever has changed something that
- * others may wait for, outside of callbacks. */
+/* Ends the poll of the driver, so that it evaluates the conditions of all waiting threads again.
+ * Call it after changing something that another thread may wait for, unless in a callback.  Needs
+ * the lock. */
 void tdm__loop_wake(struct tdm__loop *loop);
-/* fn(arg) runs, with the lock, before each poll: what was put off is done now.  The hook is the
- * caller's, and stays until it is forgotten. */
+/* A function that runs with the lock before each poll, to do work that was deferred to this
+ * moment, such as flushing a send queue.  The caller owns the structure and removes the hook
+ * before freeing it. */
 struct tdm__poll_hook {
-    TAILQ_ENTRY(tdm__poll_hook) link;
-    void (*fn)(void *arg);
-    void *arg;
+    TAILQ_ENTRY(tdm__poll_hook) link; /* Link in the loop's list of hooks. */
+    void (*fn)(void *arg);            /* Function that runs before each poll. */
+    void *arg;                        /* Argument of fn(). */
 };
+/* Adds the hook to the loop, which borrows it until it is removed. */
 void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);
+/* Removes a hook that was added. */
 void tdm__loop_remove_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);
-/* A thread polls now: what is put off now must wake it, else it is done when something else
- * happens. */
+/* Returns true if a thread polls now.  A hook then runs only after the next event, so deferred
+ * work must either be done at once or wake the driver.  Needs the lock. */
 bool tdm__loop_is_polling(const struct tdm__loop *loop);
-/* The next wait is for a peer that runs on another processor: polling for some microseconds
- * before sleeping may save two wake-ups.  Holds for one wait; whether it pays is learnt. */
+/* Says that the next wait is for a peer on another processor, so that polling for some
+ * microseconds before sleeping may save two wake-ups.  It holds for one wait only.  The loop
+ * learns whether polling pays (adaptive_polling.h). */
 void tdm__loop_expect_event_soon(struct tdm__loop *loop);
-/* In the child after fork(). */
+/* Resets the loop lock in the child after fork(), where the threads of the parent do not exist. */
 void tdm__loop_after_fork(struct tdm__loop *loop);
 
+/* Events of a file descriptor, as a set of bits.  Errors and hang-ups are reported as readable. */
 enum { TDM__READABLE = 1, TDM__WRITABLE = 2 };
 
-/* Level-triggered; `events` is what is wanted, `ready` what is there (errors and hang-ups show
- * as readable). The fd is borrowed and must outlive the watch. */
+/* Callback of a watch.  `ready` holds the wanted events that are present; the callback runs again
+ * as long as they are (level-triggered). */
 typedef void tdm__fd_watch_fn(void *arg, int fd, unsigned ready);
+/* Watches `fd` for `events`.  The descriptor is borrowed and must outlive the watch.  The caller
+ * destroys the watch. */
 tdm_status tdm__fd_watch_create(struct tdm__loop *loop, int fd, unsigned events,
                                 tdm__fd_watch_fn *fn, void *arg, struct tdm__fd_watch **watch_out);
-/* Changes the events wanted; 0 is allowed and means none for now. */
+/* Changes the wanted events; 0 pauses the watch. */
 tdm_status tdm__fd_watch_set_events(struct tdm__fd_watch *watch, unsigned events);
-/* Calls fn once more, later, even if nothing happens at the fd (`ready` is then 0): for data
- * that already lies in the owner's buffer, and for work that must not happen now. */
+/* Calls the callback once more, later, even without an event of the descriptor; `ready` may be 0
+ * then.  For data that is already in a buffer of the owner, and for work that must not be done
+ * now. */
 void tdm__fd_watch_call_again(struct tdm__fd_watch *watch);
-void tdm__fd_watch_destroy(struct tdm__fd_watch *watch); /* NULL is allowed */
+/* Destroys the watch; its callback does not run any more.  The descriptor stays open.  NULL is
+ * allowed. */
+void tdm__fd_watch_destroy(struct tdm__fd_watch *watch);
 
-/* A timer that is not set does nothing.  It fires once per set. */
+/* Callback of a timer.  It runs once each time the timer is set. */
 typedef void tdm__timer_fn(void *arg);
+/* Creates a timer that is not set.  The caller destroys it. */
 tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *arg,
                              struct tdm__timer **timer_out);
-tdm_status tdm__timer_set(struct tdm__timer *timer, int64_t deadline_ms); /* replaces the old */
+/* Sets the deadline on the scale of tdm__clock_ms(), replacing an earlier one.  TDM__NEVER clears
+ * the timer. */
+tdm_status tdm__timer_set(struct tdm__timer *timer, int64_t deadline_ms);
+/* Cancels the timer: the callback does not run until the timer is set again. */
 void tdm__timer_clear(struct tdm__timer *timer);
-void tdm__timer_destroy(struct tdm__timer *timer); /* NULL is allowed */
+/* Destroys the timer; its callback does not run any more.  NULL is allowed. */
+void tdm__timer_destroy(struct tdm__timer *timer);
 
-/* Runs fn(arg) once, later, on the loop's thread.  Any thread. */
+/* Runs fn(arg) once, later, in the thread that drives the loop.  Any thread may call it, without
+ * the lock.  Returns TDM_E_NOMEM if there is no memory; fn does not run then. */
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
-/* Runs now what has been posted: for an end that nobody will drive the loop after. */
+/* Runs all posted calls now.  For the end of a process, when no thread will drive the loop any
+ * more.  Needs the lock. */
 void tdm__loop_run_posts(struct tdm__loop *loop);
 
-/* Another library that needs libevent's base: event_base *.  Its callbacks run inside libevent
- * and must not call tdm__loop_run(). */
+/* Returns the event base of libevent (event_base *), for other libraries that need one.  Their
+ * callbacks run inside libevent and must not call tdm__loop_run(). */
 void *tdm__loop_event_base(struct tdm__loop *loop);
 
 #endif

@@ -1,5 +1,21 @@
-/* loop_lock.c - the lock of a loop, and which of several threads drives it. */
+/* loop_lock.c - the recursive lock of a loop, and the choice of the thread that drives it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The lock is a mutex plus the identity of the holder and the depth, which make it recursive and
+ * let it be released completely and reacquired.  Whether this thread holds it costs one relaxed
+ * load.
+ *
+ * At most one thread drives the loop: `driver` is its identity.  Any other thread that wants to
+ * run the loop enters the list `waiters` and sleeps on a condition of its own.  The driver
+ * evaluates the conditions of all waiters after each callback (tdm__loop_lock_notify_waiters).
+ * When the driver stops, it wakes the first waiter, or, without waiters, the background poller if
+ * that sleeps.
+ *
+ * Invariants: `depth` is 0 exactly when no thread holds the lock; a waiter leaves the list itself
+ * and, if it does not become the driver, passes its turn on.
+ *
+ * Starvation: a driver that runs callbacks without pause would get the mutex again before a
+ * woken thread reaches it.  Therefore it calls tdm__loop_lock_yield() between callbacks, which
+ * waits for one of the threads in waiting_lockers_count. */
 #include "runtime/loop/loop_lock.h"
 
 #include "runtime/assert.h"
@@ -10,15 +26,18 @@
 #include <stddef.h>
 #include <time.h>
 
-enum { GIVE_WAY_YIELDS_MAX = 50 };
+/* Number of sched_yield() calls for which tdm__loop_lock_yield() waits for another thread to get
+ * the lock. */
+enum { LOCK_YIELDS_MAX = 50 };
 
-/* An address that no other living thread has.  It is asked for several times a call: a byte of
- * every thread's first memory, so that no function has to look for it. */
-static const void *this_thread_mark(void)
+/* Returns an address that identifies the calling thread among all living threads.  It is used
+ * several times per call, so the variable is in the static TLS block, which needs no function
+ * call. */
+static const void *this_thread_identity(void)
 {
-    static _Thread_local char mark __attribute__((tls_model("initial-exec")));
+    static _Thread_local char identity __attribute__((tls_model("initial-exec")));
 
-    return &mark;
+    return &identity;
 }
 
 void tdm__loop_lock_init(struct tdm__loop_lock *loop_lock)
@@ -50,10 +69,11 @@ void tdm__loop_lock_after_fork(struct tdm__loop_lock *loop_lock)
 
 bool tdm__loop_lock_is_held(const struct tdm__loop_lock *loop_lock)
 {
-    /* Relaxed: only this thread ever writes its own mark. */
-    return atomic_load_explicit(&loop_lock->holder, memory_order_relaxed) == this_thread_mark();
+    /* Relaxed: only this thread ever writes its own identity. */
+    return atomic_load_explicit(&loop_lock->holder, memory_order_relaxed) == this_thread_identity();
 }
 
+/* Acquires the mutex, counted as a waiting locker while it blocks, and sets the holder. */
 static void lock_mutex_acquire(struct tdm__loop_lock *loop_lock)
 {
     if (pthread_mutex_trylock(&loop_lock->mutex) != 0) {
@@ -61,9 +81,10 @@ static void lock_mutex_acquire(struct tdm__loop_lock *loop_lock)
         (void)pthread_mutex_lock(&loop_lock->mutex);
         atomic_fetch_sub_explicit(&loop_lock->waiting_lockers_count, 1, memory_order_relaxed);
     }
-    atomic_store_explicit(&loop_lock->holder, this_thread_mark(), memory_order_relaxed);
+    atomic_store_explicit(&loop_lock->holder, this_thread_identity(), memory_order_relaxed);
 }
 
+/* Clears the holder and releases the mutex. */
 static void lock_mutex_release(struct tdm__loop_lock *loop_lock)
 {
     atomic_store_explicit(&loop_lock->holder, NULL, memory_order_relaxed);
@@ -105,19 +126,21 @@ void tdm__loop_lock_reacquire(struct tdm__loop_lock *loop_lock, uint32_t depth)
     loop_lock->depth = depth;
 }
 
-/* A thread that was woken needs some microseconds to get here; until then the lock is free. */
+/* A woken thread needs some microseconds to get to the mutex.  The lock stays free until the
+ * number of waiting threads has fallen, at most for LOCK_YIELDS_MAX yields. */
 void tdm__loop_lock_yield(struct tdm__loop_lock *loop_lock)
 {
-    uint32_t before = atomic_load_explicit(&loop_lock->waiting_lockers_count, memory_order_relaxed);
+    uint32_t waiting_before =
+        atomic_load_explicit(&loop_lock->waiting_lockers_count, memory_order_relaxed);
     uint32_t depth;
 
-    if (before == 0) {
+    if (waiting_before == 0) {
         return;
     }
     depth = tdm__loop_lock_release_all(loop_lock);
     for (int i = 0;
-         i < GIVE_WAY_YIELDS_MAX &&
-         atomic_load_explicit(&loop_lock->waiting_lockers_count, memory_order_relaxed) >= before;
+         i < LOCK_YIELDS_MAX && atomic_load_explicit(&loop_lock->waiting_lockers_count,
+                                                     memory_order_relaxed) >= waiting_before;
          i++) {
         (void)sched_yield();
     }
@@ -137,7 +160,8 @@ void tdm__loop_condition_fini(struct tdm__loop_condition *loop_condition)
     (void)pthread_cond_destroy(&loop_condition->condition);
 }
 
-/* pthread conditions let go of the mutex; holder and depth follow. */
+/* The pthread condition releases and acquires the mutex itself, so only holder and depth are
+ * saved and restored here. */
 tdm_status tdm__loop_condition_wait(struct tdm__loop_lock *loop_lock,
                                     struct tdm__loop_condition *loop_condition, int64_t deadline_ms)
 {
@@ -153,7 +177,7 @@ tdm_status tdm__loop_condition_wait(struct tdm__loop_lock *loop_lock,
              ? pthread_cond_wait(&loop_condition->condition, &loop_lock->mutex)
              : pthread_cond_clockwait(&loop_condition->condition, &loop_lock->mutex,
                                       CLOCK_MONOTONIC, &until);
-    atomic_store_explicit(&loop_lock->holder, this_thread_mark(), memory_order_relaxed);
+    atomic_store_explicit(&loop_lock->holder, this_thread_identity(), memory_order_relaxed);
     loop_lock->depth = depth;
     loop_condition->is_waiting = false;
     if (loop_condition->signaled) {
@@ -177,10 +201,11 @@ void tdm__loop_condition_signal(struct tdm__loop_lock *loop_lock,
 
 bool tdm__loop_lock_is_driver(const struct tdm__loop_lock *loop_lock)
 {
-    return loop_lock->driver == this_thread_mark();
+    return loop_lock->driver == this_thread_identity();
 }
 
-/* Nobody drives: the one who waits longest may, or else the one who stands by is told. */
+/* Wakes the thread that may drive next: the first waiter, else the background poller if it
+ * sleeps.  No thread drives now. */
 static void lock_pass_driving(struct tdm__loop_lock *loop_lock)
 {
     if (!TAILQ_EMPTY(&loop_lock->waiters)) {
@@ -190,9 +215,10 @@ static void lock_pass_driving(struct tdm__loop_lock *loop_lock)
     }
 }
 
-static void lock_begin_driving(struct tdm__loop_lock *loop_lock)
+/* Makes the calling thread the driver. */
+static void lock_set_driver(struct tdm__loop_lock *loop_lock)
 {
-    loop_lock->driver = this_thread_mark();
+    loop_lock->driver = this_thread_identity();
     loop_lock->driver_starts_count++;
 }
 
@@ -204,7 +230,7 @@ tdm_status tdm__loop_lock_start_driving(struct tdm__loop_lock *loop_lock, bool (
     tdm_status status = TDM_OK;
 
     if (loop_lock->driver == NULL) {
-        lock_begin_driving(loop_lock);
+        lock_set_driver(loop_lock);
         return TDM_OK;
     }
     tdm__loop_condition_init(&waiter.loop_condition);
@@ -221,9 +247,10 @@ tdm_status tdm__loop_lock_start_driving(struct tdm__loop_lock *loop_lock, bool (
     TAILQ_REMOVE(&loop_lock->waiters, &waiter, link);
     tdm__loop_condition_fini(&waiter.loop_condition);
     if (status == TDM_OK) {
-        lock_begin_driving(loop_lock);
+        lock_set_driver(loop_lock);
     } else if (loop_lock->driver == NULL) {
-        lock_pass_driving(loop_lock); /* it was our turn */
+        /* This waiter may have been woken to drive, so it wakes the next one. */
+        lock_pass_driving(loop_lock);
     }
     return status;
 }

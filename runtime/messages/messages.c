@@ -1,28 +1,34 @@
-/* messages.c - the tables of all messages. */
+/* messages.c - the tables that describe the fields of all messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/messages/messages.h"
 
 /* clang-format off */
-/* Each message becomes a function with its table inside, so that the offsets of its fields can
- * be taken from one local name of the structure. */
+/* Each declaration expands to a function with the table inside.  So the macros of the fields can
+ * take offsets from one local name of the structure, which they do not know otherwise. */
 #define MESSAGE(message)                                                                       \
     const struct tdm__message *tdm__##message##_table(void)                                    \
     {                                                                                          \
         typedef struct tdm__##message##_message structure;                                     \
         static const struct tdm__field fields[] = {
+/* A field of a simple kind: an entry of the table. */
 #define FIELD(kind, field)                                                                     \
             {#field, TDM__FIELD_##kind, TDM__FIELD_##kind, offsetof(structure, field), 0, NULL},
+/* A field that is a message: an entry of the table. */
 #define MESSAGE_FIELD(message, field)                                                          \
             {#field, TDM__FIELD_MESSAGE, TDM__FIELD_MESSAGE, offsetof(structure, field), 0,    \
              tdm__##message##_table},
+/* A field that is a message or nil: an entry of the table. */
 #define OPTIONAL_MESSAGE(message, field)                                                       \
             {#field, TDM__FIELD_OPTIONAL, TDM__FIELD_MESSAGE, offsetof(structure, field),      \
              offsetof(structure, has_##field), tdm__##message##_table},
+/* A field that is a list of a simple kind: an entry of the table. */
 #define LIST(kind, field)                                                                      \
             {#field, TDM__FIELD_LIST, TDM__FIELD_##kind, offsetof(structure, field), 0, NULL},
+/* A field that is a list of messages: an entry of the table. */
 #define MESSAGE_LIST(message, field)                                                           \
             {#field, TDM__FIELD_LIST, TDM__FIELD_MESSAGE, offsetof(structure, field), 0,       \
              tdm__##message##_table},
+/* The end of a message: the end of the table and of its function. */
 #define END_MESSAGE(message)                                                                   \
         };                                                                                     \
         static const struct tdm__message table = {#message, sizeof(structure),                 \
@@ -40,6 +46,7 @@
 #undef MESSAGE_LIST
 #undef END_MESSAGE
 
+/* The declarations once more, for the list of all tables; the fields expand to nothing. */
 #define MESSAGE(message) tdm__##message##_table,
 #define FIELD(kind, field)
 #define MESSAGE_FIELD(message, field)

@@ -1,4 +1,4 @@
-/* metrics.c - numbers that a process keeps of itself, and Prometheus' text of them. */
+/* metrics.c - counters and histograms of a process, and their text format for Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/metrics/metrics.h"
 
@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 void tdm__histogram_read(const struct tdm__histogram *histogram,
-                         struct tdm__histogram_snapshot *view_out)
+                         struct tdm__histogram_snapshot *snapshot_out)
 {
     for (int i = 0; i < TDM__HISTOGRAM_BINS; i++) {
-        view_out->bins[i] = atomic_load_explicit(&histogram->bins[i], memory_order_relaxed);
+        snapshot_out->bins[i] = atomic_load_explicit(&histogram->bins[i], memory_order_relaxed);
     }
-    view_out->sum_ns = atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed);
+    snapshot_out->sum_ns = atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed);
 }
 
 /* ---- text ------------------------------------------------------------------------------- */
@@ -27,7 +27,8 @@ void tdm__metrics_family(FILE *out, const char *name, const char *type, const ch
     (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void write_value_of_label(FILE *out, const char *value)
+/* Writes the value of a label with the escapes that Prometheus requires. */
+static void write_label_value(FILE *out, const char *value)
 {
     for (; *value != '\0'; value++) {
         if (*value == '\n') {
@@ -41,26 +42,28 @@ static void write_value_of_label(FILE *out, const char *value)
     }
 }
 
-/* "{class="counter",le="0.5"}", or nothing; `bound` may be NULL. */
+/* Writes labels such as {class="counter",le="0.5"}, or nothing without labels.  `bound` is the
+ * value of the label "le"; NULL if it is not wanted. */
 static void write_labels(FILE *out, const char *const *labels, const char *bound)
 {
-    char before = '{';
+    char separator = '{';
 
     for (; labels != NULL && labels[0] != NULL; labels += 2) {
-        (void)fprintf(out, "%c%s=\"", before, labels[0]);
-        write_value_of_label(out, labels[1]);
+        (void)fprintf(out, "%c%s=\"", separator, labels[0]);
+        write_label_value(out, labels[1]);
         (void)fputc('"', out);
-        before = ',';
+        separator = ',';
     }
     if (bound != NULL) {
-        (void)fprintf(out, "%cle=\"%s\"", before, bound);
-        before = ',';
+        (void)fprintf(out, "%cle=\"%s\"", separator, bound);
+        separator = ',';
     }
-    if (before == ',') {
+    if (separator == ',') {
         (void)fputc('}', out);
     }
 }
 
+/* Writes a space, the value and a newline.  Whole numbers get no decimal point. */
 static void write_number(FILE *out, double value)
 {
     if (value == floor(value) && fabs(value) < 9e15) {
@@ -78,14 +81,14 @@ void tdm__metrics_sample(FILE *out, const char *name, const char *const *labels,
 }
 
 void tdm__metrics_histogram(FILE *out, const char *name, const char *const *labels,
-                            const struct tdm__histogram_snapshot *view)
+                            const struct tdm__histogram_snapshot *snapshot)
 {
     uint64_t count = 0;
 
     for (int i = 0; i < TDM__HISTOGRAM_BINS; i++) {
         char bound[32] = "+Inf";
 
-        count += view->bins[i];
+        count += snapshot->bins[i];
         if (i + 1 < TDM__HISTOGRAM_BINS) {
             (void)snprintf(bound, sizeof(bound), "%.9g", ldexp(1e-6, i));
         }
@@ -95,7 +98,7 @@ void tdm__metrics_histogram(FILE *out, const char *name, const char *const *labe
     }
     (void)fprintf(out, "%s_sum", name);
     write_labels(out, labels, NULL);
-    write_number(out, (double)view->sum_ns / 1e9);
+    write_number(out, (double)snapshot->sum_ns / 1e9);
     (void)fprintf(out, "%s_count", name);
     write_labels(out, labels, NULL);
     write_number(out, (double)count);
@@ -103,6 +106,7 @@ void tdm__metrics_histogram(FILE *out, const char *name, const char *const *labe
 
 /* ---- this process ----------------------------------------------------------------------- */
 
+/* Returns the resident memory of this process in bytes; 0 if it cannot be read. */
 static double resident_bytes(void)
 {
     char text[256];
@@ -111,14 +115,16 @@ static double resident_bytes(void)
     if (!tdm__file_read_text("/proc/self/statm", text, sizeof(text))) {
         return 0;
     }
-    (void)strtoull(text, &end, 10); /* of all its address space */
+    (void)strtoull(text, &end, 10); /* Skip the first number, the size of the address space. */
     return (double)strtoull(end, NULL, 10) * (double)sysconf(_SC_PAGESIZE);
 }
 
+/* Returns the number of open descriptors of this process; 0 if it cannot be read. */
 static double open_fds(void)
 {
     DIR *entries = opendir("/proc/self/fd");
-    double count = -3; /* ".", "..", and the one that reads */
+    /* The entries ".", ".." and the descriptor of the directory itself do not count. */
+    double count = -3;
 
     if (entries == NULL) {
         return 0;

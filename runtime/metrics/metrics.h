@@ -1,4 +1,4 @@
-/* metrics.h - numbers that a process keeps of itself, and Prometheus' text of them. */
+/* metrics.h - counters and histograms of a process, and their text format for Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_METRICS_METRICS_H
 #define TDM_RUNTIME_METRICS_METRICS_H
@@ -7,35 +7,40 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* All three are changed from any thread with relaxed atomics: nobody reads one number to
- * conclude something about another. */
+/* A counter that only grows.  Any thread may change it.  Counters and histograms use relaxed
+ * atomics, because no reader infers anything about one number from another one. */
 struct tdm__counter {
-    _Atomic uint64_t value;
+    _Atomic uint64_t value; /* Current value. */
 };
 
-/* Bucket i counts times up to 2^i microseconds, the last one all that are longer. */
+/* Number of bins of a histogram.  Bin i counts times of more than 2^(i-1) and at most 2^i
+ * microseconds; the last bin counts all longer ones. */
 enum { TDM__HISTOGRAM_BINS = 26 };
+/* A histogram of times.  Any thread may add to it. */
 struct tdm__histogram {
-    _Atomic uint64_t bins[TDM__HISTOGRAM_BINS];
-    _Atomic uint64_t sum_ns;
+    _Atomic uint64_t bins[TDM__HISTOGRAM_BINS]; /* Number of times in each bin. */
+    _Atomic uint64_t sum_ns;                    /* Sum of all times in nanoseconds. */
 };
 
-/* A histogram at one moment, as it travels and is printed. */
+/* Copy of a histogram, to be sent to another process or printed. */
 struct tdm__histogram_snapshot {
-    uint64_t bins[TDM__HISTOGRAM_BINS];
-    uint64_t sum_ns;
+    uint64_t bins[TDM__HISTOGRAM_BINS]; /* Number of times in each bin. */
+    uint64_t sum_ns;                    /* Sum of all times in nanoseconds. */
 };
 
+/* Adds `by` to the counter. */
 static inline void tdm__counter_add(struct tdm__counter *counter, uint64_t by)
 {
     (void)atomic_fetch_add_explicit(&counter->value, by, memory_order_relaxed);
 }
 
+/* Returns the value of the counter. */
 static inline uint64_t tdm__counter_value(const struct tdm__counter *counter)
 {
     return atomic_load_explicit(&counter->value, memory_order_relaxed);
 }
 
+/* Counts one time in the histogram.  A negative time counts as 0. */
 static inline void tdm__histogram_add(struct tdm__histogram *histogram, int64_t time_ns)
 {
     uint64_t microseconds = time_ns <= 1000 ? 0 : ((uint64_t)time_ns - 1) / 1000;
@@ -47,21 +52,25 @@ static inline void tdm__histogram_add(struct tdm__histogram *histogram, int64_t 
                                     memory_order_relaxed);
 }
 
+/* Copies the histogram.  Times that are added meanwhile may be missing in some of the numbers. */
 void tdm__histogram_read(const struct tdm__histogram *histogram,
-                         struct tdm__histogram_snapshot *view_out);
+                         struct tdm__histogram_snapshot *snapshot_out);
 
-/* ---- Prometheus' text format ------------------------------------------------------------ */
+/* ---- text format of Prometheus ---------------------------------------------------------- */
 
-/* A family's head; its samples follow.  `type`: "counter", "gauge", "histogram". */
+/* Writes the HELP and TYPE lines of a metric; its samples follow.  `type` is "counter", "gauge"
+ * or "histogram". */
 void tdm__metrics_family(FILE *out, const char *name, const char *type, const char *help);
 
-/* One sample; whole numbers are written as such.  `labels`: names and values in turn, NULL at
- * the end; values may hold anything; NULL for none. */
+/* Writes one sample.  `labels` are alternating names and values, ended by NULL; values may hold
+ * any text.  NULL means no labels. */
 void tdm__metrics_sample(FILE *out, const char *name, const char *const *labels, double value);
-/* All samples of a histogram of seconds. */
+/* Writes the buckets, the sum and the count of a histogram, in seconds.  `labels` as for
+ * tdm__metrics_sample(). */
 void tdm__metrics_histogram(FILE *out, const char *name, const char *const *labels,
-                            const struct tdm__histogram_snapshot *view);
-/* process_resident_memory_bytes, process_open_fds, process_cpu_seconds_total. */
+                            const struct tdm__histogram_snapshot *snapshot);
+/* Writes the metrics process_resident_memory_bytes, process_open_fds and
+ * process_cpu_seconds_total of this process. */
 void tdm__metrics_process(FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* oom.c - did the kernel kill for want of memory? */
+/* oom.c - finds out whether the kernel has killed a process for lack of memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/oom.h"
 
@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity for the text of one file of the kernel. */
 enum { TEXT_BYTES = 16 << 10 };
 
-/* The number behind "oom_kill " at the beginning of a line; -1. */
-static int64_t read_count(const char *path)
+/* Returns the number after "oom_kill " at the start of a line of the file; -1 if no line has it. */
+static int64_t oom_read_count(const char *path)
 {
     static const char word[] = "oom_kill ";
     char text[TEXT_BYTES];
@@ -31,22 +32,25 @@ static int64_t read_count(const char *path)
     return (int64_t)strtoll(line + sizeof(word) - 1, NULL, 10);
 }
 
-/* `mount` may show the cgroup under its path, or, inside a container, at its root. */
-static bool try_mount(struct tdm__oom *oom, const char *mount, const char *path, int path_bytes,
-                      const char *file)
+/* Looks for `file` in the cgroup `path` (of `path_bytes` bytes) below `mount`, and directly in
+ * `mount`, where a container may show its cgroup.  Stores the file that holds a count and returns
+ * true if there is one. */
+static bool oom_try_mount(struct tdm__oom *oom, const char *mount, const char *path, int path_bytes,
+                          const char *file)
 {
     for (int depth = 0; depth < 2; depth++) {
         (void)snprintf(oom->cgroup_file, sizeof(oom->cgroup_file), "%s%.*s/%s", mount,
                        depth == 0 ? path_bytes : 0, path, file);
-        if (read_count(oom->cgroup_file) >= 0) {
+        if (oom_read_count(oom->cgroup_file) >= 0) {
             return true;
         }
     }
     return false;
 }
 
-/* A line of /proc/self/cgroup: "0::/path" (v2) or "4:memory:/path" (v1). */
-static bool try_cgroup(struct tdm__oom *oom, const char *root, const char *line)
+/* Looks for the count of the cgroup that a line of /proc/self/cgroup names: "0::/path" (v2) or
+ * "4:memory:/path" (v1).  Returns true if it is found. */
+static bool oom_try_cgroup(struct tdm__oom *oom, const char *root, const char *line)
 {
     const char *controllers = strchr(line, ':');
     const char *path = controllers == NULL ? NULL : strchr(controllers + 1, ':');
@@ -58,16 +62,17 @@ static bool try_cgroup(struct tdm__oom *oom, const char *root, const char *line)
     }
     if (strncmp(controllers, "::", 2) == 0) {
         (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup", root);
-        return try_mount(oom, mount, path + 1, path_bytes, "memory.events");
+        return oom_try_mount(oom, mount, path + 1, path_bytes, "memory.events");
     }
     if (strncmp(controllers, ":memory:", strlen(":memory:")) == 0) {
         (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup/memory", root);
-        return try_mount(oom, mount, path + 1, path_bytes, "memory.oom_control");
+        return oom_try_mount(oom, mount, path + 1, path_bytes, "memory.oom_control");
     }
     return false;
 }
 
-static void find_cgroup(struct tdm__oom *oom, const char *root)
+/* Stores the file with the count of this process's cgroup, or "" if no such file exists. */
+static void oom_find_cgroup(struct tdm__oom *oom, const char *root)
 {
     char path[128];
     char text[TEXT_BYTES];
@@ -77,7 +82,7 @@ static void find_cgroup(struct tdm__oom *oom, const char *root)
     if (!tdm__file_read_text(path, text, sizeof(text))) {
         return;
     }
-    while (!try_cgroup(oom, root, line)) {
+    while (!oom_try_cgroup(oom, root, line)) {
         line = strchr(line, '\n');
         if (line == NULL) {
             oom->cgroup_file[0] = '\0';
@@ -90,10 +95,10 @@ static void find_cgroup(struct tdm__oom *oom, const char *root)
 void tdm__oom_init(struct tdm__oom *oom, const char *root)
 {
     *oom = (struct tdm__oom){.cgroup_kills = -1};
-    find_cgroup(oom, root);
+    oom_find_cgroup(oom, root);
     (void)snprintf(oom->machine_file, sizeof(oom->machine_file), "%s/proc/vmstat", root);
-    oom->cgroup_kills = read_count(oom->cgroup_file);
-    oom->machine_kills = read_count(oom->machine_file);
+    oom->cgroup_kills = oom_read_count(oom->cgroup_file);
+    oom->machine_kills = oom_read_count(oom->machine_file);
 }
 
 enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom)
@@ -101,8 +106,8 @@ enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom)
     int64_t cgroup_before = oom->cgroup_kills;
     int64_t machine_before = oom->machine_kills;
 
-    oom->cgroup_kills = read_count(oom->cgroup_file);
-    oom->machine_kills = read_count(oom->machine_file);
+    oom->cgroup_kills = oom_read_count(oom->cgroup_file);
+    oom->machine_kills = oom_read_count(oom->machine_file);
     if (cgroup_before >= 0 && oom->cgroup_kills > cgroup_before) {
         return TDM__OOM_YES;
     }

@@ -1,31 +1,34 @@
-/* oom.h - did the kernel kill for want of memory? */
+/* oom.h - finds out whether the kernel has killed a process for lack of memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_OOM_H
 #define TDM_RUNTIME_OOM_H
 
 #include <stdint.h>
 
-/* The kernel counts its out-of-memory kills: for each memory cgroup (v2: memory.events, v1:
- * memory.oom_control) and for the machine (/proc/vmstat).  A count that rose between two looks
- * is a verdict on a process of this cgroup that was killed in between; a count of the machine
- * is only a suspicion. */
+/* Counts of the out-of-memory kills of the kernel at the last check.  The kernel counts them for
+ * each memory cgroup (v2: memory.events, v1: memory.oom_control) and for the whole machine
+ * (/proc/vmstat).  If the count of the cgroup has risen since the last check, a process of this
+ * cgroup was killed for lack of memory.  If only the count of the machine has risen, that is a
+ * mere suspicion. */
 struct tdm__oom {
-    int64_t cgroup_kills; /* -1: cannot be read */
-    int64_t machine_kills;
-    char cgroup_file[512]; /* "" where there is none */
-    char machine_file[64];
+    int64_t cgroup_kills;  /* Kills in the cgroup of this process; -1 if they cannot be read. */
+    int64_t machine_kills; /* Kills on this machine; -1 if they cannot be read. */
+    char cgroup_file[512]; /* File with the count of the cgroup; "" if no such file exists. */
+    char machine_file[64]; /* File with the count of the machine. */
 };
 
+/* Whether a process that was killed since the last check ran out of memory. */
 enum tdm__oom_verdict {
-    TDM__OOM_NO,      /* no kill was counted */
-    TDM__OOM_YES,     /* in this cgroup */
-    TDM__OOM_PERHAPS, /* somewhere on this machine */
-    TDM__OOM_UNKNOWN  /* nothing can be read here */
+    TDM__OOM_NO,      /* The kernel counted no kill. */
+    TDM__OOM_YES,     /* The kernel counted a kill in the cgroup of this process. */
+    TDM__OOM_PERHAPS, /* The kernel counted a kill somewhere on this machine. */
+    TDM__OOM_UNKNOWN  /* Neither count can be read. */
 };
 
-/* `root` is "" but in tests. */
+/* Finds the files with the counts and reads them for the first time.  `root` is put before
+ * "/proc" and "/sys"; it is "" except in tests. */
 void tdm__oom_init(struct tdm__oom *oom, const char *root);
-/* Since the last look. */
+/* Reads the counts again and returns what they say about the time since the last check. */
 enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom);
 
 #endif

@@ -1,5 +1,15 @@
-/* process_tree.c - the children of this process, as the kernel sees them. */
+/* process_tree.c - finds and kills processes by parent or by their environment. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel keeps the process tree; this module reads it from /proc and keeps no state.
+ * Processes can start and end during a scan, so every function treats a process that has vanished
+ * as absent, and those that kill repeat the scan.
+ *
+ * Killing children is safe against reused process ids, because a child that was not reaped keeps
+ * its id. tdm__process_tree_kill_marked() kills processes that are not children; it accepts the
+ * small risk that an id is reused between reading the environment and kill(2).
+ *
+ * Any thread may call the functions. tdm__process_tree_kill_all() reaps all children of the
+ * process, so it is only for processes that end. */
 #include "runtime/process/process_tree.h"
 
 #include "runtime/clock.h"
@@ -17,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Capacities of the buffers for /proc/PID/environ and /proc/PID/stat. */
 enum { ENVIRONMENT_BYTES_MAX = 1 << 20, STAT_BYTES = 1024 };
 
 void tdm__process_tree_adopt_orphans(void)
@@ -24,9 +35,10 @@ void tdm__process_tree_adopt_orphans(void)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* What follows the name in /proc/PID/stat: ") S PARENT …".  The name may hold anything, but
- * ends with the last ')'.  NULL when the process is gone. */
-static const char *read_stat(const char *pid_text, char *stat, size_t room)
+/* Reads /proc/PID/stat into `stat` and returns the part after the name: ") S PARENT ...".  The
+ * name may contain any character, but ends at the last ')'.  Returns NULL if the process is gone.
+ */
+static const char *read_stat(const char *pid_text, char *stat, size_t capacity_bytes)
 {
     char path[64];
     ssize_t got;
@@ -38,14 +50,14 @@ static const char *read_stat(const char *pid_text, char *stat, size_t room)
     if (fd < 0) {
         return NULL;
     }
-    got = read(fd, stat, room - 1);
+    got = read(fd, stat, capacity_bytes - 1);
     (void)close(fd);
     stat[got > 0 ? got : 0] = '\0';
     after_name = strrchr(stat, ')');
     return after_name != NULL && strlen(after_name) >= 4 ? after_name : NULL;
 }
 
-/* -1 when the process is gone. */
+/* Returns the process id of the parent; -1 if the process is gone. */
 static pid_t parent_of(const char *pid_text)
 {
     char stat[STAT_BYTES];
@@ -56,38 +68,40 @@ static pid_t parent_of(const char *pid_text)
 
 int64_t tdm__process_start_ticks(pid_t pid)
 {
-    enum { FIELDS_BEFORE = 20 }; /* of field 22, where field 2 is the name */
+    /* The start time is field 22; the name is field 2. */
+    enum { SPACES_BEFORE_START_TIME = 20 };
     char stat[STAT_BYTES];
     char text[24];
     const char *field;
 
     (void)snprintf(text, sizeof(text), "%d", (int)pid);
     field = read_stat(text, stat, sizeof(stat));
-    for (int i = 0; i < FIELDS_BEFORE && field != NULL; i++) {
+    for (int i = 0; i < SPACES_BEFORE_START_TIME && field != NULL; i++) {
         field = strchr(field + 1, ' ');
     }
     return field == NULL ? INT64_MAX : strtoll(field, NULL, 10);
 }
 
-/* The assignments that the process was started with; returns their length, 0 if unknown. */
-static size_t read_environment(const char *pid_text, char *environment, size_t room)
+/* Reads the environment with which the process was started into the buffer.  Returns its length;
+ * 0 if it cannot be read. */
+static size_t read_environment(const char *pid_text, char *environment, size_t capacity_bytes)
 {
     char path[64];
     ssize_t got;
     int fd;
 
     (void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid_text);
-    fd = open(path, O_RDONLY | O_CLOEXEC); /* of our own user's processes only */
+    fd = open(path, O_RDONLY | O_CLOEXEC); /* Only readable for processes of the same user. */
     if (fd < 0) {
         return 0;
     }
-    got = read(fd, environment, room - 1);
+    got = read(fd, environment, capacity_bytes - 1);
     (void)close(fd);
     environment[got > 0 ? got : 0] = '\0';
     return got > 0 ? (size_t)got : 0;
 }
 
-/* The first assignment that begins with `beginning`, or NULL. */
+/* Returns the first assignment in the environment that begins with `beginning`, or NULL. */
 static const char *find_assignment(const char *environment, size_t size_bytes,
                                    const char *beginning)
 {
@@ -102,17 +116,18 @@ static const char *find_assignment(const char *environment, size_t size_bytes,
     return NULL;
 }
 
-/* True if the process was started with `assignment` in its environment. */
+/* Returns true if the process was started with `assignment` in its environment.  `environment` is
+ * a buffer of the caller, so that it is allocated once only. */
 static bool was_started_with(const char *pid_text, const char *assignment, char *environment,
-                             size_t room)
+                             size_t capacity_bytes)
 {
-    size_t size_bytes = read_environment(pid_text, environment, room);
+    size_t size_bytes = read_environment(pid_text, environment, capacity_bytes);
     const char *found = find_assignment(environment, size_bytes, assignment);
 
     return found != NULL && strcmp(found, assignment) == 0;
 }
 
-bool tdm__process_environment_value(pid_t pid, const char *name, char *value, size_t room)
+bool tdm__process_environment_value(pid_t pid, const char *name, char *value, size_t capacity_bytes)
 {
     char *environment = malloc(ENVIRONMENT_BYTES_MAX);
     const char *found = NULL;
@@ -127,7 +142,7 @@ bool tdm__process_environment_value(pid_t pid, const char *name, char *value, si
         found = find_assignment(environment, size_bytes, text);
     }
     if (found != NULL) {
-        (void)snprintf(value, room, "%s", found + strlen(text));
+        (void)snprintf(value, capacity_bytes, "%s", found + strlen(text));
     }
     free(environment);
     return found != NULL;
@@ -172,10 +187,12 @@ void tdm__process_tree_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
     (void)closedir(processes);
 }
 
+/* Kills one child, for tdm__process_tree_each_child(). */
 static void kill_child(void *arg, pid_t pid)
 {
     (void)arg;
-    (void)kill(pid, SIGKILL); /* a child that is not reaped keeps its pid: nobody else is hit */
+    /* A child that was not reaped keeps its pid, so no other process is hit. */
+    (void)kill(pid, SIGKILL);
 }
 
 bool tdm__process_tree_kill_all(int64_t timeout_ms)
@@ -195,6 +212,6 @@ bool tdm__process_tree_kill_all(int64_t timeout_ms)
         if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
             return false;
         }
-        (void)poll(NULL, 0, 1); /* the kernel needs a moment to end them */
+        (void)poll(NULL, 0, 1); /* Give the kernel a moment to end the processes. */
     }
 }

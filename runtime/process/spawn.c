@@ -1,5 +1,18 @@
-/* spawn.c - starts a program and holds on to it. */
+/* spawn.c - starts a program as a child process, signals it and reaps it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The function tdm__spawn() forks and executes.  Between fork and exec the child calls only
+ * async-signal-safe functions, because other threads of the parent may hold locks of the C library.
+ *
+ * The child reports a failure through a pipe that is close-on-exec: the parent reads the record
+ * of the failure, or end of file once exec has succeeded.
+ *
+ * Descriptors are installed in two steps: first all are duplicated to numbers from PARKED_FD_MIN
+ * on, then to their targets 3, 4, ..., since a source may have the number of another target.
+ * Everything else is set close-on-exec.
+ *
+ * The pidfd identifies the child without the risk of a reused process id.  Any thread may spawn;
+ * a child with dies_with_parent is killed when the thread that spawned it ends, so such threads
+ * must live as long as the process. */
 #include "runtime/process/spawn.h"
 
 #include "runtime/assert.h"
@@ -16,17 +29,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Number of the first passed descriptor in the child, and the lowest number for temporary
+ * duplicates. */
 enum { FIRST_CHILD_FD = 3, PARKED_FD_MIN = FIRST_CHILD_FD + TDM__SPAWN_FDS_MAX };
 
-/* What went wrong between fork and exec, through a pipe that exec closes. */
+/* Record that the child writes into the pipe when it fails between fork and exec. */
 struct child_failure {
-    int error_number;
-    char step[24];
+    int error_number; /* Value of errno. */
+    char step[24];    /* Name of the step that failed, NUL-terminated. */
 };
 
 /* ---- in the child: only async-signal-safe calls ----------------------------------------- */
 
-_Noreturn static void child_fails(int report_fd, const char *step)
+/* Writes errno and the name of the failed step into the pipe and ends the child. */
+_Noreturn static void child_report_failure(int report_fd, const char *step)
 {
     struct child_failure failure = {.error_number = errno};
 
@@ -39,8 +55,9 @@ _Noreturn static void child_fails(int report_fd, const char *step)
     _exit(127);
 }
 
-/* Moves the descriptors out of the way first, since their targets may be among them. */
-static void child_places_fds(const struct tdm__spawn_options *options, int report_fd)
+/* Installs the passed descriptors, the output and stdin in the child, and marks all other
+ * descriptors close-on-exec. */
+static void child_install_fds(const struct tdm__spawn_options *options, int report_fd)
 {
     int parked[TDM__SPAWN_FDS_MAX];
     int null_fd;
@@ -48,77 +65,82 @@ static void child_places_fds(const struct tdm__spawn_options *options, int repor
     for (uint32_t i = 0; i < options->fds_count; i++) {
         parked[i] = fcntl(options->fds[i], F_DUPFD_CLOEXEC, PARKED_FD_MIN);
         if (parked[i] < 0) {
-            child_fails(report_fd, "dup");
+            child_report_failure(report_fd, "dup");
         }
     }
     int error_fd = options->error_fd > 0 ? options->error_fd : options->output_fd;
 
     if (options->output_fd >= 0 &&
         (dup2(options->output_fd, STDOUT_FILENO) < 0 || dup2(error_fd, STDERR_FILENO) < 0)) {
-        child_fails(report_fd, "dup2 of the output");
+        child_report_failure(report_fd, "dup2 of the output");
     }
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0) {
-        child_fails(report_fd, "open /dev/null");
+        child_report_failure(report_fd, "open /dev/null");
     }
     for (uint32_t i = 0; i < options->fds_count; i++) {
         if (dup2(parked[i], FIRST_CHILD_FD + (int)i) < 0) {
-            child_fails(report_fd, "dup2");
+            child_report_failure(report_fd, "dup2");
         }
     }
     if (syscall(SYS_close_range, FIRST_CHILD_FD + options->fds_count, ~0U, 4 /* CLOEXEC */) < 0) {
-        child_fails(report_fd, "close_range");
+        child_report_failure(report_fd, "close_range");
     }
 }
 
-static void child_resets_signals(void)
+/* Resets all signal handlers to the default and unblocks all signals. */
+static void child_reset_signals(void)
 {
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++) {
-        (void)signal(number, SIG_DFL); /* SIGKILL and SIGSTOP refuse, rightly */
+        /* This fails for SIGKILL and SIGSTOP, which have no handlers. */
+        (void)signal(number, SIG_DFL);
     }
     (void)sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-_Noreturn static void child_runs(const struct tdm__spawn_options *options, pid_t parent,
+/* Prepares the child and executes the program. */
+_Noreturn static void child_exec(const struct tdm__spawn_options *options, pid_t parent,
                                  int report_fd)
 {
     int parked_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, PARKED_FD_MIN);
 
     if (parked_fd < 0) {
-        child_fails(report_fd, "dup");
+        child_report_failure(report_fd, "dup");
     }
     report_fd = parked_fd;
     if (options->dies_with_parent &&
         (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)) {
-        child_fails(report_fd, "prctl, or orphaned");
+        child_report_failure(report_fd, "prctl, or orphaned");
     }
-    child_places_fds(options, report_fd);
-    child_resets_signals();
+    child_install_fds(options, report_fd);
+    child_reset_signals();
     if (options->working_directory != NULL && chdir(options->working_directory) < 0) {
-        child_fails(report_fd, "chdir");
+        child_report_failure(report_fd, "chdir");
     }
     (void)execve(options->program, options->argv,
                  options->environment != NULL ? options->environment : environ);
-    child_fails(report_fd, "exec");
+    child_report_failure(report_fd, "exec");
 }
 
 /* ---- in the parent ---------------------------------------------------------------------- */
 
+/* Waits until the child has executed the program or has failed.  Returns the failure as an error.
+ */
 static tdm_status await_exec(int report_fd, const struct tdm__spawn_options *options)
 {
     struct child_failure failure;
-    ssize_t got;
+    ssize_t size_bytes;
 
     do {
-        got = read(report_fd, &failure, sizeof(failure));
-    } while (got < 0 && errno == EINTR);
-    if (got == 0) {
-        return TDM_OK; /* exec closed the pipe */
+        size_bytes = read(report_fd, &failure, sizeof(failure));
+    } while (size_bytes < 0 && errno == EINTR);
+    if (size_bytes == 0) {
+        return TDM_OK; /* End of file: exec has closed the pipe. */
     }
-    if (got != (ssize_t)sizeof(failure)) {
+    if (size_bytes != (ssize_t)sizeof(failure)) {
         return tdm__fail(TDM_E_IO, "%s ended before it was executed", options->program);
     }
     failure.step[sizeof(failure.step) - 1] = '\0';
@@ -134,7 +156,8 @@ static tdm_status await_exec(int report_fd, const struct tdm__spawn_options *opt
                            failure.step);
 }
 
-static void reap_now(pid_t pid)
+/* Waits until the child has ended and reaps it. */
+static void process_reap_blocking(pid_t pid)
 {
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
@@ -154,7 +177,7 @@ tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__proc
     }
     pid = fork();
     if (pid == 0) {
-        child_runs(options, parent, report[1]);
+        child_exec(options, parent, report[1]);
     }
     (void)close(report[1]);
     if (pid < 0) {
@@ -164,7 +187,7 @@ tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__proc
     status = await_exec(report[0], options);
     (void)close(report[0]);
     if (status != TDM_OK) {
-        reap_now(pid);
+        process_reap_blocking(pid);
         return status;
     }
     pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -172,7 +195,7 @@ tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__proc
         int error_number = errno;
 
         (void)kill(pid, SIGKILL);
-        reap_now(pid);
+        process_reap_blocking(pid);
         return tdm__fail_errno(error_number, "pidfd_open of %s", options->program);
     }
     process_out->pid = pid;

@@ -1,4 +1,4 @@
-/* spawn.h - starts a program and holds on to it. */
+/* spawn.h - starts a program as a child process, signals it and reaps it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SPAWN_H
 #define TDM_RUNTIME_SPAWN_H
@@ -8,39 +8,50 @@
 #include <sys/types.h>
 #include <tandem/error.h>
 
-/* A child: its pid, and a pidfd that becomes readable when it has ended. */
+/* A child process, owned by the code that spawned it. */
 struct tdm__process {
-    pid_t pid;
+    pid_t pid; /* Process id; 0 after tdm__process_forget(). */
+    /* Owned descriptor that becomes readable when the child has ended; -1 after
+     * tdm__process_forget(). */
     int pidfd;
 };
 
+/* Largest number of descriptors that a child can be given. */
 enum { TDM__SPAWN_FDS_MAX = 8 };
 
+/* Arguments of tdm__spawn().  Everything is borrowed until it returns. */
 struct tdm__spawn_options {
-    const char *program;           /* path; no search */
-    char *const *argv;             /* NULL-terminated; argv[0] may differ from the program */
-    char *const *environment;      /* NULL-terminated; NULL: this process's own */
-    const char *working_directory; /* NULL: this process's own */
-    int fds[TDM__SPAWN_FDS_MAX];   /* become 3, 4, … in the child; all others close on exec */
-    uint32_t fds_count;
-    int output_fd;         /* becomes stdout and stderr; -1: inherited */
-    int error_fd;          /* becomes stderr instead of `output_fd`; 0: there is none */
-    bool dies_with_parent; /* SIGKILL when the thread that spawned it ends */
+    const char *program;      /* Path of the program; PATH is not searched. */
+    char *const *argv;        /* Arguments, NULL-terminated; argv[0] may differ from `program`. */
+    char *const *environment; /* Environment, NULL-terminated; NULL for that of this process. */
+    /* Working directory of the child; NULL for that of this process. */
+    const char *working_directory;
+    /* Descriptors that become 3, 4, ... in the child; all others are closed there. */
+    int fds[TDM__SPAWN_FDS_MAX];
+    uint32_t fds_count; /* Number of elements of `fds`. */
+    int output_fd;      /* Descriptor that becomes stdout and stderr; -1 if both are inherited. */
+    /* Descriptor that becomes stderr instead of `output_fd`; 0 if both are the same. */
+    int error_fd;
+    /* The kernel kills the child by SIGKILL when the thread that spawned it ends. */
+    bool dies_with_parent;
 };
 
-/* vfork-like: the calling thread waits until the program runs.  A program that cannot be
- * executed is an error here (TDM_E_NOT_FOUND or TDM_E_IO, naming it), not a child that ends at
- * once. stdin is /dev/null; signal handlers and mask are the default. */
+/* Starts the program and stores the child in `process_out`.  Blocks until the program has been
+ * executed, so that a program that cannot be executed is an error here (TDM_E_NOT_FOUND or
+ * TDM_E_IO, with its name).  The child gets /dev/null as stdin, default signal handlers and an
+ * empty signal mask. */
 tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__process *process_out);
 
-/* Reaps if it has ended: true and the wait status.  Never blocks. */
+/* Reaps the child if it has ended and stores its wait status.  Returns false if it is still
+ * running.  Never blocks. */
 bool tdm__process_reap(struct tdm__process *process, int *wait_status_out);
-/* Signals; harmless when it has ended already. */
+/* Sends a signal to the child.  Does nothing if the child has ended or was forgotten. */
 void tdm__process_signal(const struct tdm__process *process, int signal_number);
-/* Closes the pidfd; the process must be reaped or not ours. */
+/* Closes the pidfd.  The child must have been reaped, or must be reaped by another process. */
 void tdm__process_forget(struct tdm__process *process);
 
-/* "exit code 3" or "signal 9 (killed)". */
+/* Writes a text such as "exit code 3" or "signal 9 (killed)" for a wait status to `text` and
+ * returns `text`. */
 const char *tdm__wait_status_text(int wait_status, char *text, size_t text_bytes);
 
 #endif

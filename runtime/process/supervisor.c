@@ -1,5 +1,17 @@
-/* supervisor.c - the process that holds a daemon, and ends whatever the daemon leaves behind. */
+/* supervisor.c - supervises a daemon and ends everything that the daemon leaves behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The function tdm__supervisor_fork() splits the process of a daemon in two: the parent becomes the
+ * supervisor, the child the daemon.  The supervisor has one thread, no event loop and no memory
+ * that the daemon could damage.  It waits by poll(2) for three descriptors: a signalfd (SIGCHLD,
+ * SIGTERM, SIGINT), the lifeline to the driver, and a pidfd of the driver.
+ *
+ * States: running; stop requested, after SIGTERM was sent to the daemon; and exiting, in which
+ * all descendants are killed and the directory is removed. supervisor_exit() never returns.
+ *
+ * Invariant: everything below the supervisor dies with it.  Orphans become its children because
+ * it is a subreaper, and the daemon itself asks for SIGKILL when its parent dies.  If both are
+ * killed, tdm__directory_remove_abandoned() cleans up later.  The header lists the events and
+ * their effects. */
 #include "runtime/process/supervisor.h"
 
 #include "runtime/clock.h"
@@ -20,21 +32,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILL_MS = 5000 };
+/* How long the supervisor waits for killed processes to end, in milliseconds. */
+enum { KILL_TIMEOUT_MS = 5000 };
 
+/* State of the supervisor process; lives on the stack of tdm__supervisor_fork(). */
 struct supervisor {
-    const struct tdm__supervisor_options *options;
-    pid_t daemon;
-    int owner; /* pidfd of the process at the other end of the lifeline; -1 */
-    int signals;
-    bool told_to_stop;
+    const struct tdm__supervisor_options *options; /* Arguments of the caller; borrowed. */
+    pid_t daemon;                                  /* Process id of the daemon. */
+    int driver_pidfd;    /* Pidfd of the process that created the lifeline; -1 without it. */
+    int signal_fd;       /* Signalfd for SIGCHLD, SIGTERM and SIGINT. */
+    bool stop_requested; /* SIGTERM has been sent to the daemon. */
 };
 
-_Noreturn static void supervisor_exits(struct supervisor *supervisor, int code)
+/* Kills all descendants, removes the directory if that is wanted, and exits with `code`. */
+_Noreturn static void supervisor_exit(struct supervisor *supervisor, int code)
 {
-    if (!tdm__process_tree_kill_all(KILL_MS)) {
+    if (!tdm__process_tree_kill_all(KILL_TIMEOUT_MS)) {
         tdm__log(TDM__ERROR, "supervisor", "some processes did not end within %d ms of SIGKILL",
-                 (int)KILL_MS);
+                 (int)KILL_TIMEOUT_MS);
     }
     if (supervisor->options->remove_directory) {
         tdm__directory_remove(supervisor->options->directory);
@@ -42,15 +57,16 @@ _Noreturn static void supervisor_exits(struct supervisor *supervisor, int code)
     _exit(code);
 }
 
+/* Sends SIGTERM to the daemon, once. */
 static void supervisor_stop_daemon(struct supervisor *supervisor)
 {
-    if (!supervisor->told_to_stop) {
-        supervisor->told_to_stop = true;
+    if (!supervisor->stop_requested) {
+        supervisor->stop_requested = true;
         (void)kill(supervisor->daemon, SIGTERM);
     }
 }
 
-/* Reaps; if the daemon is among the dead, all is over. */
+/* Reaps all children that have ended.  Exits with the code of the daemon if it is one of them. */
 static void supervisor_reap(struct supervisor *supervisor)
 {
     int wait_status;
@@ -58,17 +74,18 @@ static void supervisor_reap(struct supervisor *supervisor)
 
     while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
         if (pid == supervisor->daemon) {
-            supervisor_exits(supervisor, WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status)
-                                                                  : WEXITSTATUS(wait_status));
+            supervisor_exit(supervisor, WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status)
+                                                                 : WEXITSTATUS(wait_status));
         }
     }
 }
 
-static void handle_signal(struct supervisor *supervisor)
+/* Handles one signal from the signalfd. */
+static void supervisor_handle_signal(struct supervisor *supervisor)
 {
     struct signalfd_siginfo info;
 
-    if (read(supervisor->signals, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+    if (read(supervisor->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
         return;
     }
     if (info.ssi_signo == SIGCHLD) {
@@ -78,59 +95,66 @@ static void handle_signal(struct supervisor *supervisor)
     }
 }
 
-static void handle_lifeline(struct supervisor *supervisor, short happened)
+/* Handles events of the lifeline: a hang-up means that the driver is dead, end of file that it
+ * wants the daemon to stop. */
+static void supervisor_handle_lifeline(struct supervisor *supervisor, short poll_events)
 {
     char ignored;
 
-    if ((happened & (POLLHUP | POLLERR)) != 0) {
-        supervisor_exits(supervisor, 1); /* the driver is dead: nothing is worth a good order */
+    if ((poll_events & (POLLHUP | POLLERR)) != 0) {
+        /* The driver is dead, so a graceful shutdown has no use. */
+        supervisor_exit(supervisor, 1);
     }
     if (recv(supervisor->options->lifeline, &ignored, 1, MSG_DONTWAIT) == 0) {
         supervisor_stop_daemon(supervisor);
     }
 }
 
-/* Its end of the lifeline may stay open in a child that it forked. */
-static int find_owner(int lifeline)
+/* Returns a pidfd of the process that created the lifeline; -1 without a lifeline.  It shows the
+ * death of the driver even if a child of the driver keeps the lifeline open. */
+static int lifeline_open_creator_pidfd(int lifeline)
 {
-    struct ucred owner;
-    socklen_t owner_bytes = sizeof(owner);
+    struct ucred credentials;
+    socklen_t credentials_bytes = sizeof(credentials);
 
-    if (lifeline < 0 || getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &owner, &owner_bytes) < 0) {
+    if (lifeline < 0 ||
+        getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_bytes) < 0) {
         return -1;
     }
-    return (int)syscall(SYS_pidfd_open, owner.pid, 0);
+    return (int)syscall(SYS_pidfd_open, credentials.pid, 0);
 }
 
-_Noreturn static void supervisor_watches(struct supervisor *supervisor)
+/* Waits for events and handles them until the supervisor exits. */
+_Noreturn static void supervisor_run(struct supervisor *supervisor)
 {
     struct pollfd events[3] = {
-        {.fd = supervisor->signals, .events = POLLIN},
+        {.fd = supervisor->signal_fd, .events = POLLIN},
         {.fd = supervisor->options->lifeline, .events = POLLIN},
-        {.fd = supervisor->owner, .events = POLLIN},
+        {.fd = supervisor->driver_pidfd, .events = POLLIN},
     };
 
     (void)prctl(PR_SET_NAME, "tandem-super");
     for (;;) {
-        if (supervisor->told_to_stop) {
-            events[1].events = 0; /* POLLHUP is still told */
+        if (supervisor->stop_requested) {
+            events[1].events = 0; /* The kernel still reports POLLHUP. */
         }
         if (poll(events, 3, -1) < 0 && errno != EINTR) {
-            supervisor_exits(supervisor, 1);
+            supervisor_exit(supervisor, 1);
         }
         if (events[2].revents != 0) {
-            supervisor_exits(supervisor, 1);
+            supervisor_exit(supervisor, 1);
         }
         if (events[1].revents != 0) {
-            handle_lifeline(supervisor, events[1].revents);
+            supervisor_handle_lifeline(supervisor, events[1].revents);
         }
         if (events[0].revents != 0) {
-            handle_signal(supervisor);
+            supervisor_handle_signal(supervisor);
         }
     }
 }
 
-static void watched_signals(sigset_t *set)
+/* Fills the set with the signals that the signalfd receives. */
+static void supervised_signals_init(sigset_t *set)
 {
     (void)sigemptyset(set);
     (void)sigaddset(set, SIGCHLD);
@@ -146,9 +170,9 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
     sigset_t before;
 
     if (options->lifeline >= 0) {
-        (void)setsid(); /* fails only for one that leads its group already */
+        (void)setsid(); /* This fails only if the process leads its process group already. */
     }
-    watched_signals(&watched);
+    supervised_signals_init(&watched);
     (void)pthread_sigmask(SIG_BLOCK, &watched, &before);
     tdm__process_tree_adopt_orphans();
     supervisor.daemon = fork();
@@ -162,7 +186,7 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
         }
         return TDM_OK;
     }
-    supervisor.owner = find_owner(options->lifeline);
-    supervisor.signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    supervisor_watches(&supervisor);
+    supervisor.driver_pidfd = lifeline_open_creator_pidfd(options->lifeline);
+    supervisor.signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    supervisor_run(&supervisor);
 }

@@ -1,29 +1,35 @@
-/* supervisor.h - the process that holds a daemon, and ends whatever the daemon leaves behind. */
+/* supervisor.h - supervises a daemon and ends everything that the daemon leaves behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_PROCESS_SUPERVISOR_H
 #define TDM_RUNTIME_PROCESS_SUPERVISOR_H
 
 #include <tandem/error.h>
 
-/* Forks: the child returns TDM_OK and becomes the daemon; this process never returns.  It is a
- * subreaper, does nothing but wait, and so outlives every mistake of the daemon:
- *
- * - the daemon ends: everything it started is killed, children in sessions of their own
- *   included; `directory` is removed if `remove_directory`; exit with the daemon's code, or 128
- *   + its signal;
- * - `lifeline` is shut down by its other end: SIGTERM to the daemon, which ends in good order;
- * - `lifeline` is closed by its other end, or the process that made it ends: SIGKILL to all; the
- *   driver is dead (a child that it forked may hold the lifeline open);
- * - SIGTERM, SIGINT: passed on as SIGTERM.
- *
- * With a lifeline the supervisor leads a session of its own, so that Ctrl-C in a terminal reaches
- * the driver alone.  `lifeline` is -1 for a daemon that belongs to nobody.  The daemon dies if the
- * supervisor does.  Call before any thread is started. */
+/* Arguments of tdm__supervisor_fork(); borrowed for the life of the supervisor. */
 struct tdm__supervisor_options {
+    /* Socket whose other end the driver holds, for a private daemon; -1 for a daemon that does not
+     * belong to a driver. */
     int lifeline;
-    const char *directory;
-    int remove_directory;
+    const char *directory; /* Directory of the daemon. */
+    int remove_directory;  /* Not 0 if the supervisor removes `directory` at the end. */
 };
+/* Forks.  The child returns TDM_OK and becomes the daemon; the calling process becomes the
+ * supervisor and never returns.  The supervisor is a subreaper and does nothing but wait, so no
+ * bug of the daemon can end it.  It handles these events:
+ *
+ * - The daemon ends: the supervisor kills everything that the daemon has started, also processes
+ *   in sessions of their own, removes `directory` if `remove_directory` is set, and exits with
+ *   the code of the daemon, or 128 + the number of its signal.
+ * - The other end shuts the lifeline down: the supervisor sends SIGTERM to the daemon, which
+ *   shuts down gracefully.
+ * - The other end closes the lifeline, or the process that created it ends: the driver is dead,
+ *   so the supervisor kills everything by SIGKILL.  A child that the driver has forked may keep
+ *   the lifeline open; therefore both are watched.
+ * - SIGTERM or SIGINT arrives: the supervisor sends SIGTERM to the daemon.
+ *
+ * With a lifeline the supervisor starts a session of its own, so that Ctrl-C in a terminal
+ * reaches only the driver.  The kernel kills the daemon if the supervisor dies.  Call this before
+ * any thread is started.  Returns TDM_E_IO in the calling process if fork(2) fails. */
 tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options);
 
 #endif

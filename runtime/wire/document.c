@@ -1,9 +1,19 @@
 /* document.c - parses packed values into a tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* msgpack-c's own parser nests 32 deep and allocates what a header claims, so its input would
- * have to be walked beforehand anyway.  This one walks the bytes twice: the first time it
- * checks everything and counts what the document will hold, then all memory is taken at once,
- * and the second time it fills it.  The two must agree to the byte. */
+/* A document is one block of memory: the header, all values of the tree, and behind them what the
+ * values point to.  Parsing reads the bytes twice.  The first pass (scan_...) checks everything
+ * and counts what the document will hold; then the memory is allocated at once; and the second
+ * pass (fill_...) fills it.  The two passes must agree to the byte, and the second one cannot
+ * fail.
+ *
+ * There are two kinds of documents: one that copies everything (tdm_document_parse), and one that
+ * owns the packed bytes and points into them where it can (tdm__document_parse_borrowed).  The
+ * input is not trusted: nesting, number of values and all sizes are limited before memory is
+ * allocated. msgpack-c's own parser nests at most 32 levels and allocates what a header claims
+ * (docs/decisions/0006-own-msgpack-parser.md).
+ *
+ * A document does not change after parsing, so any number of threads may read it.
+ * docs/protocols/values.md describes the bytes. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
@@ -12,67 +22,75 @@
 
 #include <string.h>
 
+/* Largest depth of nested arrays and maps, and largest number of values in one document. */
 enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
 
-/* Behind the values, in the same memory: pointers to the references and handles, the arrays,
- * the data of those that could not be borrowed, and the text. */
+/* A parsed document; owned by the code that parsed it.  Behind the values, in the same memory,
+ * are the pointers to references and handles, the structures of n-dimensional arrays, array data
+ * that could not be borrowed, and the texts. */
 struct tdm_document {
-    void (*release)(void *arg); /* of what is borrowed; NULL if nothing is */
-    void *release_arg;
-    size_t size_bytes;   /* of this memory */
-    size_t packed_bytes; /* of what was parsed */
-    const struct tdm_value **exts;
-    uint32_t exts_count;
-    struct tdm_value values[]; /* [0] is the root */
+    void (*release)(void *arg); /* Releases the borrowed bytes; NULL if nothing is borrowed. */
+    void *release_arg;          /* Argument of release(). */
+    size_t size_bytes;          /* Size of this block of memory. */
+    size_t packed_bytes;        /* Number of bytes that were parsed. */
+    /* References and handles in the order in which they were packed. */
+    const struct tdm_value **extensions;
+    uint32_t extensions_count; /* Number of elements of `extensions`. */
+    struct tdm_value values[]; /* All values; values[0] is the root. */
 };
 
-/* What the document will hold. */
-struct counts {
-    uint32_t values;
-    uint32_t exts;
-    uint32_t ndarrays;
-    size_t data_bytes; /* of arrays, each rounded up to the alignment */
-    size_t text_bytes; /* strings with their NUL; if nothing is borrowed, all other bytes too */
+/* What a document will hold, counted by the first pass. */
+struct document_counts {
+    uint32_t values;     /* Number of values. */
+    uint32_t extensions; /* Number of references and handles. */
+    uint32_t ndarrays;   /* Number of n-dimensional arrays. */
+    /* Bytes of array data to copy, each array rounded up to TDM__NDARRAY_ALIGNMENT. */
+    size_t data_bytes;
+    /* Bytes of the strings with their NUL, and, if nothing is borrowed, of all other bodies. */
+    size_t text_bytes;
 };
 
-/* The next free place of each part. */
-struct places {
-    struct tdm_value *values;
-    const struct tdm_value **exts;
-    struct tdm_ndarray *ndarrays;
-    char *data;
-    char *text;
+/* Where the second pass writes next in each section of the document. */
+struct fill_cursors {
+    struct tdm_value *values;            /* Next unused value of the tree. */
+    const struct tdm_value **extensions; /* Next pointer to a reference or handle. */
+    struct tdm_ndarray *ndarrays;        /* Next structure of an n-dimensional array. */
+    char *data;                          /* Next aligned place for array data. */
+    char *text;                          /* Next byte for strings and other bodies. */
 };
 
+/* State of one parse; lives on the stack. */
 struct reader {
-    const char *bytes;
-    size_t size_bytes;
-    size_t offset;
-    bool borrows; /* points into `bytes` where it can */
-    struct counts counts;
-    struct places places;
+    const char *bytes;             /* Packed bytes; borrowed. */
+    size_t size_bytes;             /* Number of packed bytes. */
+    size_t offset;                 /* Position of the next byte to read. */
+    bool borrows;                  /* The document may point into `bytes`. */
+    struct document_counts counts; /* Results of the first pass. */
+    struct fill_cursors cursors;   /* Used by the second pass. */
 };
 
 /* ---- one value's header ----------------------------------------------------------------- */
 
+/* Returns the number of bytes that have not been read. */
 static size_t bytes_left(const struct reader *reader)
 {
     return reader->size_bytes - reader->offset;
 }
 
-static tdm_status cut_short(const struct reader *reader, uint64_t wanted)
+/* Records that the input ends too early.  Returns TDM_E_PROTOCOL. */
+static tdm_status reader_fail_short(const struct reader *reader, uint64_t wanted)
 {
     return tdm__fail(TDM_E_PROTOCOL, "packed value: %llu bytes wanted at offset %zu, %zu are left",
                      (unsigned long long)wanted, reader->offset, bytes_left(reader));
 }
 
-/* A big-endian number of 1, 2, 4 or 8 bytes. */
+/* Reads a big-endian number of `width` bytes: 1, 2, 4 or 8; 0 bytes give 0. */
 static tdm_status read_number(struct reader *reader, size_t width, uint64_t *number_out)
 {
     uint64_t number = 0;
 
     if (bytes_left(reader) < width) {
-        return cut_short(reader, width);
+        return reader_fail_short(reader, width);
     }
     for (size_t i = 0; i < width; i++) {
         number = number << 8 | (uint8_t)reader->bytes[reader->offset + i];
@@ -82,6 +100,7 @@ static tdm_status read_number(struct reader *reader, size_t width, uint64_t *num
     return TDM_OK;
 }
 
+/* Reads an unsigned integer of `width` bytes. */
 static tdm_status read_unsigned(struct reader *reader, size_t width, struct tdm_value *value)
 {
     value->kind = TDM_INT;
@@ -89,6 +108,7 @@ static tdm_status read_unsigned(struct reader *reader, size_t width, struct tdm_
     return read_number(reader, width, &value->as.integer.bits);
 }
 
+/* Reads a signed integer of `width` bytes and extends its sign. */
 static tdm_status read_signed(struct reader *reader, size_t width, struct tdm_value *value)
 {
     uint64_t bits = 0;
@@ -102,6 +122,7 @@ static tdm_status read_signed(struct reader *reader, size_t width, struct tdm_va
     return TDM_OK;
 }
 
+/* Reads a float of 4 or 8 bytes as a double. */
 static tdm_status read_float(struct reader *reader, size_t width, struct tdm_value *value)
 {
     uint64_t bits = 0;
@@ -120,6 +141,7 @@ static tdm_status read_float(struct reader *reader, size_t width, struct tdm_val
     return TDM_OK;
 }
 
+/* Reads the count of `width` bytes of a string, bytes, array or map. */
 static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, size_t width,
                              struct tdm_value *value)
 {
@@ -131,6 +153,7 @@ static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, si
     return TDM_OK;
 }
 
+/* Reads the size, of `width` bytes, and the type of an extension. */
 static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value *value)
 {
     uint64_t type = 0;
@@ -153,7 +176,7 @@ static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value
     }
 }
 
-/* Its size is in the tag. */
+/* Reads the type of an extension whose size is in its tag. */
 static tdm_status read_fixed_ext(struct reader *reader, uint32_t size_bytes,
                                  struct tdm_value *value)
 {
@@ -162,22 +185,24 @@ static tdm_status read_fixed_ext(struct reader *reader, uint32_t size_bytes,
     return TDM_OK;
 }
 
-static tdm_status small(struct tdm_value *value, enum tdm_value_kind kind, uint32_t count)
+/* Sets kind and count of a value whose tag says everything.  Returns TDM_OK. */
+static tdm_status value_set_count(struct tdm_value *value, enum tdm_value_kind kind, uint32_t count)
 {
     value->kind = kind;
     value->count = count;
     return TDM_OK;
 }
 
-static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_value *value)
+/* Reads the rest of a header that starts with a tag from 0xc0 to 0xdf. */
+static tdm_status read_tagged_head(struct reader *reader, uint8_t tag, struct tdm_value *value)
 {
     switch (tag) {
     case 0xc0:
-        return small(value, TDM_NIL, 0);
+        return value_set_count(value, TDM_NIL, 0);
     case 0xc2:
     case 0xc3:
         value->as.truth = tag == 0xc3;
-        return small(value, TDM_BOOL, 0);
+        return value_set_count(value, TDM_BOOL, 0);
     case 0xc4:
     case 0xc5:
     case 0xc6:
@@ -221,7 +246,8 @@ static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_
     }
 }
 
-/* Reads all of a number, and of the other kinds the type and the count. */
+/* Reads the header of a value: all of a nil, bool or number, and kind and count of the other
+ * kinds. */
 static tdm_status read_head(struct reader *reader, struct tdm_value *value)
 {
     uint64_t tag = 0;
@@ -233,18 +259,18 @@ static tdm_status read_head(struct reader *reader, struct tdm_value *value)
         return read_signed(reader, 1, value);
     }
     if (tag <= 0x8f) {
-        return small(value, TDM_MAP, tag & 0x0f);
+        return value_set_count(value, TDM_MAP, tag & 0x0f);
     }
     if (tag <= 0x9f) {
-        return small(value, TDM_ARRAY, tag & 0x0f);
+        return value_set_count(value, TDM_ARRAY, tag & 0x0f);
     }
     if (tag <= 0xbf) {
-        return small(value, TDM_STRING, tag & 0x1f);
+        return value_set_count(value, TDM_STRING, tag & 0x1f);
     }
-    return read_wide_head(reader, (uint8_t)tag, value);
+    return read_tagged_head(reader, (uint8_t)tag, value);
 }
 
-/* Values inside this one. */
+/* Returns the number of values directly inside of an array or a map; 0 for other kinds. */
 static uint64_t children_count(const struct tdm_value *value)
 {
     if (value->kind == TDM_ARRAY) {
@@ -253,8 +279,8 @@ static uint64_t children_count(const struct tdm_value *value)
     return value->kind == TDM_MAP ? 2 * (uint64_t)value->count : 0;
 }
 
-/* Its count is that of the bytes behind its header. */
-static bool has_body(const struct tdm_value *value)
+/* Returns true for the kinds whose header is followed by `count` bytes. */
+static bool value_has_body(const struct tdm_value *value)
 {
     switch (value->kind) {
     case TDM_STRING:
@@ -274,8 +300,9 @@ static bool has_body(const struct tdm_value *value)
     return false;
 }
 
-/* ---- arrays ----------------------------------------------------------------------------- */
+/* ---- n-dimensional arrays --------------------------------------------------------------- */
 
+/* Reads the body of an n-dimensional array at the current offset; the data stays where it is. */
 static tdm_status read_ndarray(const struct reader *reader, uint32_t body_bytes,
                                struct tdm_ndarray *ndarray_out)
 {
@@ -284,8 +311,9 @@ static tdm_status read_ndarray(const struct reader *reader, uint32_t body_bytes,
     return tdm__ndarray_read(body, reader->offset, ndarray_out);
 }
 
-/* The room for its data in the document's own memory; 0 if it can stay where it is. */
-static size_t data_room(const struct reader *reader, const struct tdm_ndarray *ndarray)
+/* Returns the size of the aligned copy of the array data that the document needs; 0 if the
+ * document can point to the data in the packed bytes. */
+static size_t ndarray_copy_bytes(const struct reader *reader, const struct tdm_ndarray *ndarray)
 {
     size_t size_bytes = tdm_ndarray_bytes(ndarray);
 
@@ -295,8 +323,9 @@ static size_t data_room(const struct reader *reader, const struct tdm_ndarray *n
     return (size_bytes + TDM__NDARRAY_ALIGNMENT - 1) & -(size_t)TDM__NDARRAY_ALIGNMENT;
 }
 
-/* ---- the first walk --------------------------------------------------------------------- */
+/* ---- first pass: checks and counts ------------------------------------------------------ */
 
+/* Checks the body of a string and counts it. */
 static tdm_status scan_string(struct reader *reader, uint32_t length)
 {
     if (memchr(reader->bytes + reader->offset, '\0', length) != NULL) {
@@ -308,6 +337,7 @@ static tdm_status scan_string(struct reader *reader, uint32_t length)
     return TDM_OK;
 }
 
+/* Checks the body of a reference or handle and counts it. */
 static tdm_status scan_ext(struct reader *reader, uint32_t size_bytes)
 {
     if (size_bytes > TDM__EXT_BYTES_MAX) {
@@ -316,27 +346,29 @@ static tdm_status scan_ext(struct reader *reader, uint32_t size_bytes)
                          "the limit is %d",
                          reader->offset, size_bytes, TDM__EXT_BYTES_MAX);
     }
-    reader->counts.exts++;
+    reader->counts.extensions++;
     reader->counts.text_bytes += reader->borrows ? 0 : size_bytes;
     return TDM_OK;
 }
 
+/* Checks the body of an n-dimensional array and counts it. */
 static tdm_status scan_ndarray(struct reader *reader, uint32_t body_bytes)
 {
     struct tdm_ndarray ndarray;
 
     TDM_TRY(read_ndarray(reader, body_bytes, &ndarray));
     reader->counts.ndarrays++;
-    reader->counts.data_bytes += data_room(reader, &ndarray);
+    reader->counts.data_bytes += ndarray_copy_bytes(reader, &ndarray);
     return TDM_OK;
 }
 
+/* Checks and counts the body of a value and skips it. */
 static tdm_status scan_body(struct reader *reader, const struct tdm_value *value)
 {
     tdm_status status = TDM_OK;
 
     if (bytes_left(reader) < value->count) {
-        return cut_short(reader, value->count);
+        return reader_fail_short(reader, value->count);
     }
     if (value->kind == TDM_STRING) {
         status = scan_string(reader, value->count);
@@ -351,7 +383,9 @@ static tdm_status scan_body(struct reader *reader, const struct tdm_value *value
     return status;
 }
 
-static tdm_status scan(struct reader *reader, uint32_t depth)
+/* Checks and counts one value with everything inside of it.  `depth` is the number of arrays and
+ * maps around it. */
+static tdm_status scan_value(struct reader *reader, uint32_t depth)
 {
     struct tdm_value value;
     uint64_t children;
@@ -360,53 +394,57 @@ static tdm_status scan(struct reader *reader, uint32_t depth)
     if (++reader->counts.values > VALUES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "packed value: more than %d values", VALUES_MAX);
     }
-    if (has_body(&value)) {
+    if (value_has_body(&value)) {
         return scan_body(reader, &value);
     }
     children = children_count(&value);
-    if (children > bytes_left(reader)) { /* each takes a byte at least */
-        return cut_short(reader, children);
+    if (children > bytes_left(reader)) { /* Each value has at least one byte. */
+        return reader_fail_short(reader, children);
     }
     if ((value.kind == TDM_ARRAY || value.kind == TDM_MAP) && depth == DEPTH_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "packed value: nested deeper than %d at offset %zu",
                          DEPTH_MAX, reader->offset);
     }
     for (uint64_t i = 0; i < children; i++) {
-        TDM_TRY(scan(reader, depth + 1));
+        TDM_TRY(scan_value(reader, depth + 1));
     }
     return TDM_OK;
 }
 
-/* ---- the second walk, which cannot fail ------------------------------------------------- */
+/* ---- second pass: fills the document, cannot fail --------------------------------------- */
 
+/* Copies bytes to the text section of the document and returns the copy. */
 static const char *copy_text(struct reader *reader, const char *data, size_t size_bytes)
 {
-    char *copy = reader->places.text;
+    char *copy = reader->cursors.text;
 
     memcpy(copy, data, size_bytes);
-    reader->places.text += size_bytes;
+    reader->cursors.text += size_bytes;
     return copy;
 }
 
+/* Creates the structure of an n-dimensional array, and copies its data if necessary. */
 static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t body_bytes)
 {
     static const _Alignas(TDM__NDARRAY_ALIGNMENT) char no_data[1];
-    struct tdm_ndarray *ndarray = reader->places.ndarrays++;
+    struct tdm_ndarray *ndarray = reader->cursors.ndarrays++;
     tdm_status status = read_ndarray(reader, body_bytes, ndarray);
-    size_t room;
+    size_t copy_bytes;
 
     TDM_ASSERT(status == TDM_OK);
-    room = data_room(reader, ndarray);
+    copy_bytes = ndarray_copy_bytes(reader, ndarray);
     if (tdm_ndarray_bytes(ndarray) == 0) {
-        ndarray->data = no_data; /* aligned as others are, and never gone */
-    } else if (room > 0) {
-        memcpy(reader->places.data, ndarray->data, tdm_ndarray_bytes(ndarray));
-        ndarray->data = reader->places.data;
-        reader->places.data += room;
+        /* Aligned like other data, and valid after the document is gone. */
+        ndarray->data = no_data;
+    } else if (copy_bytes > 0) {
+        memcpy(reader->cursors.data, ndarray->data, tdm_ndarray_bytes(ndarray));
+        ndarray->data = reader->cursors.data;
+        reader->cursors.data += copy_bytes;
     }
     return ndarray;
 }
 
+/* Stores the body of a value. */
 static void fill_body(struct reader *reader, struct tdm_value *value)
 {
     const char *data = reader->bytes + reader->offset;
@@ -415,81 +453,85 @@ static void fill_body(struct reader *reader, struct tdm_value *value)
         value->as.ndarray = fill_ndarray(reader, value->count);
     } else if (value->kind == TDM_STRING) {
         value->as.data = copy_text(reader, data, value->count);
-        *reader->places.text++ = '\0';
+        *reader->cursors.text++ = '\0';
     } else {
         value->as.data = reader->borrows ? data : copy_text(reader, data, value->count);
     }
     if (value->kind == TDM_REFERENCE || value->kind == TDM_HANDLE) {
-        *reader->places.exts++ = value;
+        *reader->cursors.extensions++ = value;
     }
     reader->offset += value->count;
 }
 
-static void fill(struct reader *reader, struct tdm_value *value)
+/* Stores one value with everything inside of it. */
+static void fill_value(struct reader *reader, struct tdm_value *value)
 {
-    struct tdm_value *children = reader->places.values;
+    struct tdm_value *children = reader->cursors.values;
     tdm_status status = read_head(reader, value);
     uint64_t count;
 
     TDM_ASSERT(status == TDM_OK);
-    if (has_body(value)) {
+    if (value_has_body(value)) {
         fill_body(reader, value);
         return;
     }
     if (value->kind == TDM_ARRAY || value->kind == TDM_MAP) {
         count = children_count(value);
-        reader->places.values += count;
+        reader->cursors.values += count;
         value->as.values = children;
         for (uint64_t i = 0; i < count; i++) {
-            fill(reader, &children[i]);
+            fill_value(reader, &children[i]);
         }
     }
 }
 
 /* ---- documents -------------------------------------------------------------------------- */
 
+/* Allocates the document from the counts of the first pass and sets the cursors to its sections.
+ */
 static tdm_status document_create(struct reader *reader, tdm_document **document_out)
 {
-    const struct counts *counts = &reader->counts;
-    struct places *places = &reader->places;
+    const struct document_counts *counts = &reader->counts;
+    struct fill_cursors *cursors = &reader->cursors;
     size_t data_bytes =
         counts->data_bytes > 0 ? counts->data_bytes + TDM__NDARRAY_ALIGNMENT - 1 : 0;
     size_t size_bytes = sizeof(tdm_document) + counts->values * sizeof(struct tdm_value) +
-                        counts->exts * sizeof(struct tdm_value *) +
+                        counts->extensions * sizeof(struct tdm_value *) +
                         counts->ndarrays * sizeof(struct tdm_ndarray) + data_bytes +
                         counts->text_bytes;
     tdm_document *document = tdm__free_list_alloc(size_bytes);
 
     if (document == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", counts->values,
-                         size_bytes);
+        return tdm__fail(TDM_E_NOMEM, "allocation of a document of %u values, %zu bytes failed",
+                         counts->values, size_bytes);
     }
-    places->values = document->values + 1;
-    places->exts = (const struct tdm_value **)(document->values + counts->values);
-    places->ndarrays = (struct tdm_ndarray *)(places->exts + counts->exts);
-    places->data = (char *)(places->ndarrays + counts->ndarrays);
-    places->text = places->data + data_bytes;
+    cursors->values = document->values + 1;
+    cursors->extensions = (const struct tdm_value **)(document->values + counts->values);
+    cursors->ndarrays = (struct tdm_ndarray *)(cursors->extensions + counts->extensions);
+    cursors->data = (char *)(cursors->ndarrays + counts->ndarrays);
+    cursors->text = cursors->data + data_bytes;
     if (data_bytes > 0) {
-        places->data += -(uintptr_t)places->data % TDM__NDARRAY_ALIGNMENT;
+        cursors->data += -(uintptr_t)cursors->data % TDM__NDARRAY_ALIGNMENT;
     }
     document->size_bytes = size_bytes;
     document->packed_bytes = reader->size_bytes;
-    document->exts = places->exts;
-    document->exts_count = counts->exts;
+    document->extensions = cursors->extensions;
+    document->extensions_count = counts->extensions;
     *document_out = document;
     return TDM_OK;
 }
 
-static tdm_status parse(struct reader *reader, tdm_document **document_out)
+/* Runs both passes. */
+static tdm_status reader_parse(struct reader *reader, tdm_document **document_out)
 {
-    TDM_TRY(scan(reader, 0));
+    TDM_TRY(scan_value(reader, 0));
     if (bytes_left(reader) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "packed value: it ends at offset %zu of %zu bytes",
                          reader->offset, reader->size_bytes);
     }
     TDM_TRY(document_create(reader, document_out));
     reader->offset = 0;
-    fill(reader, (*document_out)->values);
+    fill_value(reader, (*document_out)->values);
     return TDM_OK;
 }
 
@@ -500,7 +542,7 @@ tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_ou
 
     struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes};
 
-    TDM_TRY(parse(&reader, document_out));
+    TDM_TRY(reader_parse(&reader, document_out));
     (*document_out)->release = NULL;
     return TDM_OK;
 }
@@ -510,7 +552,7 @@ tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(
 {
     struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes, .borrows = true};
 
-    TDM_TRY(parse(&reader, document_out));
+    TDM_TRY(reader_parse(&reader, document_out));
     (*document_out)->release = release;
     (*document_out)->release_arg = arg;
     return TDM_OK;
@@ -541,6 +583,6 @@ size_t tdm__document_packed_bytes(const tdm_document *document)
 
 const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out)
 {
-    *count_out = document->exts_count;
-    return document->exts;
+    *count_out = document->extensions_count;
+    return document->extensions;
 }

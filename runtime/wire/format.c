@@ -1,5 +1,19 @@
 /* format.c - packs and unpacks arrays of values by a format string. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A format string has one letter per value; ( ) and { } enclose groups (include/tandem/value.h).
+ * Each function first checks the whole format, then works on it from left to right, so a bad
+ * format has no effect.
+ *
+ * Packing writes the values directly to a writer.  Packing with placeholders notes the positions
+ * at which references and handles must be inserted later, when their values are known.
+ *
+ * Unpacking checks all values before it stores the first one, so a failure stores nothing.
+ * Values are compared with the format by values_match(); only on a mismatch does
+ * explain_mismatch() build an error text, because that costs more than unpacking a call.
+ * Unpacking with hooks first opens the objects of all references and handles, and drops them if
+ * one fails.
+ *
+ * There is no state between calls; any thread may call the functions. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/wire/placeholders.h"
@@ -9,16 +23,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity of the text that describes an array in an error, and largest depth of nested groups. */
 enum { SHAPE_BYTES = 64, GROUPS_MAX = 32 };
 
-/* A va_list that can be handed down by pointer. */
+/* A va_list in a structure, so that functions can pass it on by pointer. */
 struct arguments {
-    va_list list;
+    va_list list; /* The arguments that have not been used yet. */
 };
 
 /* ---- formats ---------------------------------------------------------------------------- */
 
-/* The character after the item that starts at `format`: a letter, or a whole group. */
+/* Returns the position after the item that starts at `format`: a letter, or a whole group. */
 static const char *item_end(const char *format)
 {
     uint32_t open = 0;
@@ -34,12 +49,13 @@ static const char *item_end(const char *format)
     return format;
 }
 
+/* Returns true at the end of a group or of the format. */
 static bool group_ends(const char *format)
 {
     return *format == '\0' || *format == ')' || *format == '}';
 }
 
-/* Items up to the end of the group that `format` is in. */
+/* Returns the number of items up to the end of the group that `format` is in. */
 static uint32_t items_count(const char *format)
 {
     uint32_t count = 0;
@@ -51,65 +67,71 @@ static uint32_t items_count(const char *format)
     return count;
 }
 
+/* Returns how many characters of the format are among `letters`. */
 static uint32_t letters_count(const char *format, const char *letters)
 {
     uint32_t count = 0;
 
-    for (const char *at = format; *at != '\0'; at++) {
-        count += strchr(letters, *at) != NULL ? 1 : 0;
+    for (const char *position = format; *position != '\0'; position++) {
+        count += strchr(letters, *position) != NULL ? 1 : 0;
     }
     return count;
 }
 
-static tdm_status bad_format(const char *format, const char *at, const char *why)
+/* Records that the format is wrong at `position`.  Returns TDM_E_INVAL. */
+static tdm_status fail_format(const char *format, const char *position, const char *why)
 {
     return tdm__fail(TDM_E_INVAL, "format \"%s\": %s at position %td", format, why,
-                     at - format + 1);
+                     position - format + 1);
 }
 
+/* Checks that the map that starts at `inside` consists of pairs with a string first. */
 static tdm_status check_map(const char *format, const char *inside)
 {
     bool is_key = true;
 
     for (; !group_ends(inside); inside = item_end(inside)) {
         if (is_key && *inside != 's') {
-            return bad_format(format, inside, "a key must be s");
+            return fail_format(format, inside, "a key must be s");
         }
         is_key = !is_key;
     }
-    return is_key ? TDM_OK : bad_format(format, inside, "a key without a value");
+    return is_key ? TDM_OK : fail_format(format, inside, "a key without a value");
 }
 
-/* The groups that are open at a place of the format. */
-struct groups {
-    const char *starts[GROUPS_MAX];
-    uint32_t count;
+/* Stack of the groups that are open at a position of the format. */
+struct open_groups {
+    const char *starts[GROUPS_MAX]; /* Opening brackets of the groups. */
+    uint32_t count;                 /* Number of open groups. */
 };
 
-static tdm_status close_group(struct groups *groups, const char *format, const char *at)
+/* Closes the innermost group by the bracket at `position`. */
+static tdm_status close_group(struct open_groups *groups, const char *format, const char *position)
 {
     const char *start;
 
     if (groups->count == 0) {
-        return bad_format(format, at, "a group closed that is not open");
+        return fail_format(format, position, "a closing bracket without an opening one");
     }
     start = groups->starts[--groups->count];
-    if (*at != (*start == '(' ? ')' : '}')) {
-        return bad_format(format, at, "a group closed by the other bracket");
+    if (*position != (*start == '(' ? ')' : '}')) {
+        return fail_format(format, position, "a closing bracket of the other kind");
     }
     return *start == '{' ? check_map(format, start + 1) : TDM_OK;
 }
 
-static tdm_status open_group(struct groups *groups, const char *format, const char *at)
+/* Opens a group by the bracket at `position`. */
+static tdm_status open_group(struct open_groups *groups, const char *format, const char *position)
 {
     if (groups->count == GROUPS_MAX) {
-        return bad_format(format, at, "groups nested too deep");
+        return fail_format(format, position, "groups nested too deep");
     }
-    groups->starts[groups->count++] = at;
+    groups->starts[groups->count++] = position;
     return TDM_OK;
 }
 
-static const char *unknown_text(char letter)
+/* Returns the error text for a letter that is not allowed. */
+static const char *unknown_letter_text(char letter)
 {
     switch (letter) {
     case 'r':
@@ -123,33 +145,35 @@ static const char *unknown_text(char letter)
     }
 }
 
-/* Letters known, groups closed, maps made of pairs. */
+/* Checks that the format has only these letters, that its groups are closed, and that maps
+ * consist of pairs. */
 static tdm_status check_format(const char *format, const char *letters)
 {
-    struct groups groups = {.count = 0};
+    struct open_groups groups = {.count = 0};
 
-    for (const char *at = format; *at != '\0'; at++) {
+    for (const char *position = format; *position != '\0'; position++) {
         tdm_status status = TDM_OK;
 
-        if (strchr(letters, *at) == NULL) {
-            return bad_format(format, at, unknown_text(*at));
+        if (strchr(letters, *position) == NULL) {
+            return fail_format(format, position, unknown_letter_text(*position));
         }
-        if (*at == '(' || *at == '{') {
-            status = open_group(&groups, format, at);
-        } else if (group_ends(at)) {
-            status = close_group(&groups, format, at);
+        if (*position == '(' || *position == '{') {
+            status = open_group(&groups, format, position);
+        } else if (group_ends(position)) {
+            status = close_group(&groups, format, position);
         }
         if (status != TDM_OK) {
             return status;
         }
     }
-    return groups.count == 0
-               ? TDM_OK
-               : bad_format(format, groups.starts[groups.count - 1], "a group never closed");
+    return groups.count == 0 ? TDM_OK
+                             : fail_format(format, groups.starts[groups.count - 1],
+                                           "an opening bracket without a closing one");
 }
 
 /* ---- packing ---------------------------------------------------------------------------- */
 
+/* Packs the two arguments of the letter b. */
 static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
 {
     const void *data = va_arg(arguments->list, const void *);
@@ -158,7 +182,8 @@ static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
     tdm_write_bytes(writer, data, size_bytes);
 }
 
-static void pack_one(tdm_writer *writer, const char *item, struct arguments *arguments)
+/* Packs the value of one letter; for a bracket, the header of the group. */
+static void pack_item(tdm_writer *writer, const char *item, struct arguments *arguments)
 {
     switch (*item) {
     case 'i':
@@ -197,7 +222,7 @@ static void pack_one(tdm_writer *writer, const char *item, struct arguments *arg
     case 'n':
         tdm_write_nil(writer);
         break;
-    default: /* the end of a group: its header has said all */
+    default: /* The end of a group writes nothing. */
         break;
     }
 }
@@ -212,8 +237,8 @@ tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
     TDM_TRY(check_format(format, "iuf?sbanvp(){}"));
     va_copy(arguments.list, args);
     tdm_write_array(writer, items_count(format));
-    for (const char *at = format; *at != '\0'; at++) {
-        pack_one(writer, at, &arguments);
+    for (const char *position = format; *position != '\0'; position++) {
+        pack_item(writer, position, &arguments);
     }
     va_end(arguments.list);
     return tdm_writer_status(writer);
@@ -233,29 +258,29 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
-/* ---- packing with placeholders -----------------------------------------------------------------
- */
+/* ---- packing with placeholders ---------------------------------------------------------- */
 
-/* Every r must be an item of the whole, not of a group. */
+/* Checks that each r is an item of the whole format and not inside of a group. */
 static tdm_status check_refs(const char *format)
 {
     uint32_t in_items = 0;
 
-    for (const char *at = format; *at != '\0'; at = item_end(at)) {
-        in_items += *at == 'r' ? 1 : 0;
+    for (const char *position = format; *position != '\0'; position = item_end(position)) {
+        in_items += *position == 'r' ? 1 : 0;
     }
     return in_items == letters_count(format, "r")
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
 }
 
-/* Room for the placeholders of `format`; the counts stay 0. */
+/* Allocates the arrays for the placeholders of `format`.  The memory belongs to the writer; the
+ * counts stay 0. */
 static tdm_status placeholders_init(struct tdm__placeholders *placeholders, const char *format,
                                     tdm_writer *writer)
 {
     uint32_t refs_count = letters_count(format, "r");
     uint32_t links_count = letters_count(format, "Rh");
-    char *room;
+    char *memory;
 
     *placeholders = (struct tdm__placeholders){.count = 0};
     if (refs_count + links_count == 0) {
@@ -265,17 +290,18 @@ static tdm_status placeholders_init(struct tdm__placeholders *placeholders, cons
         return tdm__fail(TDM_E_LIMIT, "a format of %u references and handles, the limit is %d",
                          refs_count + links_count, TDM__PLACEHOLDERS_MAX);
     }
-    room = tdm__writer_attach(writer, refs_count * (sizeof(void *) + sizeof(size_t)) +
-                                          links_count * sizeof(struct tdm__object_placeholder));
-    if (room == NULL) {
+    memory = tdm__writer_attach(writer, refs_count * (sizeof(void *) + sizeof(size_t)) +
+                                            links_count * sizeof(struct tdm__object_placeholder));
+    if (memory == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u references and handles", refs_count + links_count);
     }
-    placeholders->refs = (void **)room;
+    placeholders->refs = (void **)memory;
     placeholders->offsets = (size_t *)(placeholders->refs + refs_count);
     placeholders->links = (struct tdm__object_placeholder *)(placeholders->offsets + refs_count);
     return TDM_OK;
 }
 
+/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
 static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
                             size_t offset)
 {
@@ -299,12 +325,12 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
     TDM_TRY(placeholders_init(placeholders, format, writer));
     va_copy(arguments.list, args);
     tdm_write_array(writer, items_count(format));
-    for (const char *at = format; *at != '\0'; at++) {
-        if (strchr("rRh", *at) != NULL) {
-            placeholder_add(placeholders, *at, va_arg(arguments.list, void *),
+    for (const char *position = format; *position != '\0'; position++) {
+        if (strchr("rRh", *position) != NULL) {
+            placeholder_add(placeholders, *position, va_arg(arguments.list, void *),
                             tdm_writer_bytes(writer).size_bytes);
         } else {
-            pack_one(writer, at, &arguments);
+            pack_item(writer, position, &arguments);
         }
     }
     va_end(arguments.list);
@@ -341,7 +367,8 @@ tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
 
 /* ---- unpacking -------------------------------------------------------------------------- */
 
-/* The letters of an array, one level deep: "(is(…)b)". */
+/* Describes an array by the letters of its values, one level deep, such as "(is()b)".  Returns
+ * `text`. */
 static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
 {
     static const char *const letters[] = {
@@ -358,7 +385,7 @@ static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
 
         if (used >= SHAPE_BYTES - 12 && i + 1 < count) {
             letter = " ...";
-            count = 0; /* the last */
+            count = 0; /* End the loop after this one. */
         }
         memcpy(text + used, letter, strlen(letter));
         used += strlen(letter);
@@ -368,7 +395,8 @@ static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
     return text;
 }
 
-static const char *wanted_text(char letter)
+/* Returns in words what a letter accepts, for errors. */
+static const char *expected_text(char letter)
 {
     switch (letter) {
     case 'i':
@@ -396,7 +424,8 @@ static const char *wanted_text(char letter)
     }
 }
 
-static bool matches(const tdm_value *value, char letter)
+/* Returns true if the letter accepts the value; groups only by their kind. */
+static bool value_matches_letter(const tdm_value *value, char letter)
 {
     enum tdm_value_kind kind = value->kind;
 
@@ -428,28 +457,31 @@ static bool matches(const tdm_value *value, char letter)
     }
 }
 
-static tdm_status mismatch(const char *where, char letter, const tdm_value *value)
+/* Records that the letter does not accept the value.  `where` is "argument 2: " or "".  Returns
+ * TDM_E_TYPE. */
+static tdm_status fail_mismatch(const char *where, char letter, const tdm_value *value)
 {
     if (tdm_value_kind_of(value) == TDM_INT && (letter == 'i' || letter == 'u')) {
         char text[32];
 
         (void)snprintf(text, sizeof(text), letter == 'i' ? "%llu" : "%lld",
                        (unsigned long long)value->as.integer.bits);
-        return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where, wanted_text(letter), text);
+        return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where, expected_text(letter), text);
     }
     return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where,
-                     letter == 'i' || letter == 'u' ? "an integer" : wanted_text(letter),
+                     letter == 'i' || letter == 'u' ? "an integer" : expected_text(letter),
                      tdm__value_kind_text(value));
 }
 
-/* Checks `array` against the group that starts at `format`; `where` is "argument 2: " or "". */
+/* Checks that `array` is an array with as many values as the group that starts at `format` has
+ * items.  `where` is "argument 2: " or "". */
 static tdm_status check_count(const tdm_value *array, const char *format, const char *where)
 {
     const char *end = format;
     char shape[SHAPE_BYTES];
 
     if (tdm_value_kind_of(array) != TDM_ARRAY) {
-        return mismatch(where, '(', array);
+        return fail_mismatch(where, '(', array);
     }
     if (array->count == items_count(format)) {
         return TDM_OK;
@@ -461,7 +493,8 @@ static tdm_status check_count(const tdm_value *array, const char *format, const 
                      format, array->count, shape_text(array, shape));
 }
 
-/* Whether `array` is what the group says that starts at `format`. */
+/* Returns true if `array` has exactly the values that the group that starts at `format`
+ * describes. */
 static bool values_match(const tdm_value *array, const char *format)
 {
     if (tdm_value_kind_of(array) != TDM_ARRAY || array->count != items_count(format)) {
@@ -470,15 +503,16 @@ static bool values_match(const tdm_value *array, const char *format)
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
-        if (!matches(value, *format) || (*format == '(' && !values_match(value, format + 1))) {
+        if (!value_matches_letter(value, *format) ||
+            (*format == '(' && !values_match(value, format + 1))) {
             return false;
         }
     }
     return true;
 }
 
-/* Says what values_match() did not like.  Apart from it because each place's text costs more
- * than all else of a call's unpacking. */
+/* Records as an error the first difference that values_match() has found.  It is a function of
+ * its own because building the text for each argument costs more than all of unpacking. */
 static tdm_status explain_mismatch(const tdm_value *array, const char *format, const char *where)
 {
     TDM_TRY(check_count(array, format, where));
@@ -488,8 +522,8 @@ static tdm_status explain_mismatch(const tdm_value *array, const char *format, c
         char inner[SHAPE_BYTES];
 
         (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index + 1);
-        if (!matches(value, *format)) {
-            status = mismatch(inner, *format, value);
+        if (!value_matches_letter(value, *format)) {
+            status = fail_mismatch(inner, *format, value);
         } else if (*format == '(') {
             status = explain_mismatch(value, format + 1, inner);
         }
@@ -500,11 +534,13 @@ static tdm_status explain_mismatch(const tdm_value *array, const char *format, c
     return TDM_OK;
 }
 
+/* Checks the array against the format.  Returns TDM_E_TYPE with a text on a mismatch. */
 static tdm_status check_values(const tdm_value *array, const char *format)
 {
     return values_match(array, format) ? TDM_OK : explain_mismatch(array, format, "");
 }
 
+/* Stores the two results of the letter b. */
 static void fill_bytes(const tdm_value *value, struct arguments *arguments)
 {
     const void **data_out = va_arg(arguments->list, const void **);
@@ -514,7 +550,8 @@ static void fill_bytes(const tdm_value *value, struct arguments *arguments)
     *size_out = value->count;
 }
 
-static void fill_one(const tdm_value *value, char letter, struct arguments *arguments)
+/* Stores the result of one letter that is not a group, a reference or a handle. */
+static void fill_item(const tdm_value *value, char letter, struct arguments *arguments)
 {
     switch (letter) {
     case 'i':
@@ -546,30 +583,35 @@ static void fill_one(const tdm_value *value, char letter, struct arguments *argu
     }
 }
 
-/* `*opened` is the next of the objects made of references and handles. */
+/* Stores the results of a group.  `*opened_objects` points to the next object of a reference or
+ * handle and is advanced. */
 static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments,
-                        void *const **opened)
+                        void *const **opened_objects)
 {
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (*format == '(') {
-            fill_values(value, format + 1, arguments, opened);
+            fill_values(value, format + 1, arguments, opened_objects);
         } else if (*format == 'R' || *format == 'h') {
-            TDM_ASSERT(*opened != NULL); /* the format was counted */
-            *va_arg(arguments->list, void **) = *(*opened)++;
+            /* The objects were counted by the same format. */
+            TDM_ASSERT(*opened_objects != NULL);
+            *va_arg(arguments->list, void **) = *(*opened_objects)++;
         } else {
-            fill_one(value, *format, arguments);
+            fill_item(value, *format, arguments);
         }
     }
 }
 
-static void unpack(const tdm_value *array, const char *format, va_list args, void *const *opened)
+/* Stores all results in the pointers of `args`.  `opened_objects` holds the objects of the
+ * references and handles; NULL if the format has no such letters. */
+static void unpack_values(const tdm_value *array, const char *format, va_list args,
+                          void *const *opened_objects)
 {
     struct arguments arguments;
 
     va_copy(arguments.list, args);
-    fill_values(array, format, &arguments, &opened);
+    fill_values(array, format, &arguments, &opened_objects);
     va_end(arguments.list);
 }
 
@@ -579,7 +621,7 @@ tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list arg
 
     TDM_TRY(check_format(format, "iuf?sbanv()"));
     TDM_TRY(check_values(array, format));
-    unpack(array, format, args, NULL);
+    unpack_values(array, format, args, NULL);
     return TDM_OK;
 }
 
@@ -598,48 +640,56 @@ tdm_status tdm_unpack(const tdm_value *array, const char *format, ...)
 
 /* ---- unpacking with hooks --------------------------------------------------------------- */
 
-/* What the references and handles of a format were opened as. */
-struct opened {
-    const struct tdm__unpack_hooks *hooks;
-    void **objects; /* owned, and so are the objects until they are filled */
-    char *letters;  /* in the same memory */
-    uint32_t count;
+/* The objects that the hooks have opened for the references and handles of one format. */
+struct opened_objects {
+    const struct tdm__unpack_hooks *hooks; /* Hooks that open and drop the objects; borrowed. */
+    /* Array of the objects, owned.  The objects are owned, too, until they are stored. */
+    void **objects;
+    char *letters;  /* Letter of each object; in the memory of `objects`. */
+    uint32_t count; /* Number of objects that are open. */
 };
 
-static tdm_status open_values(struct opened *opened, const tdm_value *array, const char *format)
+/* Opens the objects of all references and handles of a group.  On failure, the objects opened so
+ * far remain in `opened_objects`. */
+static tdm_status opened_objects_open(struct opened_objects *opened_objects, const tdm_value *array,
+                                      const char *format)
 {
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (*format == '(') {
-            TDM_TRY(open_values(opened, value, format + 1));
+            TDM_TRY(opened_objects_open(opened_objects, value, format + 1));
         } else if (*format == 'R' || *format == 'h') {
-            TDM_TRY(opened->hooks->open(opened->hooks->arg, *format, tdm__value_ext(value),
-                                        &opened->objects[opened->count]));
-            opened->letters[opened->count++] = *format;
+            TDM_TRY(opened_objects->hooks->open(opened_objects->hooks->arg, *format,
+                                                tdm__value_ext(value),
+                                                &opened_objects->objects[opened_objects->count]));
+            opened_objects->letters[opened_objects->count++] = *format;
         }
     }
     return TDM_OK;
 }
 
-static void drop_opened(struct opened *opened)
+/* Drops all opened objects, the last one first. */
+static void opened_objects_drop(struct opened_objects *opened_objects)
 {
-    while (opened->count > 0) {
-        opened->count--;
-        opened->hooks->drop(opened->hooks->arg, opened->letters[opened->count],
-                            opened->objects[opened->count]);
+    while (opened_objects->count > 0) {
+        opened_objects->count--;
+        opened_objects->hooks->drop(opened_objects->hooks->arg,
+                                    opened_objects->letters[opened_objects->count],
+                                    opened_objects->objects[opened_objects->count]);
     }
 }
 
-static tdm_status unpack_opening(const tdm_value *array, const char *format, va_list args,
-                                 struct opened *opened)
+/* Opens the objects and stores all results; on failure drops the objects. */
+static tdm_status unpack_with_objects(const tdm_value *array, const char *format, va_list args,
+                                      struct opened_objects *opened_objects)
 {
-    tdm_status status = open_values(opened, array, format);
+    tdm_status status = opened_objects_open(opened_objects, array, format);
 
     if (status == TDM_OK) {
-        unpack(array, format, args, opened->objects);
+        unpack_values(array, format, args, opened_objects->objects);
     } else {
-        drop_opened(opened);
+        opened_objects_drop(opened_objects);
     }
     return status;
 }
@@ -648,21 +698,21 @@ tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va
                                   const struct tdm__unpack_hooks *hooks)
 {
     uint32_t count = letters_count(format, "Rh");
-    struct opened opened = {.hooks = hooks};
+    struct opened_objects opened_objects = {.hooks = hooks};
     tdm_status status;
 
     TDM_TRY(check_format(format, "iuf?sbanv()Rh"));
     TDM_TRY(check_values(array, format));
     if (count == 0) {
-        unpack(array, format, args, NULL);
+        unpack_values(array, format, args, NULL);
         return TDM_OK;
     }
-    opened.objects = malloc(count * (sizeof(void *) + 1));
-    if (opened.objects == NULL) {
+    opened_objects.objects = malloc(count * (sizeof(void *) + 1));
+    if (opened_objects.objects == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u references and handles", count);
     }
-    opened.letters = (char *)(opened.objects + count);
-    status = unpack_opening(array, format, args, &opened);
-    free(opened.objects);
+    opened_objects.letters = (char *)(opened_objects.objects + count);
+    status = unpack_with_objects(array, format, args, &opened_objects);
+    free(opened_objects.objects);
     return status;
 }

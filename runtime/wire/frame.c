@@ -1,5 +1,15 @@
-/* frame.c - the fixed header in front of each call and reply on a connection. */
+/* frame.c - the fixed header in front of each message on a connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The header is struct wire_header in little-endian order without padding.  Its fields, the kinds
+ * and the flags are written as lists of macros.  So the structure cannot differ from the text
+ * tdm__frame_layout, which is part of the version of the protocol.
+ *
+ * Decoding trusts nothing: every field is checked against the limits and against the kind of the
+ * frame.  Exactly those headers are accepted that encoding can produce (the tests fuzz this).
+ * The payload is not looked at.
+ *
+ * There is no state; any thread may call the functions. docs/protocols/calls.md describes the
+ * calls. */
 #include "runtime/wire/frame.h"
 
 #include "runtime/assert.h"
@@ -8,39 +18,47 @@
 #include <endian.h>
 #include <string.h>
 
-enum { MAGIC = 0x4d445446 }; /* "FTDM" */
+enum { MAGIC = 0x4d445446 }; /* First four bytes of each frame: "FTDM". */
+/* Flags of the header: WANTS_ITEMS for calls, CHILDREN for cancellations.  FLAGS is the set of
+ * all. */
 #define FLAGS_OF_FRAMES(FLAG)                                                                      \
     FLAG(WANTS_ITEMS, 1)                                                                           \
     FLAG(CHILDREN, 2)
+/* Expands a flag to an enum constant such as FLAG_CHILDREN. */
 #define FLAG_CONSTANT(name, number) FLAG_##name = (number),
+/* Bits of the field `flags`; FLAGS is all of them. */
 enum { FLAGS_OF_FRAMES(FLAG_CONSTANT) FLAGS = 3 };
 
-/* The connection's handshake has compared the versions of both ends, so that a header needs
- * none. */
+/* The fields of the header in their order on the wire.  The handshake of the connection has
+ * compared the versions of both ends, so the header needs no version. */
 #define HEADER_FIELDS(FIELD)                                                                       \
     FIELD(uint32_t, magic, )                                                                       \
-    FIELD(uint8_t, reserved, ) /* 0 */                                                             \
+    FIELD(uint8_t, reserved, ) /* Always 0. */                                                     \
     FIELD(uint8_t, kind, )                                                                         \
     FIELD(uint8_t, fds_count, )                                                                    \
     FIELD(uint8_t, method_bytes, )                                                                 \
     FIELD(uint16_t, flags, )                                                                       \
-    FIELD(uint16_t, head_bytes, ) /* the payload's where there is a tail, else 0 */                \
+    FIELD(uint16_t, head_bytes, ) /* Payload bytes if there is a tail, else 0. */                  \
     FIELD(uint32_t, total_bytes, )                                                                 \
     FIELD(uint64_t, call_id, )                                                                     \
     FIELD(uint8_t, target, [16])                                                                   \
-    FIELD(uint32_t, status, ) /* of a call: its group */                                           \
+    FIELD(uint32_t, status, ) /* Concurrency group of a call. */                                   \
     FIELD(uint32_t, cpu, )                                                                         \
     FIELD(uint64_t, remaining_ms, )                                                                \
     FIELD(uint64_t, sequence, )                                                                    \
     FIELD(uint64_t, acknowledged, )
 
+/* Expands a field of the header to a member of the structure. */
 #define FIELD_MEMBER(type, name, array) type name array;
+/* The header as it is on the wire.  All numbers are little-endian. */
 struct wire_header {
     HEADER_FIELDS(FIELD_MEMBER)
 };
 
+/* Expands a field of the header to its part of tdm__frame_layout. */
 #define FIELD_TEXT(type, name, array) #type " " #name #array ";"
-#define NUMBER_TEXT(name, number)     #name "=" #number ";"
+/* Expands a kind or a flag to its part of tdm__frame_layout. */
+#define NUMBER_TEXT(name, number) #name "=" #number ";"
 const char tdm__frame_layout[] =
     HEADER_FIELDS(FIELD_TEXT) TDM__FRAME_KINDS(NUMBER_TEXT) FLAGS_OF_FRAMES(NUMBER_TEXT);
 
@@ -83,78 +101,84 @@ void tdm__frame_encode(const struct tdm__frame *frame, uint8_t header_out[TDM__F
     memcpy(header_out, &wire, sizeof(wire));
 }
 
-static tdm_status wrong(const char *field, int64_t value)
+/* Records that a field of a received header has a wrong value.  Returns TDM_E_PROTOCOL. */
+static tdm_status frame_fail(const char *field, int64_t value)
 {
     return tdm__fail(TDM_E_PROTOCOL, "frame header: %s %lld", field, (long long)value);
 }
 
-/* What each kind must and must not have. */
-static tdm_status check_call(const struct tdm__frame *frame)
+/* Checks the fields of a received call. */
+static tdm_status frame_check_call(const struct tdm__frame *frame)
 {
     if (frame->method_bytes == 0 || frame->method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
-        return wrong("method length of a call", frame->method_bytes);
+        return frame_fail("method length of a call", frame->method_bytes);
     }
     if (frame->children) {
-        return wrong("flags of a call", FLAG_CHILDREN);
+        return frame_fail("flags of a call", FLAG_CHILDREN);
     }
     if (frame->sequence != 0 && frame->acknowledged >= frame->sequence) {
-        return wrong("acknowledged replies of a call", (int64_t)frame->acknowledged);
+        return frame_fail("acknowledged replies of a call", (int64_t)frame->acknowledged);
     }
-    return frame->remaining_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->remaining_ms);
+    return frame->remaining_ms >= -1 ? TDM_OK
+                                     : frame_fail("deadline of a call", frame->remaining_ms);
 }
 
-static tdm_status check_other(const struct tdm__frame *frame)
+/* Checks the fields of a received frame that is not a call. */
+static tdm_status frame_check_not_call(const struct tdm__frame *frame)
 {
     bool has_status = frame->kind == TDM__FRAME_REPLY;
     bool has_sequence = frame->kind == TDM__FRAME_ITEM || frame->kind == TDM__FRAME_CREDIT;
     bool has_payload = frame->kind == TDM__FRAME_REPLY || frame->kind == TDM__FRAME_ITEM;
 
     if (frame->wants_items) {
-        return wrong("flags of what is no call", FLAG_WANTS_ITEMS);
+        return frame_fail("flags of what is no call", FLAG_WANTS_ITEMS);
     }
     if (frame->tail_bytes != 0) {
-        return wrong("tail of what is no call", frame->tail_bytes);
+        return frame_fail("tail of what is no call", frame->tail_bytes);
     }
     if (frame->children && frame->kind != TDM__FRAME_CANCEL) {
-        return wrong("flags of what is no cancellation", FLAG_CHILDREN);
+        return frame_fail("flags of what is no cancellation", FLAG_CHILDREN);
     }
     if (frame->method_bytes != 0) {
-        return wrong("method length of what is no call", frame->method_bytes);
+        return frame_fail("method length of what is no call", frame->method_bytes);
     }
     if (frame->status > TDM_OK || (!has_status && frame->status != TDM_OK)) {
-        return wrong("status", frame->status);
+        return frame_fail("status", frame->status);
     }
     if (!tdm__id_is_none(&frame->target)) {
-        return wrong("target of what is no call, first byte", frame->target.bytes[0]);
+        return frame_fail("target of what is no call, first byte", frame->target.bytes[0]);
     }
     if (frame->acknowledged != 0 || (has_sequence != (frame->sequence != 0))) {
-        return wrong("sequence", (int64_t)frame->sequence);
+        return frame_fail("sequence", (int64_t)frame->sequence);
     }
     if (!has_payload && (frame->payload_bytes != 0 || frame->fds_count != 0)) {
-        return wrong("payload bytes of a notice", frame->payload_bytes);
+        return frame_fail("payload bytes of a notice", frame->payload_bytes);
     }
-    return frame->remaining_ms == -1 ? TDM_OK
-                                     : wrong("deadline of what is no call", frame->remaining_ms);
+    return frame->remaining_ms == -1
+               ? TDM_OK
+               : frame_fail("deadline of what is no call", frame->remaining_ms);
 }
 
-static tdm_status check_kind(const struct tdm__frame *frame)
+/* Checks the fields of a received frame against its kind. */
+static tdm_status frame_check(const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
-        return check_call(frame);
+        return frame_check_call(frame);
     case TDM__FRAME_REPLY:
     case TDM__FRAME_CANCEL:
     case TDM__FRAME_ITEM:
     case TDM__FRAME_CREDIT:
-        return check_other(frame);
+        return frame_check_not_call(frame);
     }
-    return wrong("kind", frame->kind);
+    return frame_fail("kind", frame->kind);
 }
 
-static tdm_status cut_tail(struct tdm__frame *frame, uint32_t head_bytes)
+/* Divides the bytes behind the method into the payload, of `head_bytes`, and the tail. */
+static tdm_status frame_split_tail(struct tdm__frame *frame, uint32_t head_bytes)
 {
     if (head_bytes >= frame->payload_bytes) {
-        return wrong("bytes before the tail", head_bytes);
+        return frame_fail("bytes before the tail", head_bytes);
     }
     frame->tail_bytes = frame->payload_bytes - head_bytes;
     frame->payload_bytes = head_bytes;
@@ -170,24 +194,24 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
 
     memcpy(&wire, header, sizeof(wire));
     if (le32toh(wire.magic) != MAGIC) {
-        return wrong("magic", le32toh(wire.magic));
+        return frame_fail("magic", le32toh(wire.magic));
     }
     if (wire.reserved != 0) {
-        return wrong("reserved byte", wire.reserved);
+        return frame_fail("reserved byte", wire.reserved);
     }
     if ((le16toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
-        return wrong("flags", le16toh(wire.flags));
+        return frame_fail("flags", le16toh(wire.flags));
     }
     total_bytes = le32toh(wire.total_bytes);
     if (total_bytes < TDM__FRAME_HEADER_BYTES + (uint32_t)wire.method_bytes ||
         total_bytes > TDM__FRAME_BYTES_MAX) {
-        return wrong("total bytes", total_bytes);
+        return frame_fail("total bytes", total_bytes);
     }
     if (wire.fds_count > TDM__FRAME_FDS_MAX) {
-        return wrong("number of descriptors", wire.fds_count);
+        return frame_fail("number of descriptors", wire.fds_count);
     }
     if (wire.call_id == 0) {
-        return wrong("call id", 0);
+        return frame_fail("call id", 0);
     }
     frame.kind = (enum tdm__frame_kind)wire.kind;
     frame.fds_count = wire.fds_count;
@@ -195,7 +219,7 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.payload_bytes = total_bytes - TDM__FRAME_HEADER_BYTES - wire.method_bytes;
     frame.tail_bytes = 0;
     if (wire.head_bytes != 0) {
-        TDM_TRY(cut_tail(&frame, le16toh(wire.head_bytes)));
+        TDM_TRY(frame_split_tail(&frame, le16toh(wire.head_bytes)));
     }
     frame.call_id = le64toh(wire.call_id);
     memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
@@ -208,7 +232,7 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.wants_items = (le16toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;
     frame.children = (le16toh(wire.flags) & FLAG_CHILDREN) != 0;
     frame.cpu = le32toh(wire.cpu);
-    TDM_TRY(check_kind(&frame));
+    TDM_TRY(frame_check(&frame));
     *frame_out = frame;
     return TDM_OK;
 }

@@ -1,4 +1,4 @@
-/* frame.h - the fixed header in front of each call and reply on a connection. */
+/* frame.h - the fixed header in front of each message on a connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_WIRE_FRAME_H
 #define TDM_RUNTIME_WIRE_FRAME_H
@@ -7,66 +7,81 @@
 
 #include <stddef.h>
 
-/* Text of the fields, kinds and flags of a frame's header.  It is a part of the protocol's
- * version (runtime/rpc/protocol.h). */
+/* Text that names the fields, kinds and flags of the frame header.  The version of the protocol
+ * is computed from it (runtime/rpc/protocol.h). */
 extern const char tdm__frame_layout[];
 
-/* A frame is the header, the method's name (calls only, no NUL), the payload, and a tail (calls
- * only).  File descriptors travel with its first byte.  All numbers are little-endian. */
+/* Sizes in bytes of the header and of the longest method name, and the largest number of file
+ * descriptors in a frame.  A frame is the header, the name of the method (calls only, no NUL),
+ * the payload, and a tail (calls only).  File descriptors travel with its first byte.  All
+ * numbers are little-endian. */
 enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAME_FDS_MAX = 8 };
-#define TDM__FRAME_BYTES_MAX 268435456u /* 256 MiB */
-/* Of a payload with a tail behind it. */
+#define TDM__FRAME_BYTES_MAX 268435456u /* Largest frame in bytes, 256 MiB. */
+/* Longest payload in bytes of a frame that has a tail. */
 enum { TDM__FRAME_HEAD_BYTES_MAX = 65535 };
 
-/* CALL and CANCEL and CREDIT go from the caller to the callee, REPLY and ITEM back; all five
- * name the call by the caller's call id.
+/* The kinds of frames.  CALL, CANCEL and CREDIT go from the caller to the callee, REPLY and ITEM
+ * back.  All five name the call by the call id that the caller has chosen.
  *
- * CALL: a method and its arguments; as the tail, bytes that are in no value.
+ * CALL: a method and its arguments.  The tail holds bytes that are not part of any value.
  *
- * REPLY: its result, or why there is none; after it nothing more is said of the call.
+ * REPLY: the result of the call, or its error.  No further frame of this call follows.
  *
- * CANCEL: the result is no longer wanted, nor, with `children`, what the call's method has
- * called.  A call that waits is dropped, one that runs is told; it is still answered.  An
- * unknown call id is ignored: the answer was faster.
+ * CANCEL: the caller no longer wants the result.  With the flag `children` it does not want the
+ * calls that the method has made, either.  A waiting call is dropped and a running call is told;
+ * both still get a reply.  The callee ignores an unknown call id, because its reply may have
+ * crossed the CANCEL.
  *
- * ITEM: one more item of a stream, before the reply that ends it.
+ * ITEM: one item of a stream, before the reply that ends the stream.
  *
- * CREDIT: the caller has taken `sequence` items of the stream so far. */
+ * CREDIT: the caller has consumed `sequence` items of the stream so far. */
 #define TDM__FRAME_KINDS(KIND)                                                                     \
     KIND(CALL, 1)                                                                                  \
     KIND(REPLY, 2)                                                                                 \
     KIND(CANCEL, 3)                                                                                \
     KIND(ITEM, 4)                                                                                  \
     KIND(CREDIT, 5)
+/* Expands one kind to an enum constant such as TDM__FRAME_CALL. */
 #define TDM__FRAME_KIND(name, number) TDM__FRAME_##name = (number),
+/* Kind of a frame; the numbers are on the wire. */
 enum tdm__frame_kind { TDM__FRAME_KINDS(TDM__FRAME_KIND) };
 
+/* The decoded header of a frame.  Members that the kind of the frame does not use are 0, except
+ * remaining_ms, which is -1. */
 struct tdm__frame {
-    enum tdm__frame_kind kind;
-    uint32_t fds_count;
-    uint32_t method_bytes; /* calls: 1 to 63; replies: 0 */
-    uint32_t payload_bytes;
-    uint32_t tail_bytes;   /* calls; with one, the payload has 1 to 65,535 bytes */
-    uint64_t call_id;      /* the caller's, never 0 */
-    struct tdm__id target; /* calls */
-    tdm_status status;     /* replies; the payload of a failure is its text */
-    int64_t remaining_ms;  /* calls: until the deadline, -1 for none */
-    /* Calls: place among the caller's to this target, from 1, the same when it is sent again; 0
-     * for calls that need none.  Items: from 1.  Credits: items taken. */
+    enum tdm__frame_kind kind; /* Kind of the frame. */
+    uint32_t fds_count;        /* Number of file descriptors that travel with the frame. */
+    uint32_t method_bytes;     /* Length of the method name: 1 to 63 in calls, else 0. */
+    uint32_t payload_bytes;    /* Length of the payload, without the tail. */
+    /* Length of the tail of a call, 0 if absent.  With a tail the payload has 1 to 65,535
+     * bytes. */
+    uint32_t tail_bytes;
+    uint64_t call_id;      /* Number of the call, chosen by the caller; never 0. */
+    struct tdm__id target; /* Actor that a call is for; none if it is for the process itself. */
+    /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error. */
+    tdm_status status;
+    /* Milliseconds until the deadline of a call when it was sent; -1 without a deadline. */
+    int64_t remaining_ms;
+    /* Of a call: its number among the calls of this caller to this target, from 1; a repeated
+     * call keeps its number, and 0 means that the order does not matter.  Of an item: its number,
+     * from 1.  Of a credit: the number of items consumed. */
     uint64_t sequence;
-    uint64_t acknowledged;      /* calls: replies up to this sequence have arrived at the caller */
-    uint32_t concurrency_group; /* calls: number of a concurrency group; 0: the method's own */
-    bool children;              /* cancels */
-    bool wants_items;           /* calls: the caller takes the items of a stream */
-    uint32_t cpu;               /* where the sender runs, plus 1; 0: it does not say */
+    /* Of a call: the caller has received all replies up to this sequence number. */
+    uint64_t acknowledged;
+    /* Of a call: number of the concurrency group; 0 for that of the method. */
+    uint32_t concurrency_group;
+    bool children;    /* Of a CANCEL: also cancel the calls that the method has made. */
+    bool wants_items; /* Of a call: the caller consumes the items of a stream. */
+    uint32_t cpu;     /* Processor on which the sender runs, plus 1; 0 if unknown. */
 };
 
-/* The frame must keep the limits above. */
+/* Encodes a header.  The frame must keep the limits above; that is asserted. */
 void tdm__frame_encode(const struct tdm__frame *frame, uint8_t header_out[TDM__FRAME_HEADER_BYTES]);
-/* TDM_E_PROTOCOL, with the field and its value, for every header that encode cannot make. */
+/* Decodes and checks a header.  Returns TDM_E_PROTOCOL, with the wrong field and its value, for
+ * every header that tdm__frame_encode() cannot produce. */
 tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
                              struct tdm__frame *frame_out);
-/* 1 to 63 printable characters of ASCII, no blanks. */
+/* Returns true if `method` consists of 1 to 63 printable ASCII characters without blanks. */
 bool tdm__frame_method_is_valid(const char *method, size_t method_bytes);
 
 #endif

@@ -1,13 +1,14 @@
 /* message.c - encodes and decodes C structures by tables of their fields. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding visits the fields in one pass.  Each level of nesting has a `struct place` on the
- * stack that points to the level around it, so that an error can print the whole path of the
- * field, such as version_ask.members[3].actor.  Nothing is allocated: the text is made only
- * when a check has failed.
+/* The tables of runtime/messages describe the fields; this file interprets them.  Decoding visits
+ * the fields in one pass.  Each level of nesting has a `struct field_path` on the stack that
+ * points to the level around it.  So an error can print the whole path of the field, such as
+ * "version_ask.members[3].actor".  Nothing is allocated: the text is made only when a check has
+ * failed.
  *
  * The items of a list are checked with the message but are not stored, because their number is
- * not known.  decode_message() therefore accepts a NULL structure, which means "check only",
- * and tdm__message_list_read() decodes one item later.  That cannot fail any more.
+ * not known. decode_message() therefore accepts a NULL structure, which means "check only", and
+ * tdm__message_list_read() decodes one item later.  That cannot fail any more.
  *
  * The module keeps no state, so any thread may call it. */
 #include "runtime/wire/message.h"
@@ -19,15 +20,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Capacities of texts in errors: the path of a field, a found value, and the names of all fields.
+ */
 enum { PATH_BYTES = 256, FOUND_BYTES = 64, NAMES_BYTES = 512 };
 
-struct kind {
-    const char *name; /* Name in the hash of a table: it must not change. */
-    const char *expected;
-    size_t size_bytes; /* Size of the C type; 0 if it depends on the table. */
+/* What encoding and decoding must know about a kind of field. */
+struct field_kind_info {
+    const char *name;     /* Name in the hash of a table: it must not change. */
+    const char *expected; /* Description of an accepted value, for errors. */
+    size_t size_bytes;    /* Size of the C type; 0 if it depends on the table. */
 };
 
-static const struct kind kinds[] = {
+/* Information by enum tdm__field_kind. */
+static const struct field_kind_info field_kinds[] = {
     [TDM__FIELD_INT] = {"int", "an integer that fits int64_t", sizeof(int64_t)},
     [TDM__FIELD_INT32] = {"int32", "an integer that fits int32_t", sizeof(int32_t)},
     [TDM__FIELD_UINT] = {"uint", "an integer that fits uint64_t", sizeof(uint64_t)},
@@ -51,6 +56,7 @@ static const struct kind kinds[] = {
 static void encode_message(const struct tdm__message *message, const char *structure,
                            tdm_writer *writer);
 
+/* Writes a field of the kind VALUE from whichever of its members is set; nil if none is. */
 static void encode_value(const struct tdm__message_value *value, tdm_writer *writer)
 {
     if (value->write != NULL) {
@@ -64,35 +70,36 @@ static void encode_value(const struct tdm__message_value *value, tdm_writer *wri
     }
 }
 
-/* Writes a field that is neither a message nor a list.  `place` is its address. */
-static void encode_scalar(enum tdm__field_kind kind, const void *place, tdm_writer *writer)
+/* Writes a field that is neither a message nor a list.  `member` is its address in the C
+ * structure. */
+static void encode_scalar(enum tdm__field_kind kind, const void *member, tdm_writer *writer)
 {
     switch (kind) {
     case TDM__FIELD_INT:
-        tdm_write_int(writer, *(const int64_t *)place);
+        tdm_write_int(writer, *(const int64_t *)member);
         break;
     case TDM__FIELD_INT32:
-        tdm_write_int(writer, *(const int32_t *)place);
+        tdm_write_int(writer, *(const int32_t *)member);
         break;
     case TDM__FIELD_UINT:
-        tdm_write_uint(writer, *(const uint64_t *)place);
+        tdm_write_uint(writer, *(const uint64_t *)member);
         break;
     case TDM__FIELD_UINT32:
-        tdm_write_uint(writer, *(const uint32_t *)place);
+        tdm_write_uint(writer, *(const uint32_t *)member);
         break;
     case TDM__FIELD_DOUBLE:
-        tdm_write_double(writer, *(const double *)place);
+        tdm_write_double(writer, *(const double *)member);
         break;
     case TDM__FIELD_BOOL:
-        tdm_write_bool(writer, *(const bool *)place);
+        tdm_write_bool(writer, *(const bool *)member);
         break;
     case TDM__FIELD_STRING:
     case TDM__FIELD_OPTIONAL_STRING:
-        tdm_write_string(writer, *(const char *const *)place);
+        tdm_write_string(writer, *(const char *const *)member);
         break;
     case TDM__FIELD_BYTES:
     case TDM__FIELD_OPTIONAL_BYTES: {
-        const struct tdm_bytes *bytes = place;
+        const struct tdm_bytes *bytes = member;
 
         if (kind == TDM__FIELD_OPTIONAL_BYTES && bytes->data == NULL) {
             tdm_write_nil(writer);
@@ -102,13 +109,13 @@ static void encode_scalar(enum tdm__field_kind kind, const void *place, tdm_writ
         break;
     }
     case TDM__FIELD_ID:
-        tdm_write_bytes(writer, place, sizeof(struct tdm__id));
+        tdm_write_bytes(writer, member, sizeof(struct tdm__id));
         break;
     case TDM__FIELD_NDARRAY:
-        tdm_write_ndarray(writer, *(const struct tdm_ndarray *const *)place);
+        tdm_write_ndarray(writer, *(const struct tdm_ndarray *const *)member);
         break;
     case TDM__FIELD_VALUE:
-        encode_value(place, writer);
+        encode_value(member, writer);
         break;
     case TDM__FIELD_MESSAGE:
     case TDM__FIELD_OPTIONAL:
@@ -117,12 +124,14 @@ static void encode_scalar(enum tdm__field_kind kind, const void *place, tdm_writ
     }
 }
 
-static size_t item_size(const struct tdm__field *field)
+/* Returns the size of the C type of the items of a list. */
+static size_t list_item_size(const struct tdm__field *field)
 {
     return field->item_kind == TDM__FIELD_MESSAGE ? field->nested()->size_bytes
-                                                  : kinds[field->item_kind].size_bytes;
+                                                  : field_kinds[field->item_kind].size_bytes;
 }
 
+/* Writes one item of a list. */
 static void encode_item(const struct tdm__field *field, const void *item, tdm_writer *writer)
 {
     if (field->item_kind == TDM__FIELD_MESSAGE) {
@@ -132,11 +141,12 @@ static void encode_item(const struct tdm__field *field, const void *item, tdm_wr
     }
 }
 
+/* Writes a list from its parsed value, its packed items, its array, or its get() function. */
 static void encode_list(const struct tdm__field *field, const struct tdm__message_list *list,
                         tdm_writer *writer)
 {
     alignas(max_align_t) char scratch[TDM__MESSAGE_ITEM_BYTES_MAX];
-    size_t size_bytes = item_size(field);
+    size_t size_bytes = list_item_size(field);
 
     if (list->value != NULL) {
         tdm_write_value(writer, list->value);
@@ -160,22 +170,24 @@ static void encode_list(const struct tdm__field *field, const struct tdm__messag
     }
 }
 
+/* Writes one field of the message whose C structure is `structure`. */
 static void encode_field(const struct tdm__field *field, const char *structure, tdm_writer *writer)
 {
-    const char *place = structure + field->offset;
+    const char *member = structure + field->offset;
 
     if (field->kind == TDM__FIELD_LIST) {
-        encode_list(field, (const void *)place, writer);
+        encode_list(field, (const void *)member, writer);
     } else if (field->kind == TDM__FIELD_OPTIONAL &&
                !*(const bool *)(structure + field->flag_offset)) {
         tdm_write_nil(writer);
     } else if (field->nested != NULL) {
-        encode_message(field->nested(), place, writer);
+        encode_message(field->nested(), member, writer);
     } else {
-        encode_scalar(field->kind, place, writer);
+        encode_scalar(field->kind, member, writer);
     }
 }
 
+/* Writes a message as an array of its fields.  Failures are left in the writer. */
 static void encode_message(const struct tdm__message *message, const char *structure,
                            tdm_writer *writer)
 {
@@ -194,24 +206,25 @@ tdm_status tdm__message_encode(const struct tdm__message *message, const void *s
 
 /* ---- errors ----------------------------------------------------------------------------- */
 
-/* Position in the message that is being decoded. */
-struct place {
-    const struct place *outer; /* Position of the message around this; NULL at the top. */
-    const char *name;          /* Name of the message at the top, else of the field. */
-    int64_t index;             /* Index of the item of a list; -1 outside lists. */
+/* Position of a field in the message that is being decoded, for errors.  One per level of
+ * nesting, on the stack. */
+struct field_path {
+    const struct field_path *outer; /* Position of the message around this; NULL at the top. */
+    const char *name;               /* Name of the message at the top, else of the field. */
+    int64_t index;                  /* Index of the item of a list; -1 outside lists. */
 };
 
-/* Prints "version_ask.members[3].actor" and returns the length. */
-static size_t path_print(const struct place *place, char text[PATH_BYTES])
+/* Prints a path such as "version_ask.members[3].actor" and returns its length. */
+static size_t field_path_print(const struct field_path *path_end, char text[PATH_BYTES])
 {
-    size_t used = place->outer != NULL ? path_print(place->outer, text) : 0;
-    int printed = snprintf(text + used, PATH_BYTES - used, "%s%s", place->outer != NULL ? "." : "",
-                           place->name);
+    size_t used = path_end->outer != NULL ? field_path_print(path_end->outer, text) : 0;
+    int printed = snprintf(text + used, PATH_BYTES - used, "%s%s",
+                           path_end->outer != NULL ? "." : "", path_end->name);
 
     used = printed < 0 || used + (size_t)printed >= PATH_BYTES ? PATH_BYTES - 1
                                                                : used + (size_t)printed;
-    if (place->index >= 0) {
-        printed = snprintf(text + used, PATH_BYTES - used, "[%lld]", (long long)place->index);
+    if (path_end->index >= 0) {
+        printed = snprintf(text + used, PATH_BYTES - used, "[%lld]", (long long)path_end->index);
         used = printed < 0 || used + (size_t)printed >= PATH_BYTES ? PATH_BYTES - 1
                                                                    : used + (size_t)printed;
     }
@@ -219,7 +232,7 @@ static size_t path_print(const struct place *place, char text[PATH_BYTES])
 }
 
 /* Describes a found value, with its number or its length where that may be what is wrong. */
-static const char *found_text(const tdm_value *value, char text[FOUND_BYTES])
+static const char *found_value_text(const tdm_value *value, char text[FOUND_BYTES])
 {
     if (tdm_value_kind_of(value) == TDM_INT) {
         (void)snprintf(text, FOUND_BYTES,
@@ -233,18 +246,20 @@ static const char *found_text(const tdm_value *value, char text[FOUND_BYTES])
     return text;
 }
 
-static tdm_status fail_type(const struct place *place, enum tdm__field_kind kind,
+/* Records that the field has a value of the wrong type.  Returns TDM_E_PROTOCOL. */
+static tdm_status fail_type(const struct field_path *path_end, enum tdm__field_kind kind,
                             const tdm_value *value)
 {
     char path[PATH_BYTES];
     char found[FOUND_BYTES];
 
-    (void)path_print(place, path);
+    (void)field_path_print(path_end, path);
     return tdm__fail(TDM_E_PROTOCOL, "message field %s: expected %s, found %s", path,
-                     kinds[kind].expected, found_text(value, found));
+                     field_kinds[kind].expected, found_value_text(value, found));
 }
 
-static tdm_status fail_count(const struct place *place, const struct tdm__message *message,
+/* Records that the message has the wrong number of fields.  Returns TDM_E_PROTOCOL. */
+static tdm_status fail_count(const struct field_path *path_end, const struct tdm__message *message,
                              const tdm_value *value)
 {
     char path[PATH_BYTES];
@@ -257,16 +272,19 @@ static tdm_status fail_count(const struct place *place, const struct tdm__messag
 
         used += printed < 0 ? sizeof(names) : (size_t)printed;
     }
-    (void)path_print(place, path);
+    (void)field_path_print(path_end, path);
     return tdm__fail(TDM_E_PROTOCOL, "message %s: expected %u fields (%s), found %u", path,
                      message->fields_count, names, tdm_value_count(value));
 }
 
 /* ---- decoding --------------------------------------------------------------------------- */
 
-static tdm_status decode_message(const struct place *place, const struct tdm__message *message,
-                                 const tdm_value *value, char *structure);
+static tdm_status decode_message(const struct field_path *path_end,
+                                 const struct tdm__message *message, const tdm_value *value,
+                                 char *structure);
 
+/* Returns true if the value is acceptable for a field of this kind, which is neither a message
+ * nor a list. */
 static bool scalar_fits(enum tdm__field_kind kind, const tdm_value *value)
 {
     enum tdm_value_kind found = tdm_value_kind_of(value);
@@ -308,43 +326,43 @@ static bool scalar_fits(enum tdm__field_kind kind, const tdm_value *value)
 }
 
 /* Stores a value that scalar_fits() has accepted. */
-static void scalar_store(enum tdm__field_kind kind, const tdm_value *value, void *place_out)
+static void scalar_store(enum tdm__field_kind kind, const tdm_value *value, void *target_out)
 {
     switch (kind) {
     case TDM__FIELD_INT:
-        *(int64_t *)place_out = tdm_value_int(value, 0);
+        *(int64_t *)target_out = tdm_value_int(value, 0);
         break;
     case TDM__FIELD_INT32:
-        *(int32_t *)place_out = (int32_t)tdm_value_int(value, 0);
+        *(int32_t *)target_out = (int32_t)tdm_value_int(value, 0);
         break;
     case TDM__FIELD_UINT:
-        *(uint64_t *)place_out = tdm_value_uint(value, 0);
+        *(uint64_t *)target_out = tdm_value_uint(value, 0);
         break;
     case TDM__FIELD_UINT32:
-        *(uint32_t *)place_out = (uint32_t)tdm_value_uint(value, 0);
+        *(uint32_t *)target_out = (uint32_t)tdm_value_uint(value, 0);
         break;
     case TDM__FIELD_DOUBLE:
-        *(double *)place_out = tdm_value_double(value, 0);
+        *(double *)target_out = tdm_value_double(value, 0);
         break;
     case TDM__FIELD_BOOL:
-        *(bool *)place_out = tdm_value_bool(value, 0) != 0;
+        *(bool *)target_out = tdm_value_bool(value, 0) != 0;
         break;
     case TDM__FIELD_STRING:
     case TDM__FIELD_OPTIONAL_STRING:
-        *(const char **)place_out = tdm_value_string(value, NULL);
+        *(const char **)target_out = tdm_value_string(value, NULL);
         break;
     case TDM__FIELD_BYTES:
     case TDM__FIELD_OPTIONAL_BYTES:
-        *(struct tdm_bytes *)place_out = tdm_value_bytes(value);
+        *(struct tdm_bytes *)target_out = tdm_value_bytes(value);
         break;
     case TDM__FIELD_ID:
-        memcpy(place_out, value->as.data, sizeof(struct tdm__id));
+        memcpy(target_out, value->as.data, sizeof(struct tdm__id));
         break;
     case TDM__FIELD_NDARRAY:
-        *(const struct tdm_ndarray **)place_out = tdm_value_ndarray(value);
+        *(const struct tdm_ndarray **)target_out = tdm_value_ndarray(value);
         break;
     case TDM__FIELD_VALUE:
-        *(struct tdm__message_value *)place_out = (struct tdm__message_value){.value = value};
+        *(struct tdm__message_value *)target_out = (struct tdm__message_value){.value = value};
         break;
     case TDM__FIELD_MESSAGE:
     case TDM__FIELD_OPTIONAL:
@@ -353,37 +371,42 @@ static void scalar_store(enum tdm__field_kind kind, const tdm_value *value, void
     }
 }
 
-static tdm_status decode_scalar(const struct place *place, enum tdm__field_kind kind,
-                                const tdm_value *value, void *place_out)
+/* Checks a value that is neither a message nor a list, and stores it unless `target_out` is NULL.
+ */
+static tdm_status decode_scalar(const struct field_path *path_end, enum tdm__field_kind kind,
+                                const tdm_value *value, void *target_out)
 {
     if (!scalar_fits(kind, value)) {
-        return fail_type(place, kind, value);
+        return fail_type(path_end, kind, value);
     }
-    if (place_out != NULL) {
-        scalar_store(kind, value, place_out);
+    if (target_out != NULL) {
+        scalar_store(kind, value, target_out);
     }
     return TDM_OK;
 }
 
-static tdm_status decode_item(const struct place *place, const struct tdm__field *field,
+/* Checks one item of a list, and stores it unless `item_out` is NULL. */
+static tdm_status decode_item(const struct field_path *path_end, const struct tdm__field *field,
                               const tdm_value *value, void *item_out)
 {
     return field->item_kind == TDM__FIELD_MESSAGE
-               ? decode_message(place, field->nested(), value, item_out)
-               : decode_scalar(place, field->item_kind, value, item_out);
+               ? decode_message(path_end, field->nested(), value, item_out)
+               : decode_scalar(path_end, field->item_kind, value, item_out);
 }
 
-static tdm_status decode_list(const struct place *outer, const struct tdm__field *field,
+/* Checks a list with all its items.  Stores a reference to the parsed array unless `list_out` is
+ * NULL.  `outer` is the path of the message around it. */
+static tdm_status decode_list(const struct field_path *outer, const struct tdm__field *field,
                               const tdm_value *value, struct tdm__message_list *list_out)
 {
-    struct place place = {outer, field->name, -1};
+    struct field_path path_end = {outer, field->name, -1};
 
     if (tdm_value_kind_of(value) != TDM_ARRAY) {
-        return fail_type(&place, TDM__FIELD_LIST, value);
+        return fail_type(&path_end, TDM__FIELD_LIST, value);
     }
     for (uint32_t i = 0; i < value->count; i++) {
-        place.index = i;
-        TDM_TRY(decode_item(&place, field, tdm_value_at(value, i), NULL));
+        path_end.index = i;
+        TDM_TRY(decode_item(&path_end, field, tdm_value_at(value, i), NULL));
     }
     if (list_out != NULL) {
         *list_out =
@@ -392,10 +415,12 @@ static tdm_status decode_list(const struct place *outer, const struct tdm__field
     return TDM_OK;
 }
 
-static tdm_status decode_field(const struct place *outer, const struct tdm__field *field,
+/* Checks one field, and stores it unless `structure` is NULL.  `outer` is the path of the
+ * message. */
+static tdm_status decode_field(const struct field_path *outer, const struct tdm__field *field,
                                const tdm_value *value, char *structure)
 {
-    struct place place = {outer, field->name, -1};
+    struct field_path path_end = {outer, field->name, -1};
     char *target = structure != NULL ? structure + field->offset : NULL;
 
     if (field->kind == TDM__FIELD_LIST) {
@@ -411,21 +436,23 @@ static tdm_status decode_field(const struct place *outer, const struct tdm__fiel
             return TDM_OK;
         }
     }
-    return field->nested != NULL ? decode_message(&place, field->nested(), value, target)
-                                 : decode_scalar(&place, field->kind, value, target);
+    return field->nested != NULL ? decode_message(&path_end, field->nested(), value, target)
+                                 : decode_scalar(&path_end, field->kind, value, target);
 }
 
-static tdm_status decode_message(const struct place *place, const struct tdm__message *message,
-                                 const tdm_value *value, char *structure)
+/* Checks a message with all its fields, and fills `structure` unless it is NULL. */
+static tdm_status decode_message(const struct field_path *path_end,
+                                 const struct tdm__message *message, const tdm_value *value,
+                                 char *structure)
 {
     if (tdm_value_kind_of(value) != TDM_ARRAY) {
-        return fail_type(place, TDM__FIELD_MESSAGE, value);
+        return fail_type(path_end, TDM__FIELD_MESSAGE, value);
     }
     if (value->count != message->fields_count) {
-        return fail_count(place, message, value);
+        return fail_count(path_end, message, value);
     }
     for (uint32_t i = 0; i < message->fields_count; i++) {
-        TDM_TRY(decode_field(place, &message->fields[i], &value->as.values[i], structure));
+        TDM_TRY(decode_field(path_end, &message->fields[i], &value->as.values[i], structure));
     }
     return TDM_OK;
 }
@@ -433,21 +460,21 @@ static tdm_status decode_message(const struct place *place, const struct tdm__me
 tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_value *value,
                                void *structure_out)
 {
-    struct place place = {NULL, message->name, -1};
+    struct field_path path_end = {NULL, message->name, -1};
 
     memset(structure_out, 0, message->size_bytes);
-    return decode_message(&place, message, value, structure_out);
+    return decode_message(&path_end, message, value, structure_out);
 }
 
 void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index, void *item_out,
                             size_t item_bytes)
 {
-    struct place place = {NULL, "item", -1};
+    struct field_path path_end = {NULL, "item", -1};
 
     TDM_ASSERT(index < list->count && list->field != NULL);
-    TDM_ASSERT(item_bytes == item_size(list->field));
+    TDM_ASSERT(item_bytes == list_item_size(list->field));
     memset(item_out, 0, item_bytes);
-    TDM_ASSERT(decode_item(&place, list->field, tdm_value_at(list->value, index), item_out) ==
+    TDM_ASSERT(decode_item(&path_end, list->field, tdm_value_at(list->value, index), item_out) ==
                TDM_OK);
 }
 
@@ -470,9 +497,9 @@ uint64_t tdm__message_hash(const struct tdm__message *message, uint64_t hash)
         const struct tdm__field *field = &message->fields[i];
 
         hash = tdm__message_hash_text(field->name, hash);
-        hash = tdm__message_hash_text(kinds[field->kind].name, hash);
+        hash = tdm__message_hash_text(field_kinds[field->kind].name, hash);
         if (field->kind == TDM__FIELD_LIST) {
-            hash = tdm__message_hash_text(kinds[field->item_kind].name, hash);
+            hash = tdm__message_hash_text(field_kinds[field->item_kind].name, hash);
         }
         if (field->nested != NULL) {
             hash = tdm__message_hash_text(field->nested()->name, hash);

@@ -29,29 +29,30 @@
  *
  * Decoded strings, bytes, arrays, values and lists are borrowed from the decoded value. */
 enum tdm__field_kind {
-    TDM__FIELD_INT,
-    TDM__FIELD_INT32,
-    TDM__FIELD_UINT,
-    TDM__FIELD_UINT32,
-    TDM__FIELD_DOUBLE,
-    TDM__FIELD_BOOL,
-    TDM__FIELD_STRING,
-    TDM__FIELD_OPTIONAL_STRING,
-    TDM__FIELD_BYTES,
-    TDM__FIELD_OPTIONAL_BYTES,
-    TDM__FIELD_ID,
-    TDM__FIELD_NDARRAY,
-    TDM__FIELD_VALUE,
-    TDM__FIELD_MESSAGE,
-    TDM__FIELD_OPTIONAL,
-    TDM__FIELD_LIST
+    TDM__FIELD_INT,             /* An integer in an int64_t. */
+    TDM__FIELD_INT32,           /* An integer in an int32_t. */
+    TDM__FIELD_UINT,            /* An integer in a uint64_t. */
+    TDM__FIELD_UINT32,          /* An integer in a uint32_t. */
+    TDM__FIELD_DOUBLE,          /* A double; an integer is accepted. */
+    TDM__FIELD_BOOL,            /* A bool. */
+    TDM__FIELD_STRING,          /* A string, never NULL. */
+    TDM__FIELD_OPTIONAL_STRING, /* A string; NULL is packed as nil. */
+    TDM__FIELD_BYTES,           /* Bytes in a struct tdm_bytes. */
+    TDM__FIELD_OPTIONAL_BYTES,  /* Bytes; NULL data is packed as nil. */
+    TDM__FIELD_ID,              /* A struct tdm__id, packed as 16 bytes. */
+    TDM__FIELD_NDARRAY,         /* A pointer to an n-dimensional array. */
+    TDM__FIELD_VALUE,           /* Any value, in a struct tdm__message_value. */
+    TDM__FIELD_MESSAGE,         /* Another message, as its structure. */
+    TDM__FIELD_OPTIONAL,        /* A message with a flag that says whether it is present. */
+    TDM__FIELD_LIST             /* A list of items, in a struct tdm__message_list. */
 };
 
 struct tdm__message;
 
+/* Description of one field of a message; static. */
 struct tdm__field {
-    const char *name;
-    enum tdm__field_kind kind;
+    const char *name;               /* Name of the field in errors and in the hash. */
+    enum tdm__field_kind kind;      /* Kind of the field. */
     enum tdm__field_kind item_kind; /* Kind of each item of a LIST. */
     size_t offset;                  /* Offset of the field in the C structure. */
     size_t flag_offset;             /* OPTIONAL: offset of the bool that says it is present. */
@@ -59,20 +60,22 @@ struct tdm__field {
     const struct tdm__message *(*nested)(void);
 };
 
+/* Description of a message: the table of its fields; static. */
 struct tdm__message {
-    const char *name;
-    size_t size_bytes; /* Size of the C structure. */
-    uint32_t fields_count;
-    const struct tdm__field *fields;
+    const char *name;                /* Name of the message in errors and in the hash. */
+    size_t size_bytes;               /* Size of the C structure. */
+    uint32_t fields_count;           /* Number of elements of `fields`. */
+    const struct tdm__field *fields; /* The fields in the order in which they are packed. */
 };
 
 /* One value of any kind.  To encode, set one of the first three members; nil is written if none
  * is set.  Decoding sets `value`. */
 struct tdm__message_value {
-    const tdm_value *value;
-    struct tdm_bytes packed;                            /* Bytes of one packed value. */
-    void (*write)(tdm_writer *writer, const void *arg); /* Writes one value. */
-    const void *arg;                                    /* Argument of write(). */
+    const tdm_value *value;  /* Parsed value, borrowed; NULL if it is not used. */
+    struct tdm_bytes packed; /* Bytes of one packed value; unused if the data is NULL. */
+    /* Writes one value; NULL if it is not used. */
+    void (*write)(tdm_writer *writer, const void *arg);
+    const void *arg; /* Argument of write(). */
 };
 
 /* The items of a list.  To encode, set `count` and one of `items`, `get` and `packed`.  After
@@ -80,17 +83,18 @@ struct tdm__message_value {
  * the items.
  */
 struct tdm__message_list {
-    uint32_t count;
+    uint32_t count;    /* Number of items. */
     const void *items; /* Array of `count` items of the C type of the list's kind. */
     /* Fills the item with this index.  It may leave members that are zero untouched. */
     void (*get)(const void *arg, uint32_t index, void *item_out);
-    const void *arg;                /* Argument of get(). */
-    struct tdm_bytes packed;        /* `count` packed items, one after the other. */
-    const tdm_value *value;         /* Decoded array; owned by the document. */
-    const struct tdm__field *field; /* Set by decoding. */
+    const void *arg;         /* Argument of get(). */
+    struct tdm_bytes packed; /* `count` packed items, one after the other. */
+    const tdm_value *value;  /* Decoded array; owned by the document. */
+    /* Description of the list field, set by decoding; NULL before. */
+    const struct tdm__field *field;
 };
 
-/* Largest C structure that the get() of a list may fill. */
+/* Size in bytes of the largest C structure that the get() of a list may fill. */
 enum { TDM__MESSAGE_ITEM_BYTES_MAX = 1024 };
 
 /* Appends the message to the writer and returns the writer's status. */
@@ -109,9 +113,10 @@ tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_val
 void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index, void *item_out,
                             size_t item_bytes);
 
+/* Initial value of the hash of tdm__message_hash(). */
+#define TDM__MESSAGE_HASH_START UINT64_C(0xcbf29ce484222325)
 /* Continues a 64-bit FNV-1a hash over the name of the message and the names and kinds of its
  * fields.  Start with TDM__MESSAGE_HASH_START. */
-#define TDM__MESSAGE_HASH_START UINT64_C(0xcbf29ce484222325)
 uint64_t tdm__message_hash(const struct tdm__message *message, uint64_t hash);
 /* Continues the hash over a text and its NUL. */
 uint64_t tdm__message_hash_text(const char *text, uint64_t hash);

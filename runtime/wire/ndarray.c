@@ -1,4 +1,4 @@
-/* ndarray.c - n-dimensional arrays: their sizes, and how they are packed. */
+/* ndarray.c - the size of n-dimensional arrays, and how they are packed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The body of the extension (docs/protocols/values.md): version, dtype, number of dimensions
  * and number of padding bytes, a byte each; the shape, 8 big-endian bytes a dimension; zeros up
@@ -11,6 +11,8 @@
 #include <endian.h>
 #include <string.h>
 
+/* Version of the layout, and sizes in bytes: the fixed part of the head, each dimension, and the
+ * header of the msgpack extension. */
 enum { VERSION = 1, FIXED_BYTES = 4, DIM_BYTES = 8, EXT_HEAD_BYTES = 6 };
 
 uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
@@ -25,7 +27,7 @@ uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
     }
     for (uint32_t i = 0; i < ndarray->dims_count; i++) {
         if (ndarray->shape[i] == 0) {
-            return 0; /* however large the others are */
+            return 0; /* Other dimensions may be so large that their product overflows. */
         }
         overflow |= __builtin_mul_overflow(size_bytes, ndarray->shape[i], &size_bytes);
     }
@@ -34,17 +36,21 @@ uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-static size_t head_bytes(uint32_t dims_count)
+/* Returns the size of the head without padding. */
+static size_t ndarray_head_bytes(uint32_t dims_count)
 {
     return FIXED_BYTES + DIM_BYTES * (size_t)dims_count;
 }
 
-static size_t padding_at(size_t offset)
+/* Returns the number of padding bytes after a head that ends at `offset`. */
+static size_t ndarray_padding(size_t offset)
 {
     return -offset % TDM__NDARRAY_ALIGNMENT;
 }
 
-static void append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray, size_t padding)
+/* Writes the head of the extension body and its padding. */
+static void ndarray_append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray,
+                                size_t padding)
 {
     uint8_t head[FIXED_BYTES + DIM_BYTES * TDM_NDARRAY_DIMS_MAX] = {
         VERSION, (uint8_t)ndarray->dtype, (uint8_t)ndarray->dims_count, (uint8_t)padding};
@@ -53,9 +59,9 @@ static void append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray, s
     for (uint32_t i = 0; i < ndarray->dims_count; i++) {
         uint64_t dim = htobe64(ndarray->shape[i]);
 
-        memcpy(head + head_bytes(i), &dim, sizeof(dim));
+        memcpy(head + ndarray_head_bytes(i), &dim, sizeof(dim));
     }
-    tdm__writer_append(writer, head, head_bytes(ndarray->dims_count));
+    tdm__writer_append(writer, head, ndarray_head_bytes(ndarray->dims_count));
     tdm__writer_append(writer, zeros, padding);
 }
 
@@ -76,33 +82,35 @@ void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray)
                          "an array without data, or of an impossible dtype or shape");
         return;
     }
-    head = head_bytes(ndarray->dims_count);
-    padding = padding_at(tdm_writer_bytes(writer).size_bytes + EXT_HEAD_BYTES + head);
+    head = ndarray_head_bytes(ndarray->dims_count);
+    padding = ndarray_padding(tdm_writer_bytes(writer).size_bytes + EXT_HEAD_BYTES + head);
     if (size_bytes > UINT32_MAX - head - padding) {
         tdm__writer_fail(writer, TDM_E_LIMIT, "an array of 4 GiB or more");
         return;
     }
     tdm__writer_append_ext(writer, TDM__EXT_NDARRAY, head + padding + size_bytes);
-    append_head(writer, ndarray, padding);
+    ndarray_append_head(writer, ndarray, padding);
     tdm__writer_append(writer, ndarray->data, size_bytes);
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-static tdm_status wrong(size_t offset, const char *what, uint64_t value)
+/* Records that a packed array at `offset` is malformed.  Returns TDM_E_PROTOCOL. */
+static tdm_status ndarray_fail(size_t offset, const char *what, uint64_t value)
 {
     return tdm__fail(TDM_E_PROTOCOL, "packed array at offset %zu: %s %llu", offset, what,
                      (unsigned long long)value);
 }
 
-static tdm_status check_padding(const uint8_t *zeros, size_t padding, size_t offset)
+/* Checks that there are fewer than 64 padding bytes and all are zero. */
+static tdm_status ndarray_check_padding(const uint8_t *zeros, size_t padding, size_t offset)
 {
     if (padding >= TDM__NDARRAY_ALIGNMENT) {
-        return wrong(offset, "padding bytes", padding);
+        return ndarray_fail(offset, "padding bytes", padding);
     }
     for (size_t i = 0; i < padding; i++) {
         if (zeros[i] != 0) {
-            return wrong(offset, "a padding byte is", zeros[i]);
+            return ndarray_fail(offset, "a padding byte is", zeros[i]);
         }
     }
     return TDM_OK;
@@ -116,32 +124,32 @@ tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset, struct tdm_nd
     size_t head;
 
     if (body.size_bytes < FIXED_BYTES) {
-        return wrong(offset, "its head is missing, bytes:", body.size_bytes);
+        return ndarray_fail(offset, "its head is missing, bytes:", body.size_bytes);
     }
     ndarray.dtype = (enum tdm_dtype)bytes[1];
     ndarray.dims_count = bytes[2];
     padding = bytes[3];
     if (bytes[0] != VERSION) {
-        return wrong(offset, "unknown version", bytes[0]);
+        return ndarray_fail(offset, "unknown version", bytes[0]);
     }
     if (tdm_dtype_bytes(ndarray.dtype) == 0) {
-        return wrong(offset, "unknown dtype", bytes[1]);
+        return ndarray_fail(offset, "unknown dtype", bytes[1]);
     }
     if (ndarray.dims_count > TDM_NDARRAY_DIMS_MAX) {
-        return wrong(offset, "more than 8 dimensions:", ndarray.dims_count);
+        return ndarray_fail(offset, "more than 8 dimensions:", ndarray.dims_count);
     }
-    head = head_bytes(ndarray.dims_count);
+    head = ndarray_head_bytes(ndarray.dims_count);
     if (body.size_bytes < head + padding) {
-        return wrong(offset, "its head is cut short, bytes:", body.size_bytes);
+        return ndarray_fail(offset, "its head is cut short, bytes:", body.size_bytes);
     }
-    TDM_TRY(check_padding(bytes + head, padding, offset));
+    TDM_TRY(ndarray_check_padding(bytes + head, padding, offset));
     for (uint32_t i = 0; i < ndarray.dims_count; i++) {
-        memcpy(&ndarray.shape[i], bytes + head_bytes(i), DIM_BYTES);
+        memcpy(&ndarray.shape[i], bytes + ndarray_head_bytes(i), DIM_BYTES);
         ndarray.shape[i] = be64toh(ndarray.shape[i]);
     }
     ndarray.data = bytes + head + padding;
     if (tdm_ndarray_bytes(&ndarray) != body.size_bytes - head - padding) {
-        return wrong(
+        return ndarray_fail(
             offset, "its shape and dtype do not make its bytes:", body.size_bytes - head - padding);
     }
     *ndarray_out = ndarray;

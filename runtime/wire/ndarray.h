@@ -5,11 +5,12 @@
 
 #include <tandem/value.h>
 
-/* Where data begin, in bytes from the start of what is packed. */
+/* Alignment in bytes of the data of a packed array, from the start of the packed bytes. */
 enum { TDM__NDARRAY_ALIGNMENT = 64 };
 
-/* Reads the body of the extension that lies at `offset` (for the message); its data are
- * borrowed, at whatever address.  TDM_E_PROTOCOL unless every part agrees with the others. */
+/* Reads the body of an ndarray extension.  `offset` is its position in the packed bytes, for
+ * errors only.  The data of the array is borrowed from `body` and may have any alignment.
+ * Returns TDM_E_PROTOCOL unless version, dtype, shape, padding and size agree. */
 tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset, struct tdm_ndarray *ndarray_out);
 
 #endif

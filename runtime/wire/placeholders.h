@@ -1,4 +1,4 @@
-/* placeholders.h - packing and unpacking around objects that only the layer above knows. */
+/* placeholders.h - packs and unpacks formats with references and actor handles. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_WIRE_PLACEHOLDERS_H
 #define TDM_RUNTIME_WIRE_PLACEHOLDERS_H
@@ -7,53 +7,62 @@
 
 /* ---- packing ---------------------------------------------------------------------------- */
 
-enum { TDM__PLACEHOLDERS_MAX = 4096 }; /* of both kinds together, in one format */
+/* Largest number of references and handles in one format. */
+enum { TDM__PLACEHOLDERS_MAX = 4096 };
 
-/* A reference or a handle that is passed on. */
+/* Placeholder of a reference (letter R) or an actor handle (letter h) that is passed on as
+ * itself. */
 struct tdm__object_placeholder {
-    void *object;
-    size_t offset;        /* its extension belongs before this byte of what was packed */
-    uint32_t refs_before; /* letters r in front of it */
-    char letter;          /* R or h */
+    void *object;  /* The reference or handle; owned by the caller. */
+    size_t offset; /* Position in the packed bytes at which its extension must be inserted. */
+    uint32_t refs_before; /* Number of placeholders of the letter r in front of it. */
+    char letter;          /* Letter of the format: R or h. */
 };
 
-/* All lists are borrowed from the writer, until it is cleared or destroyed. */
+/* All placeholders of one packed format.  The arrays are borrowed from the writer until it is
+ * cleared or destroyed. */
 struct tdm__placeholders {
-    uint32_t count; /* of the letters r */
-    void **refs;
-    size_t *offsets; /* value i belongs before byte offsets[i] of what was packed */
+    uint32_t count; /* Number of references whose values are to be inserted (letter r). */
+    void **refs;    /* These references, in order; owned by the caller. */
+    /* Position in the packed bytes at which the value of refs[i] must be inserted. */
+    size_t *offsets;
+    /* Number of references and handles that are passed on (letters R and h). */
     uint32_t links_count;
-    struct tdm__object_placeholder *links; /* in order */
+    struct tdm__object_placeholder *links; /* Their placeholders, in order. */
 };
 
-/* tdm_pack_va(), with three more letters, which take a pointer and leave a placeholder: r for one
- * value, not inside ( ) or { }; R for a reference, h for a handle, anywhere.  What is packed is
- * no value until all placeholders are filled. */
+/* Packs like tdm_pack_va(), with three more letters, each of which takes a pointer and leaves a
+ * placeholder: r for the value of a reference (not inside of ( ) or { }), R for the reference
+ * itself, and h for an actor handle.  The packed bytes are a valid value only when all
+ * placeholders have been filled. */
 tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
                                        struct tdm__placeholders *placeholders);
 
-/* Writes what belongs in a placeholder of that letter: exactly one value. */
+/* Writes the one value that belongs to the placeholder of `object`. */
 typedef tdm_status tdm__placeholder_fill_fn(void *arg, tdm_writer *writer, char letter,
                                             void *object);
 
-/* Copies `packed`, what tdm__pack_with_placeholders() wrote, with every placeholder filled by fn,
- * in order. Arrays behind a placeholder may lose their alignment; readers then copy them. */
+/* Copies the bytes of tdm__pack_with_placeholders() to `filled` and calls fn to write the value
+ * of each placeholder, in order.  Arrays behind a placeholder may lose their alignment; readers
+ * then copy them. */
 tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
                                   const struct tdm__placeholders *placeholders,
                                   tdm__placeholder_fill_fn *fn, void *arg);
 
 /* ---- unpacking -------------------------------------------------------------------------- */
 
+/* Functions by which the layer above creates objects from references and handles. */
 struct tdm__unpack_hooks {
-    /* Makes the object that a reference (R) or a handle (h) stands for. */
+    /* Creates the object for the bytes of a reference (R) or of a handle (h). */
     tdm_status (*open)(void *arg, char letter, struct tdm_bytes bytes, void **object_out);
-    /* Undoes open, because a later one failed. */
+    /* Destroys an object of open(), because unpacking has failed later. */
     void (*drop)(void *arg, char letter, void *object);
-    void *arg;
+    void *arg; /* First argument of both hooks. */
 };
 
-/* tdm_unpack_va(), with two more letters: R and h fill a pointer with what the hook opened,
- * and the caller owns it.  Nothing is filled or left open on failure. */
+/* Unpacks like tdm_unpack_va(), with two more letters: R and h store the object that the hook has
+ * opened, and the caller owns it.  On failure nothing is stored and all opened objects are
+ * dropped. */
 tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va_list args,
                                   const struct tdm__unpack_hooks *hooks);
 

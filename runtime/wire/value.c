@@ -1,11 +1,12 @@
-/* value.c - reads the tree of a parsed value. */
+/* value.c - reads parsed values. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/value.h"
 #include "runtime/error.h"
 
 #include <string.h>
 
-static bool is_a(const tdm_value *value, enum tdm_value_kind kind)
+/* Returns true if the value is of this kind.  NULL is of no kind. */
+static bool value_is_kind(const tdm_value *value, enum tdm_value_kind kind)
 {
     return value != NULL && value->kind == kind;
 }
@@ -36,19 +37,20 @@ const char *tdm__value_kind_text(const tdm_value *value)
 
 uint32_t tdm_value_count(const tdm_value *value)
 {
-    return is_a(value, TDM_ARRAY) || is_a(value, TDM_MAP) ? value->count : 0;
+    return value_is_kind(value, TDM_ARRAY) || value_is_kind(value, TDM_MAP) ? value->count : 0;
 }
 
 const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index)
 {
-    return is_a(array, TDM_ARRAY) && index < array->count ? &array->as.values[index] : NULL;
+    return value_is_kind(array, TDM_ARRAY) && index < array->count ? &array->as.values[index]
+                                                                   : NULL;
 }
 
 const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char **key_out)
 {
     const tdm_value *pair;
 
-    if (!is_a(map, TDM_MAP) || index >= map->count) {
+    if (!value_is_kind(map, TDM_MAP) || index >= map->count) {
         return NULL;
     }
     pair = &map->as.values[2 * (size_t)index];
@@ -62,7 +64,7 @@ const tdm_value *tdm_value_find(const tdm_value *map, const char *key)
 {
     TDM__REQUIRE_OR(key, NULL);
 
-    for (uint32_t i = 0; is_a(map, TDM_MAP) && i < map->count; i++) {
+    for (uint32_t i = 0; value_is_kind(map, TDM_MAP) && i < map->count; i++) {
         const char *name = NULL;
         const tdm_value *value = tdm_value_pair(map, i, &name);
 
@@ -75,13 +77,13 @@ const tdm_value *tdm_value_find(const tdm_value *map, const char *key)
 
 bool tdm__value_fits_int(const tdm_value *value)
 {
-    return is_a(value, TDM_INT) &&
+    return value_is_kind(value, TDM_INT) &&
            (value->as.integer.negative || value->as.integer.bits <= INT64_MAX);
 }
 
 bool tdm__value_fits_uint(const tdm_value *value)
 {
-    return is_a(value, TDM_INT) && !value->as.integer.negative;
+    return value_is_kind(value, TDM_INT) && !value->as.integer.negative;
 }
 
 int64_t tdm_value_int(const tdm_value *value, int64_t otherwise)
@@ -96,28 +98,28 @@ uint64_t tdm_value_uint(const tdm_value *value, uint64_t otherwise)
 
 double tdm_value_double(const tdm_value *value, double otherwise)
 {
-    if (is_a(value, TDM_INT)) {
+    if (value_is_kind(value, TDM_INT)) {
         return value->as.integer.negative ? (double)(int64_t)value->as.integer.bits
                                           : (double)value->as.integer.bits;
     }
-    return is_a(value, TDM_DOUBLE) ? value->as.number : otherwise;
+    return value_is_kind(value, TDM_DOUBLE) ? value->as.number : otherwise;
 }
 
 int tdm_value_bool(const tdm_value *value, int otherwise)
 {
-    return is_a(value, TDM_BOOL) ? value->as.truth : otherwise;
+    return value_is_kind(value, TDM_BOOL) ? value->as.truth : otherwise;
 }
 
 const char *tdm_value_string(const tdm_value *value, const char *otherwise)
 {
-    return is_a(value, TDM_STRING) ? value->as.data : otherwise;
+    return value_is_kind(value, TDM_STRING) ? value->as.data : otherwise;
 }
 
 struct tdm_bytes tdm_value_bytes(const tdm_value *value)
 {
     struct tdm_bytes bytes = {NULL, 0};
 
-    if (is_a(value, TDM_BYTES)) {
+    if (value_is_kind(value, TDM_BYTES)) {
         bytes.data = value->as.data;
         bytes.size_bytes = value->count;
     }
@@ -126,14 +128,14 @@ struct tdm_bytes tdm_value_bytes(const tdm_value *value)
 
 const struct tdm_ndarray *tdm_value_ndarray(const tdm_value *value)
 {
-    return is_a(value, TDM_NDARRAY) ? value->as.ndarray : NULL;
+    return value_is_kind(value, TDM_NDARRAY) ? value->as.ndarray : NULL;
 }
 
 struct tdm_bytes tdm__value_ext(const tdm_value *value)
 {
     struct tdm_bytes bytes = {NULL, 0};
 
-    if (is_a(value, TDM_REFERENCE) || is_a(value, TDM_HANDLE)) {
+    if (value_is_kind(value, TDM_REFERENCE) || value_is_kind(value, TDM_HANDLE)) {
         bytes.data = value->as.data;
         bytes.size_bytes = value->count;
     }

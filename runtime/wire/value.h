@@ -1,4 +1,4 @@
-/* value.h - what a parsed value is made of, and what only Tandem itself packs and reads. */
+/* value.h - the inside of parsed values, and functions that only Tandem itself uses. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_WIRE_VALUE_H
 #define TDM_RUNTIME_WIRE_VALUE_H
@@ -6,51 +6,61 @@
 #include <stdbool.h>
 #include <tandem/value.h>
 
-/* Everything pointed to lies in the document that owns the value, or in what it borrowed. */
+/* A parsed value.  Everything it points to lies in the document that owns the value, or in the
+ * bytes that the document has borrowed. */
 struct tdm_value {
-    enum tdm_value_kind kind;
-    uint32_t count; /* arrays: values; maps: pairs; what has a body: its bytes */
+    enum tdm_value_kind kind; /* Kind of the value; decides which member of `as` is valid. */
+    /* Number of values of an array, of pairs of a map, or of bytes of any other kind that has a
+     * body. */
+    uint32_t count;
     union {
-        bool truth;
+        bool truth; /* TDM_BOOL. */
         struct {
-            uint64_t bits; /* two's complement if negative */
-            bool negative;
+            uint64_t bits; /* Value of a TDM_INT; two's complement if it is negative. */
+            bool negative; /* The TDM_INT is less than 0. */
         } integer;
-        double number;
-        const char *data;                  /* strings (NUL-terminated), bytes, extensions */
-        const struct tdm_ndarray *ndarray; /* TDM_NDARRAY */
-        const struct tdm_value *values;    /* maps: key, value, key, value … */
+        double number; /* TDM_DOUBLE. */
+        /* Bytes of a string (NUL-terminated), of TDM_BYTES, or of an extension. */
+        const char *data;
+        const struct tdm_ndarray *ndarray; /* TDM_NDARRAY. */
+        /* Values of an array; keys and values of a map in turn. */
+        const struct tdm_value *values;
     } as;
 };
 
+/* Returns true if the value is an integer that fits int64_t.  NULL is allowed. */
 bool tdm__value_fits_int(const tdm_value *value);
+/* Returns true if the value is an integer that fits uint64_t.  NULL is allowed. */
 bool tdm__value_fits_uint(const tdm_value *value);
-/* The kind of the value in words for errors, such as "a string"; "nothing" for NULL. */
+/* Returns the kind of the value in words for errors, such as "a string"; "nothing" for NULL. */
 const char *tdm__value_kind_text(const tdm_value *value);
 
 /* ---- extensions ------------------------------------------------------------------------- */
 
-/* msgpack's extension types.  References and handles are opaque here: the layer above fills and
- * reads their bytes. */
+/* Extension types of msgpack.  The bytes of references and handles are opaque here; the layer
+ * above writes and reads them. */
 enum tdm__ext { TDM__EXT_NDARRAY = 1, TDM__EXT_REFERENCE = 2, TDM__EXT_HANDLE = 3 };
-enum { TDM__EXT_BYTES_MAX = 512 }; /* of a reference or a handle */
+enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
 
-/* A reference or a handle; more than 512 bytes make the writer fail (TDM_E_LIMIT). */
+/* Writes a reference or a handle.  More than TDM__EXT_BYTES_MAX bytes make the writer fail with
+ * TDM_E_LIMIT. */
 void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes bytes);
-/* What was written; {NULL, 0} for any other kind. */
+/* Returns the bytes of a reference or a handle, borrowed from the document; {NULL, 0} for other
+ * kinds. */
 struct tdm_bytes tdm__value_ext(const tdm_value *value);
-/* All references and handles of a document, in the order packed.  Costs nothing. */
+/* Returns all references and handles of a document in the order in which they were packed.  They
+ * were collected by the parser, so this is a constant-time operation. */
 const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out);
 
-/* How long it was before it was parsed. */
+/* Returns the number of bytes that were parsed into the document. */
 size_t tdm__document_packed_bytes(const tdm_document *document);
 
-/* ---- without copies --------------------------------------------------------------------- */
+/* ---- parsing without copies ------------------------------------------------------------- */
 
-/* tdm_document_parse(), but only strings are copied (for their NUL); bytes, references and
- * handles point into `bytes`, and so do n-dimensional arrays unless they lie there less aligned
- * than an element.  On TDM_OK the document owns `bytes`: they must stay as they are until it is
- * destroyed, when it calls release(arg), on whichever thread that happens. */
+/* Parses like tdm_document_parse(), but copies only strings, which get a NUL.  Bytes, references
+ * and handles point into `bytes`, and so do n-dimensional arrays whose data is aligned to their
+ * elements.  On success the document owns `bytes`, which must not change until the document is
+ * destroyed.  It then calls release(arg), in whatever thread destroys it. */
 tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(void *arg),
                                         void *arg, tdm_document **document_out);
 

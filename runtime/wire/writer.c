@@ -1,5 +1,18 @@
-/* writer.c - packs values, with msgpack-c, into a growing buffer, given memory or nothing. */
+/* writer.c - packs values by msgpack-c: into a growing buffer, into given memory, or counting
+ * only. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A writer has one of three modes: GROWING owns a buffer, COUNTING only adds up sizes, OVER
+ * writes to memory of the caller. msgpack-c calls writer_on_append() with the bytes of each
+ * header; larger data is appended directly.
+ *
+ * Invariant: `space_bytes` is 0 in a counting writer and after a failure, so the fast path of an
+ * append is one comparison.
+ *
+ * The first failure is kept until the writer is cleared, and makes all later writes fail.  A
+ * GROWING writer starts with a buffer inside of the structure, because most calls pack a few
+ * values only.
+ *
+ * A writer is used by one thread at a time. docs/protocols/values.md describes the bytes. */
 #include "runtime/wire/writer.h"
 
 #include "runtime/error.h"
@@ -11,39 +24,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most calls pack a few values: room for them. */
-enum { FIRST_BYTES = 256 };
+/* Size of the buffer inside of each writer. */
+enum { INLINE_BUFFER_BYTES = 256 };
 
-enum mode { GROWING, COUNTING, OVER };
-
-struct tdm_writer {
-    msgpack_packer packer;
-    enum mode mode;
-    char *data; /* GROWING: `first`, or owned; OVER: borrowed; COUNTING: NULL */
-    size_t size_bytes;
-    size_t capacity_bytes;
-    size_t left_bytes; /* of the capacity; 0 once failed */
-    tdm_status failed; /* the first failure: nothing is written any more */
-    const char *why;   /* of the failure; static */
-    void *attached;    /* owned; tdm__writer_attach() */
-    char first[FIRST_BYTES];
+/* Where a writer puts the bytes. */
+enum mode {
+    GROWING,  /* Into a buffer of its own, which grows. */
+    COUNTING, /* Nowhere; they are only counted. */
+    OVER      /* Into memory of the caller. */
 };
 
-/* ---- room ------------------------------------------------------------------------------- */
+/* A writer; owned by the code that created it. */
+struct tdm_writer {
+    msgpack_packer packer; /* Packer of msgpack-c, which calls writer_on_append(). */
+    enum mode mode;        /* Where the writer puts the bytes. */
+    char *data; /* GROWING: `inline_buffer` or owned memory; OVER: borrowed; COUNTING: NULL. */
+    size_t size_bytes;     /* Number of bytes written or counted so far. */
+    size_t capacity_bytes; /* Number of bytes that `data` holds. */
+    size_t space_bytes;    /* Free bytes of `data`; 0 after a failure. */
+    tdm_status failed;     /* First failure; TDM_OK before it. */
+    const char *why;       /* Reason of the failure; a string literal. */
+    void *attached;        /* Memory of tdm__writer_attach(); owned, NULL if absent. */
+    char inline_buffer[INLINE_BUFFER_BYTES]; /* First buffer of a growing writer. */
+};
+
+/* ---- buffer ----------------------------------------------------------------------------- */
 
 void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
 {
     if (writer->failed == TDM_OK) {
         writer->failed = status;
         writer->why = why;
-        writer->left_bytes = 0;
+        writer->space_bytes = 0;
     }
 }
 
-static bool grow(tdm_writer *writer, size_t wanted_bytes)
+/* Enlarges the buffer to at least `wanted_bytes`.  Returns false and records the failure if there
+ * is no memory. */
+static bool writer_grow(tdm_writer *writer, size_t wanted_bytes)
 {
     size_t capacity_bytes = 2 * writer->capacity_bytes;
-    bool is_first = writer->data == writer->first;
+    bool is_first = writer->data == writer->inline_buffer;
     char *data;
 
     capacity_bytes = capacity_bytes < wanted_bytes ? wanted_bytes : capacity_bytes;
@@ -53,16 +74,17 @@ static bool grow(tdm_writer *writer, size_t wanted_bytes)
         return false;
     }
     if (is_first) {
-        memcpy(data, writer->first, writer->size_bytes);
+        memcpy(data, writer->inline_buffer, writer->size_bytes);
     }
     writer->data = data;
     writer->capacity_bytes = capacity_bytes;
-    writer->left_bytes = capacity_bytes - writer->size_bytes;
+    writer->space_bytes = capacity_bytes - writer->size_bytes;
     return true;
 }
 
-/* False where nothing is to be copied: after a failure, and when only counting. */
-static bool make_room(tdm_writer *writer, size_t size_bytes)
+/* Handles an append of more than `space_bytes`.  Returns true if the bytes must be copied now;
+ * false after a failure and when only counting. */
+static bool writer_reserve(tdm_writer *writer, size_t size_bytes)
 {
     if (writer->failed != TDM_OK) {
         return false;
@@ -73,7 +95,7 @@ static bool make_room(tdm_writer *writer, size_t size_bytes)
     }
     switch (writer->mode) {
     case GROWING:
-        return grow(writer, writer->size_bytes + size_bytes);
+        return writer_grow(writer, writer->size_bytes + size_bytes);
     case COUNTING:
         writer->size_bytes += size_bytes;
         return false;
@@ -84,23 +106,24 @@ static bool make_room(tdm_writer *writer, size_t size_bytes)
     return false;
 }
 
-/* What msgpack-c calls. */
-static int append(void *data, const char *bytes, size_t size_bytes)
+/* Callback of msgpack-c: appends bytes.  Always returns 0. */
+static int writer_on_append(void *data, const char *bytes, size_t size_bytes)
 {
     tdm_writer *writer = data;
 
-    if (size_bytes == 0 || (size_bytes > writer->left_bytes && !make_room(writer, size_bytes))) {
-        return 0; /* a failure is remembered */
+    if (size_bytes == 0 ||
+        (size_bytes > writer->space_bytes && !writer_reserve(writer, size_bytes))) {
+        return 0; /* The writer keeps the failure. */
     }
     tdm__rect_copy(writer->data + writer->size_bytes, bytes, size_bytes);
     writer->size_bytes += size_bytes;
-    writer->left_bytes -= size_bytes;
+    writer->space_bytes -= size_bytes;
     return 0;
 }
 
 void tdm__writer_append(tdm_writer *writer, const void *data, size_t size_bytes)
 {
-    (void)append(writer, data, size_bytes);
+    (void)writer_on_append(writer, data, size_bytes);
 }
 
 void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes)
@@ -110,8 +133,9 @@ void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes)
     return writer->attached;
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- creation and destruction ----------------------------------------------------------- */
 
+/* Creates a writer of this mode over `memory`. */
 static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
                                 tdm_writer **writer_out)
 {
@@ -120,12 +144,12 @@ static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
     if (writer == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a writer");
     }
-    memset(writer, 0, offsetof(struct tdm_writer, first));
+    memset(writer, 0, offsetof(struct tdm_writer, inline_buffer));
     writer->mode = mode;
     writer->data = memory;
     writer->capacity_bytes = size_bytes;
-    writer->left_bytes = size_bytes;
-    msgpack_packer_init(&writer->packer, writer, append);
+    writer->space_bytes = size_bytes;
+    msgpack_packer_init(&writer->packer, writer, writer_on_append);
     *writer_out = writer;
     return TDM_OK;
 }
@@ -135,8 +159,8 @@ tdm_status tdm_writer_create(tdm_writer **writer_out)
     TDM__REQUIRE(writer_out);
     *writer_out = NULL;
 
-    TDM_TRY(writer_create(GROWING, NULL, FIRST_BYTES, writer_out));
-    (*writer_out)->data = (*writer_out)->first;
+    TDM_TRY(writer_create(GROWING, NULL, INLINE_BUFFER_BYTES, writer_out));
+    (*writer_out)->data = (*writer_out)->inline_buffer;
     return TDM_OK;
 }
 
@@ -153,7 +177,7 @@ tdm_status tdm__writer_create_over(void *memory, size_t size_bytes, tdm_writer *
 void tdm_writer_destroy(tdm_writer *writer)
 {
     if (writer != NULL) {
-        if (writer->mode == GROWING && writer->data != writer->first) {
+        if (writer->mode == GROWING && writer->data != writer->inline_buffer) {
             free(writer->data);
         }
         free(writer->attached);
@@ -166,7 +190,7 @@ void tdm_writer_clear(tdm_writer *writer)
     TDM__REQUIRE_OR(writer, );
 
     writer->size_bytes = 0;
-    writer->left_bytes = writer->capacity_bytes;
+    writer->space_bytes = writer->capacity_bytes;
     writer->failed = TDM_OK;
     if (writer->attached != NULL) {
         free(writer->attached);
@@ -224,6 +248,7 @@ void tdm_write_bool(tdm_writer *writer, int value)
     (void)(value != 0 ? msgpack_pack_true(&writer->packer) : msgpack_pack_false(&writer->packer));
 }
 
+/* Writes a string of `length` bytes, which need not end with a NUL. */
 static void write_text(tdm_writer *writer, const char *text, size_t length)
 {
     if (length > UINT32_MAX) {
@@ -304,6 +329,7 @@ void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes byt
     tdm__writer_append(writer, bytes.data, bytes.size_bytes);
 }
 
+/* Writes the first `count` values inside of an array or a map. */
 static void write_children(tdm_writer *writer, const tdm_value *value, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {

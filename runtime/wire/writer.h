@@ -1,27 +1,35 @@
-/* writer.h - writers that need no memory of their own, and the inside of all of them. */
+/* writer.h - writers that count or write to given memory, and functions for the files of this
+ * folder. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_WIRE_WRITER_H
 #define TDM_RUNTIME_WIRE_WRITER_H
 
 #include "runtime/wire/value.h"
 
-/* Large values are written twice: first counted, then packed straight to where they belong,
- * with one copy of the data.  Both passes give the same bytes for the same writes. */
+/* Large values are written twice: a counting writer first determines the size, and a second
+ * writer then packs them directly into their final memory.  So the data is copied only once.  The
+ * same writes give the same bytes in both passes. */
 
-/* Counts only: tdm_writer_bytes() gives {NULL, bytes so far}. */
+/* Creates a writer that only counts: tdm_writer_bytes() returns {NULL, number of bytes}.  The
+ * caller destroys it. */
 tdm_status tdm__writer_create_counting(tdm_writer **writer_out);
-/* Writes to `memory` (borrowed until destroyed); what does not fit fails with TDM_E_LIMIT.
- * Arrays come to lie 64-aligned if `memory` does. */
+/* Creates a writer that packs into `memory`, which is borrowed until the writer is destroyed.  A
+ * write that does not fit fails with TDM_E_LIMIT.  Array data is aligned to 64 bytes if `memory`
+ * is.  The caller destroys the writer. */
 tdm_status tdm__writer_create_over(void *memory, size_t size_bytes, tdm_writer **writer_out);
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 
+/* Appends raw bytes of a value.  A failure is recorded in the writer. */
 void tdm__writer_append(tdm_writer *writer, const void *data, size_t size_bytes);
-/* The header of an extension in its longest form, whatever the size. */
+/* Appends the header of an extension with `size_bytes` bytes.  It always uses the longest form,
+ * so that its size is constant. */
 void tdm__writer_append_ext(tdm_writer *writer, enum tdm__ext type, size_t size_bytes);
-/* Only the first failure counts.  `why` is a literal. */
+/* Records a failure, which makes all later writes fail; only the first one is kept.  `why` is a
+ * string literal. */
 void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why);
-/* Memory that lives until the writer is cleared or destroyed.  NULL when there is none. */
+/* Returns memory that is freed when the writer is cleared or destroyed; NULL if there is no memory.
+ * A second call frees the memory of the first one. */
 void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes);
 
 #endif

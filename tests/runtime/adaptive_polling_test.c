@@ -1,5 +1,4 @@
-/* adaptive_polling_test.c - polling is learnt from short waits, and given up after waits in vain.
- */
+/* adaptive_polling_test.c - waits poll after short waits, and stop polling after waits in vain. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/adaptive_polling.h"
 
@@ -12,7 +11,8 @@
 
 enum { SHORT_NS = 5000, SLEPT_SHORT_NS = 60000, LONG_NS = 10000000, MANY = 100 };
 
-/* One wait, polled if the adaptive_polling says so.  Whether it was. */
+/* Performs one wait of the given length, and polls if the statistics say so.  Returns true if it
+ * polled. */
 static bool wait_of(struct tdm__adaptive_polling *adaptive_polling, int64_t reply_ns)
 {
     int64_t polled_ns = tdm__adaptive_polling_duration(adaptive_polling);
@@ -34,7 +34,7 @@ static int polled_of(struct tdm__adaptive_polling *adaptive_polling, int waits_c
 
 static void short_sleeps_are_polled_soon(void **state)
 {
-    struct tdm__adaptive_polling adaptive_polling = {.trust = 0};
+    struct tdm__adaptive_polling adaptive_polling = {.score = 0};
 
     (void)state;
     assert_false(wait_of(&adaptive_polling, SLEPT_SHORT_NS));
@@ -43,7 +43,7 @@ static void short_sleeps_are_polled_soon(void **state)
 
 static void long_waits_are_slept(void **state)
 {
-    struct tdm__adaptive_polling adaptive_polling = {.trust = 0};
+    struct tdm__adaptive_polling adaptive_polling = {.score = 0};
 
     (void)state;
     assert_int_equal(polled_of(&adaptive_polling, MANY, LONG_NS), 0);
@@ -53,7 +53,7 @@ static void long_waits_are_slept(void **state)
 
 static void one_long_wait_changes_nothing(void **state)
 {
-    struct tdm__adaptive_polling adaptive_polling = {.trust = 0};
+    struct tdm__adaptive_polling adaptive_polling = {.score = 0};
 
     (void)state;
     (void)polled_of(&adaptive_polling, MANY, SHORT_NS);
@@ -63,7 +63,7 @@ static void one_long_wait_changes_nothing(void **state)
 
 static void a_peer_that_is_always_late_is_rarely_polled_for(void **state)
 {
-    struct tdm__adaptive_polling adaptive_polling = {.trust = 0};
+    struct tdm__adaptive_polling adaptive_polling = {.score = 0};
 
     (void)state;
     assert_true(polled_of(&adaptive_polling, MANY, TDM__ADAPTIVE_POLLING_NS_MAX + 10000) <=

@@ -1,4 +1,4 @@
-/* clock_test.c - deadlines near, far, and never. */
+/* clock_test.c - deadlines that are close, distant and never. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 

@@ -1,4 +1,4 @@
-/* directory_test.c - a daemon's directory: private, locked, swept when nobody is left. */
+/* directory_test.c - a daemon's directory is private, locked, and removed when it is abandoned. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/directory.h"
 
@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-static char parent[] = "/tmp/tdd-XXXXXX"; /* $TMPDIR */
+static char parent[] = "/tmp/tdd-XXXXXX"; /* Value of $TMPDIR during the test. */
 
 static void a_new_directory_is_private_and_goes_with_its_content(void **state)
 {
@@ -69,7 +69,8 @@ static void a_path_too_long_for_sockets_is_refused(void **state)
     path[0] = '/';
     path[100] = '\0';
     assert_int_equal(tdm__directory_create_at(path), TDM_E_LIMIT);
-    assert_null(strstr(tdm_error_detail(), "TMPDIR")); /* it was not chosen by that */
+    /* The user named this path, so TMPDIR is no remedy. */
+    assert_null(strstr(tdm_error_detail(), "TMPDIR"));
     assert_int_equal(setenv("TMPDIR", path, 1), 0);
     assert_int_equal(tdm__directory_create(path, sizeof(path)), TDM_E_LIMIT);
     assert_non_null(strstr(tdm_error_detail(), "TMPDIR"));
@@ -118,7 +119,8 @@ static void sockets_of_a_dead_owner_are_removed(void **state)
     tdm__directory_remove(path);
 }
 
-/* In a session of its own, with the directory in its environment: what a dead daemon leaves. */
+/* Starts a process in a session of its own with the directory in its environment, like a process
+ * that a dead daemon leaves. */
 static pid_t start_leftover(const char *path)
 {
     pid_t child = fork();
@@ -146,7 +148,7 @@ static int has_execed(pid_t pid)
     return got > 0 && strcmp(name, "sleep\n") == 0;
 }
 
-static void only_what_nobody_owns_is_swept(void **state)
+static void only_abandoned_directories_are_removed(void **state)
 {
     char living[160];
     char dead[160];
@@ -163,7 +165,8 @@ static void only_what_nobody_owns_is_swept(void **state)
     assert_int_equal(tdm__directory_create(dead, sizeof(dead)), TDM_OK);
     assert_int_equal(tdm__directory_lock(dead, &gone), TDM_OK);
     (void)close(gone);
-    assert_int_equal(tdm__directory_create(young, sizeof(young)), TDM_OK); /* no lock yet */
+    /* It has no lock yet. */
+    assert_int_equal(tdm__directory_create(young, sizeof(young)), TDM_OK);
     spared = start_leftover(living);
     leftover = start_leftover(dead);
     for (int i = 0; i < 2000 && (!has_execed(spared) || !has_execed(leftover)); i++) {
@@ -190,7 +193,7 @@ int main(void)
         cmocka_unit_test(a_directory_that_others_may_write_is_refused),
         cmocka_unit_test(a_path_too_long_for_sockets_is_refused),
         cmocka_unit_test(a_lock_is_held_once),
-        cmocka_unit_test(only_what_nobody_owns_is_swept),
+        cmocka_unit_test(only_abandoned_directories_are_removed),
         cmocka_unit_test(sockets_of_a_dead_owner_are_removed),
     };
     int failed;

@@ -1,5 +1,4 @@
-/* document_test.c - a borrowed document copies only what it must, and gives back what it took.
- */
+/* document_test.c - a borrowed document copies only what it must and releases the bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/value.h"
 
@@ -14,7 +13,7 @@
 
 enum { SHIFT_MAX = 64 };
 
-/* What a document borrows, at a chosen distance from an aligned address. */
+/* Bytes that a document borrows, at a chosen distance from an aligned address. */
 struct loan {
     char *memory;
     struct tdm_bytes bytes;

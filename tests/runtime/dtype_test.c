@@ -1,4 +1,4 @@
-/* dtype_test.c - every dtype has one number, one word and one size, for ever. */
+/* dtype_test.c - numbers, names and sizes of dtypes never change. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/dtype.h"
 

@@ -1,4 +1,4 @@
-/* error_test.c - failures carry the words of whoever decided them. */
+/* error_test.c - failures carry the text of the function that recorded them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 

@@ -1,4 +1,4 @@
-/* event_sources_test.c - watches and timers that change while something is ready. */
+/* event_sources_test.c - watches and timers that change while another source is ready. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/loop/loop.h"
@@ -15,14 +15,14 @@
 struct pipe_watch {
     struct tdm__fd_watch *watch;
     int fds[2];
-    int told_count;
-    struct pipe_watch *other; /* loses its wish when this one is told */
+    int calls_count;
+    struct pipe_watch *other; /* Watch that is paused when this one is called. */
 };
 
 struct timer_count {
     struct tdm__timer *timer;
     int count;
-    struct timer_count *other; /* is cleared when this one fires */
+    struct timer_count *other; /* Timer that is cleared when this one fires. */
 };
 
 static struct tdm__loop *loop;
@@ -51,7 +51,7 @@ static void on_readable(void *arg, int fd, unsigned ready)
 
     (void)fd;
     if ((ready & TDM__READABLE) != 0) {
-        self->told_count++;
+        self->calls_count++;
         assert_int_equal(tdm__fd_watch_set_events(self->watch, 0), TDM_OK);
         assert_int_equal(tdm__fd_watch_set_events(self->other->watch, 0), TDM_OK);
     }
@@ -59,7 +59,7 @@ static void on_readable(void *arg, int fd, unsigned ready)
 
 static void open_ready(struct pipe_watch *self, struct pipe_watch *other)
 {
-    self->told_count = 0;
+    self->calls_count = 0;
     self->other = other;
     assert_int_equal(pipe2(self->fds, O_CLOEXEC | O_NONBLOCK), 0);
     assert_int_equal(write(self->fds[1], "x", 1), 1);
@@ -75,7 +75,7 @@ static void close_both(struct pipe_watch *self)
     (void)close(self->fds[1]);
 }
 
-static void what_is_no_longer_wanted_is_not_told(void **state)
+static void events_that_are_no_longer_wanted_are_not_reported(void **state)
 {
     struct pipe_watch first;
     struct pipe_watch second;
@@ -84,7 +84,8 @@ static void what_is_no_longer_wanted_is_not_told(void **state)
     open_ready(&first, &second);
     open_ready(&second, &first);
     run_for(20);
-    assert_int_equal(first.told_count + second.told_count, 1); /* both were ready at once */
+    /* Both were ready at the same time. */
+    assert_int_equal(first.calls_count + second.calls_count, 1);
     close_both(&first);
     close_both(&second);
 }
@@ -97,7 +98,7 @@ static void on_timer(void *arg)
     tdm__timer_clear(self->other->timer);
 }
 
-static void a_timer_cleared_by_another_that_fires_with_it_is_silent(void **state)
+static void a_timer_cleared_by_another_ready_timer_does_not_fire(void **state)
 {
     struct timer_count first = {.count = 0};
     struct timer_count second = {.count = 0, .other = &first};
@@ -118,8 +119,9 @@ static void a_timer_cleared_by_another_that_fires_with_it_is_silent(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_no_longer_wanted_is_not_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_timer_cleared_by_another_that_fires_with_it_is_silent,
+        cmocka_unit_test_setup_teardown(events_that_are_no_longer_wanted_are_not_reported, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_timer_cleared_by_another_ready_timer_does_not_fire,
                                         set_up, tear_down),
     };
 

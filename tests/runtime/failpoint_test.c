@@ -1,4 +1,4 @@
-/* failpoint_test.c - a process breaks at the step it was told, there only, and once. */
+/* failpoint_test.c - a process breaks at the selected failpoint, only there and only once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/failpoint.h"
 
@@ -16,26 +16,26 @@
 
 #include <cmocka.h>
 
-static char directory[] = "/tmp/step-test-XXXXXX";
+static char directory[] = "/tmp/failpoint-test-XXXXXX";
 static char file[64];
 
-/* In a process of its own: passes the step three times; its status as waitpid() tells it. */
-static int run(const char *process, const char *plan)
+/* Hits two failpoints three times each in a child process.  Returns its wait status. */
+static int hit_failpoints_in_child(const char *process, const char *rule)
 {
     pid_t pid = fork();
     int status = -1;
 
     assert_true(pid >= 0);
     if (pid == 0) {
-        if (plan != NULL) {
-            (void)setenv("TANDEM_FAILPOINT", plan, 1);
+        if (rule != NULL) {
+            (void)setenv("TANDEM_FAILPOINT", rule, 1);
         }
         if (process != NULL) {
             tdm__failpoint_set_process(process);
         }
         for (int i = 0; i < 3; i++) {
-            tdm__failpoint_hit("other.step");
-            tdm__failpoint_hit("this.step");
+            tdm__failpoint_hit("other.failpoint");
+            tdm__failpoint_hit("this.failpoint");
         }
         _exit(7);
     }
@@ -47,80 +47,81 @@ static int run(const char *process, const char *plan)
     return status;
 }
 
-static const char *plan_of(const char *process, const char *step, int count, const char *action)
+static const char *rule_text(const char *process, const char *failpoint, int count,
+                             const char *action)
 {
     static char text[256];
 
     (void)unlink(file);
-    (void)snprintf(text, sizeof(text), "%s %s %d %s %s", process, step, count, action, file);
+    (void)snprintf(text, sizeof(text), "%s %s %d %s %s", process, failpoint, count, action, file);
     return text;
 }
 
-static void expect_kept_going(int status)
+static void expect_not_broken(int status)
 {
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
-/* What the file says of who broke. */
-static void expect_told(const char *process, int64_t after_ns)
+/* Checks what the broken process has written to the file. */
+static void expect_report(const char *process, int64_t after_ns)
 {
-    FILE *told = fopen(file, "re");
+    FILE *report = fopen(file, "re");
     long long when_ns = 0;
     char name[16];
     int pid = 0;
 
-    assert_non_null(told);
-    assert_int_equal(fscanf(told, "%15s %d %lld", name, &pid, &when_ns), 3);
-    (void)fclose(told);
+    assert_non_null(report);
+    assert_int_equal(fscanf(report, "%15s %d %lld", name, &pid, &when_ns), 3);
+    (void)fclose(report);
     assert_string_equal(name, process);
     assert_true(pid > 0);
     assert_in_range(when_ns, after_ns, tdm__clock_ns());
 }
 
-static void it_breaks_where_it_was_told(void **state)
+static void a_process_breaks_at_its_failpoint(void **state)
 {
     int64_t begin_ns = tdm__clock_ns();
-    int status = run("me", plan_of("me", "this.step", 3, "kill"));
+    int status = hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 3, "kill"));
 
     (void)state;
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGKILL);
-    expect_told("me", begin_ns);
-    status = run(NULL, plan_of("driver", "this.step", 1, "stop"));
+    expect_report("me", begin_ns);
+    status = hit_failpoints_in_child(NULL, rule_text("driver", "this.failpoint", 1, "stop"));
     assert_true(WIFSTOPPED(status));
 }
 
-static void nobody_else_breaks(void **state)
+static void other_processes_do_not_break(void **state)
 {
     (void)state;
-    expect_kept_going(run("you", plan_of("me", "this.step", 1, "kill")));
-    expect_kept_going(run("me", plan_of("me", "no.step", 1, "kill")));
-    expect_kept_going(run("me", plan_of("me", "this.step", 4, "kill")));
-    expect_kept_going(run("me", NULL));
+    expect_not_broken(hit_failpoints_in_child("you", rule_text("me", "this.failpoint", 1, "kill")));
+    expect_not_broken(hit_failpoints_in_child("me", rule_text("me", "no.failpoint", 1, "kill")));
+    expect_not_broken(hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 4, "kill")));
+    expect_not_broken(hit_failpoints_in_child("me", NULL));
     assert_int_not_equal(access(file, F_OK), 0);
 }
 
-static void nobody_breaks_twice(void **state)
+static void no_process_breaks_twice(void **state)
 {
-    const char *plan = plan_of("me", "this.step", 1, "kill");
+    const char *rule = rule_text("me", "this.failpoint", 1, "kill");
 
     (void)state;
-    assert_true(WIFSIGNALED(run("me", plan)));
-    expect_kept_going(run("me", plan));
+    assert_true(WIFSIGNALED(hit_failpoints_in_child("me", rule)));
+    expect_not_broken(hit_failpoints_in_child("me", rule));
 }
 
 static void two_failpoints_break_two_processes(void **state)
 {
     char second[512];
-    int length = snprintf(second, sizeof(second), "you other.step 1 stop %s.1;", file);
+    int length = snprintf(second, sizeof(second), "you other.failpoint 1 stop %s.1;", file);
 
     (void)state;
     (void)snprintf(second + length, sizeof(second) - (size_t)length, "%s",
-                   plan_of("me", "this.step", 2, "kill"));
-    assert_true(WIFSTOPPED(run("you", second)));
-    assert_true(WIFSIGNALED(run("me", second)));
-    expect_kept_going(run("them", second));
+                   rule_text("me", "this.failpoint", 2, "kill"));
+    assert_true(WIFSTOPPED(hit_failpoints_in_child("you", second)));
+    assert_true(WIFSIGNALED(hit_failpoints_in_child("me", second)));
+    expect_not_broken(hit_failpoints_in_child("them", second));
     (void)snprintf(second, sizeof(second), "%s.1", file);
     assert_int_equal(unlink(second), 0);
 }
@@ -128,8 +129,8 @@ static void two_failpoints_break_two_processes(void **state)
 static void a_malformed_failpoint_is_ignored(void **state)
 {
     (void)state;
-    expect_kept_going(run("me", "me this.step"));
-    expect_kept_going(run("me", "me this.step 1 explode /tmp/x"));
+    expect_not_broken(hit_failpoints_in_child("me", "me this.failpoint"));
+    expect_not_broken(hit_failpoints_in_child("me", "me this.failpoint 1 explode /tmp/x"));
 }
 
 static int make(void **state)
@@ -152,9 +153,9 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_breaks_where_it_was_told),
-        cmocka_unit_test(nobody_else_breaks),
-        cmocka_unit_test(nobody_breaks_twice),
+        cmocka_unit_test(a_process_breaks_at_its_failpoint),
+        cmocka_unit_test(other_processes_do_not_break),
+        cmocka_unit_test(no_process_breaks_twice),
         cmocka_unit_test(two_failpoints_break_two_processes),
         cmocka_unit_test(a_malformed_failpoint_is_ignored),
     };

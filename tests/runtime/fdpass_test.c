@@ -1,4 +1,4 @@
-/* fdpass_test.c - descriptors cross a socket with their record, and surplus ones are closed. */
+/* fdpass_test.c - descriptors arrive with their record, and surplus ones are closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/fdpass.h"
 

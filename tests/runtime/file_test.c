@@ -1,4 +1,4 @@
-/* file_test.c - files are read whole and replaced whole. */
+/* file_test.c - files are read completely and replaced atomically. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/file.h"
 
@@ -110,7 +110,7 @@ static int remove_directory(void **state)
 {
     (void)state;
     (void)unlink(path);
-    return rmdir(directory); /* fails the run if anything was left behind */
+    return rmdir(directory); /* Fails if the test has left a file behind. */
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* format_test.c - placeholders are left where objects belong, filled in order, and opened again. */
+/* format_test.c - formats with references and handles: placeholders, filling and unpacking. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 #include "runtime/wire/placeholders.h"
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* The objects of these tests are strings. */
+/* The references and handles of these tests are strings. */
 
 static int set_up(void **state)
 {
@@ -56,7 +56,7 @@ static tdm_status fill(void *arg, tdm_writer *writer, char letter, void *object)
     return TDM_OK;
 }
 
-/* Packs seven objects, two of them with nothing between, and some values. */
+/* Packs seven objects, two of them without anything between them, and some values. */
 static tdm_document *packed_and_filled(tdm_writer *packed)
 {
     tdm_writer *filled = NULL;
@@ -149,7 +149,7 @@ static void placeholders_are_refused_outside_calls_and_puts(void **state)
 /* ---- unpacking with hooks --------------------------------------------------------------- */
 
 struct hooks_log {
-    const char *refused; /* the object that cannot be opened; NULL for none */
+    const char *refused; /* Object that cannot be opened; NULL if all can. */
     uint32_t opened_count;
     uint32_t dropped_count;
 };

@@ -1,4 +1,4 @@
-/* frame_test.c - frame headers survive, and every wrong field is refused by name. */
+/* frame_test.c - frame headers survive encoding, and errors name the wrong field. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/frame.h"
 

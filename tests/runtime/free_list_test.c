@@ -1,4 +1,4 @@
-/* free_list_test.c - blocks that are kept are whole, apart, and gone with their thread. */
+/* free_list_test.c - blocks do not overlap, and kept blocks are freed with their thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/free_list.h"
 
@@ -17,75 +17,78 @@ enum { BLOCKS = 2000, SIZES = 9 };
 
 static const size_t sizes[SIZES] = {1, 63, 64, 65, 200, 1023, 1024, 1025, 5000};
 
-struct taken {
+struct allocated {
     unsigned char *blocks[BLOCKS];
 };
 
-static unsigned char mark_of(int index)
+static unsigned char fill_byte_of(int index)
 {
     return (unsigned char)(index * 7 + 1);
 }
 
-static void take_all(struct taken *taken, bool zeroed)
+static void allocate_all(struct allocated *allocated, bool zeroed)
 {
     for (int i = 0; i < BLOCKS; i++) {
         size_t size = sizes[i % SIZES];
 
-        taken->blocks[i] = zeroed ? tdm__free_list_alloc_zeroed(size) : tdm__free_list_alloc(size);
-        assert_non_null(taken->blocks[i]);
+        allocated->blocks[i] =
+            zeroed ? tdm__free_list_alloc_zeroed(size) : tdm__free_list_alloc(size);
+        assert_non_null(allocated->blocks[i]);
         for (size_t at = 0; zeroed && at < size; at++) {
-            assert_int_equal(taken->blocks[i][at], 0);
+            assert_int_equal(allocated->blocks[i][at], 0);
         }
-        memset(taken->blocks[i], mark_of(i), size);
+        memset(allocated->blocks[i], fill_byte_of(i), size);
     }
 }
 
-static void give_all(struct taken *taken)
+static void free_all(struct allocated *allocated)
 {
     for (int i = 0; i < BLOCKS; i++) {
         size_t size = sizes[i % SIZES];
 
         for (size_t at = 0; at < size; at++) {
-            assert_int_equal(taken->blocks[i][at], mark_of(i)); /* nobody else wrote here */
+            /* No other block overlaps this one. */
+            assert_int_equal(allocated->blocks[i][at], fill_byte_of(i));
         }
-        tdm__free_list_free(taken->blocks[i], size);
+        tdm__free_list_free(allocated->blocks[i], size);
     }
 }
 
-static void blocks_do_not_overlap_however_often_they_come_back(void **state)
+static void reused_blocks_do_not_overlap(void **state)
 {
-    static struct taken taken;
+    static struct allocated allocated;
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        take_all(&taken, i % 2 == 1);
-        give_all(&taken);
+        allocate_all(&allocated, i % 2 == 1);
+        free_all(&allocated);
     }
     tdm__free_list_free(NULL, sizes[0]);
 }
 
-static void *give_in_thread(void *arg)
+static void *free_in_thread(void *arg)
 {
-    give_all(arg);
-    take_all(arg, true);
+    free_all(arg);
+    allocate_all(arg, true);
     return NULL;
 }
 
-/* The second thread keeps what the first took; what is left when it ends would be a leak. */
-static void a_block_may_come_back_from_another_thread(void **state)
+/* The second thread keeps blocks that the first one has allocated.  Blocks left at its end would
+ * be a leak. */
+static void another_thread_may_free_a_block(void **state)
 {
-    static struct taken taken;
+    static struct allocated allocated;
     pthread_t thread;
 
     (void)state;
-    take_all(&taken, false);
-    assert_int_equal(pthread_create(&thread, NULL, give_in_thread, &taken), 0);
+    allocate_all(&allocated, false);
+    assert_int_equal(pthread_create(&thread, NULL, free_in_thread, &allocated), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    give_all(&taken);
+    free_all(&allocated);
 }
 
-/* Fills the thread's memory with each size in turn, none of which is taken meanwhile. */
-static void a_thread_keeps_no_more_than_its_bound_of_all_sizes_together(void **state)
+/* Fills the thread's free list with each size in turn without allocating in between. */
+static void a_thread_keeps_no_more_than_its_limit_for_all_sizes(void **state)
 {
     enum { MANY = 3 * TDM__FREE_LIST_KEPT_BYTES_MAX / TDM__FREE_LIST_BLOCK_BYTES_MAX };
 
@@ -104,8 +107,8 @@ static void a_thread_keeps_no_more_than_its_bound_of_all_sizes_together(void **s
     }
 }
 
-/* A size that is only given must not leave the others without a place. */
-static void a_size_that_is_never_taken_makes_room_for_those_that_are(void **state)
+/* Blocks of a size that is only freed must not use all the space. */
+static void a_size_that_is_never_allocated_is_freed_for_others(void **state)
 {
     void *hoarded;
     void *block;
@@ -118,7 +121,7 @@ static void a_size_that_is_never_taken_makes_room_for_those_that_are(void **stat
         block = tdm__free_list_alloc(200);
         assert_non_null(block);
         tdm__free_list_free(block, 200);
-        if (tdm__free_list_kept_bytes() > 0) { /* not under a sanitizer */
+        if (tdm__free_list_kept_bytes() > 0) { /* Builds with a sanitizer keep no blocks. */
             assert_ptr_equal(tdm__free_list_alloc(200), block);
             tdm__free_list_free(block, 200);
         }
@@ -128,10 +131,10 @@ static void a_size_that_is_never_taken_makes_room_for_those_that_are(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_do_not_overlap_however_often_they_come_back),
-        cmocka_unit_test(a_block_may_come_back_from_another_thread),
-        cmocka_unit_test(a_thread_keeps_no_more_than_its_bound_of_all_sizes_together),
-        cmocka_unit_test(a_size_that_is_never_taken_makes_room_for_those_that_are),
+        cmocka_unit_test(reused_blocks_do_not_overlap),
+        cmocka_unit_test(another_thread_may_free_a_block),
+        cmocka_unit_test(a_thread_keeps_no_more_than_its_limit_for_all_sizes),
+        cmocka_unit_test(a_size_that_is_never_allocated_is_freed_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

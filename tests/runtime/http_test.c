@@ -1,4 +1,4 @@
-/* http_test.c - the HTTP server: answers now or later, and knows who may ask. */
+/* http_test.c - the HTTP server: immediate and late replies, and the check of the host. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/http/http.h"
 
@@ -24,7 +24,7 @@ enum { TEST_TIMEOUT_MS = 10000 };
 
 static struct tdm__loop *loop;
 static struct tdm__http_server *http;
-static struct tdm__http_request *kept; /* to be answered later */
+static struct tdm__http_request *kept; /* Request that gets its reply later. */
 static char said[4096];
 static size_t said_bytes;
 static int client = -1;
@@ -95,7 +95,7 @@ static const char *hear(void)
     return said;
 }
 
-static void a_question_is_replied_to(void **state)
+static void a_request_gets_its_reply(void **state)
 {
     (void)state;
     open_at("127.0.0.1:0");
@@ -105,7 +105,7 @@ static void a_question_is_replied_to(void **state)
     close_all();
 }
 
-static void a_name_that_is_no_address_is_refused(void **state)
+static void a_host_name_in_the_header_is_refused(void **state)
 {
     (void)state;
     open_at("127.0.0.1:0");
@@ -145,7 +145,7 @@ static void a_reply_may_come_later_or_too_late(void **state)
     ask(lines);
     assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
                      TDM_OK);
-    (void)close(client); /* does not wait */
+    (void)close(client); /* The client does not wait for the reply. */
     client = -1;
     (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(50));
     tdm__http_reply(kept, 200, "text/plain", "now", 3);
@@ -153,7 +153,7 @@ static void a_reply_may_come_later_or_too_late(void **state)
     ask(lines);
     assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_after(TEST_TIMEOUT_MS)),
                      TDM_OK);
-    kept = NULL; /* never answered: closing frees it */
+    kept = NULL; /* It never gets a reply; closing the server frees it. */
     close_all();
 }
 
@@ -171,8 +171,8 @@ static void a_unix_socket_is_this_users_alone(void **state)
     assert_int_equal(stat(address + 5, &about), -1);
 }
 
-/* The kernel's answer to writing there is a signal that ends a process. */
-static void one_who_does_not_wait_harms_nobody(void **state)
+/* Writing to a closed connection raises SIGPIPE, which would end the process. */
+static void a_client_that_closes_early_does_no_harm(void **state)
 {
     static const char lines[] = "GET /later HTTP/1.0\r\n\r\n";
     struct sockaddr_un there = {.sun_family = AF_UNIX};
@@ -195,7 +195,7 @@ static void one_who_does_not_wait_harms_nobody(void **state)
     close_all();
 }
 
-static void a_wrong_address_is_told(void **state)
+static void a_malformed_address_is_refused(void **state)
 {
     struct tdm__http_server *none;
 
@@ -228,13 +228,13 @@ static void a_file_that_is_no_socket_is_not_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_question_is_replied_to),
-        cmocka_unit_test(a_name_that_is_no_address_is_refused),
+        cmocka_unit_test(a_request_gets_its_reply),
+        cmocka_unit_test(a_host_name_in_the_header_is_refused),
         cmocka_unit_test(only_reading_is_allowed),
         cmocka_unit_test(a_reply_may_come_later_or_too_late),
         cmocka_unit_test(a_unix_socket_is_this_users_alone),
-        cmocka_unit_test(one_who_does_not_wait_harms_nobody),
-        cmocka_unit_test(a_wrong_address_is_told),
+        cmocka_unit_test(a_client_that_closes_early_does_no_harm),
+        cmocka_unit_test(a_malformed_address_is_refused),
         cmocka_unit_test(a_file_that_is_no_socket_is_not_replaced),
     };
 

@@ -1,4 +1,4 @@
-/* id_test.c - ids are random, print as text, and refuse what is none. */
+/* id_test.c - ids are random, print as text, and malformed text is refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/id.h"
 

@@ -1,5 +1,4 @@
-/* large_copy_test.c - large copies arrive whole, touch nothing else, and use the cores there
- * are. */
+/* large_copy_test.c - large copies are complete, stay in bounds and use the available cores. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/large_copy.h"
 #include "tests/support/test_random.h"
@@ -14,35 +13,36 @@
 
 #include <cmocka.h>
 
-enum { MARGIN_BYTES = 4096, MARGINS_BYTES = 8192, ROOM_BYTES = 70 << 20, UNTOUCHED = 0xa5 };
+enum { MARGIN_BYTES = 4096, MARGINS_BYTES = 8192, BUFFER_BYTES = 70 << 20, UNTOUCHED = 0xa5 };
 static const size_t thread_bytes = TDM__COPY_THREAD_BYTES;
 
-struct place {
+/* Source and target of the copies. */
+struct copy_buffers {
     uint8_t *from;
     uint8_t *to;
 };
 
 static int set_up(void **state)
 {
-    static struct place place;
+    static struct copy_buffers buffers;
 
-    place.from = malloc(ROOM_BYTES);
-    place.to = malloc(ROOM_BYTES);
-    assert_non_null(place.from);
-    assert_non_null(place.to);
-    for (size_t i = 0; i < ROOM_BYTES; i++) {
-        place.from[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
+    buffers.from = malloc(BUFFER_BYTES);
+    buffers.to = malloc(BUFFER_BYTES);
+    assert_non_null(buffers.from);
+    assert_non_null(buffers.to);
+    for (size_t i = 0; i < BUFFER_BYTES; i++) {
+        buffers.from[i] = (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
     }
-    *state = &place;
+    *state = &buffers;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    const struct place *place = *state;
+    const struct copy_buffers *buffers = *state;
 
-    free(place->from);
-    free(place->to);
+    free(buffers->from);
+    free(buffers->to);
     return 0;
 }
 
@@ -53,22 +53,22 @@ static void assert_untouched(const uint8_t *at)
     }
 }
 
-static void check_copy(const struct place *place, size_t from_offset, size_t to_offset,
+static void check_copy(const struct copy_buffers *buffers, size_t from_offset, size_t to_offset,
                        size_t size_bytes)
 {
-    uint8_t *to = place->to + MARGIN_BYTES + to_offset;
-    const uint8_t *from = place->from + from_offset;
+    uint8_t *to = buffers->to + MARGIN_BYTES + to_offset;
+    const uint8_t *from = buffers->from + from_offset;
 
-    assert_true(MARGINS_BYTES + to_offset + size_bytes <= ROOM_BYTES);
-    assert_true(from_offset + size_bytes <= ROOM_BYTES);
-    memset(place->to, UNTOUCHED, MARGINS_BYTES + to_offset + size_bytes);
+    assert_true(MARGINS_BYTES + to_offset + size_bytes <= BUFFER_BYTES);
+    assert_true(from_offset + size_bytes <= BUFFER_BYTES);
+    memset(buffers->to, UNTOUCHED, MARGINS_BYTES + to_offset + size_bytes);
     tdm__copy_large(to, from, size_bytes);
     assert_memory_equal(to, from, size_bytes);
     assert_untouched(to - MARGIN_BYTES);
     assert_untouched(to + size_bytes);
 }
 
-static void every_size_arrives_wherever_it_lies(void **state)
+static void every_size_and_alignment_is_copied(void **state)
 {
     static const size_t sizes[] = {0,
                                    1,
@@ -93,7 +93,7 @@ static void every_size_arrives_wherever_it_lies(void **state)
     }
 }
 
-static void what_chance_picks_arrives(void **state)
+static void random_sizes_and_alignments_are_copied(void **state)
 {
     struct test_random chance = test_random_init("large_copy_test", 20261122);
 
@@ -107,15 +107,15 @@ static void what_chance_picks_arrives(void **state)
 
 static void the_small_ones_are_left_to_memcpy(void **state)
 {
-    const struct place *place = *state;
+    const struct copy_buffers *buffers = *state;
 
-    tdm__rect_copy(place->to, place->from, 1000);
-    assert_memory_equal(place->to, place->from, 1000);
-    tdm__rect_copy(place->to, place->from, TDM__COPY_LARGE_BYTES);
-    assert_memory_equal(place->to, place->from, TDM__COPY_LARGE_BYTES);
+    tdm__rect_copy(buffers->to, buffers->from, 1000);
+    assert_memory_equal(buffers->to, buffers->from, 1000);
+    tdm__rect_copy(buffers->to, buffers->from, TDM__COPY_LARGE_BYTES);
+    assert_memory_equal(buffers->to, buffers->from, TDM__COPY_LARGE_BYTES);
 }
 
-/* The thread may use the cores in `cores` alone, until the test ends. */
+/* Restricts the thread to the cores in `cores` until the test ends. */
 static void use_cores(const cpu_set_t *cores)
 {
     assert_int_equal(sched_setaffinity(0, sizeof(*cores), cores), 0);
@@ -148,8 +148,8 @@ static void as_many_threads_copy_as_there_are_cores_and_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_arrives_wherever_it_lies),
-        cmocka_unit_test(what_chance_picks_arrives),
+        cmocka_unit_test(every_size_and_alignment_is_copied),
+        cmocka_unit_test(random_sizes_and_alignments_are_copied),
         cmocka_unit_test(the_small_ones_are_left_to_memcpy),
         cmocka_unit_test(as_many_threads_copy_as_there_are_cores_and_work),
     };

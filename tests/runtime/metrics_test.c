@@ -1,4 +1,4 @@
-/* metrics_test.c - numbers, their bins, and Prometheus' text. */
+/* metrics_test.c - histogram bins and the text format of Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/metrics/metrics.h"
 
@@ -19,10 +19,10 @@ static void a_time_falls_into_the_first_bin_that_holds_it(void **state)
     (void)state;
     tdm__histogram_add(&histogram, -5);
     tdm__histogram_add(&histogram, 1000);    /* 1 µs */
-    tdm__histogram_add(&histogram, 1001);    /* up to 2 µs */
-    tdm__histogram_add(&histogram, 2000);    /* still */
-    tdm__histogram_add(&histogram, 2001);    /* up to 4 µs */
-    tdm__histogram_add(&histogram, 1048576); /* up to 2048 µs */
+    tdm__histogram_add(&histogram, 1001);    /* Bin of 2 µs. */
+    tdm__histogram_add(&histogram, 2000);    /* Bin of 2 µs. */
+    tdm__histogram_add(&histogram, 2001);    /* Bin of 4 µs. */
+    tdm__histogram_add(&histogram, 1048576); /* Bin of 2048 µs. */
     tdm__histogram_add(&histogram, INT64_MAX / 4);
     tdm__histogram_read(&histogram, &view);
     assert_int_equal(view.bins[0], 2);

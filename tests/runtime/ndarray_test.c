@@ -1,4 +1,4 @@
-/* ndarray_test.c - arrays arrive as they were packed; those whose parts disagree do not. */
+/* ndarray_test.c - arrays survive packing, and malformed ones are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/ndarray.h"
 #include "tests/support/hex.h"
@@ -64,7 +64,7 @@ static void every_dtype_and_number_of_dimensions_survives(void **state)
     }
 }
 
-/* Whatever is packed in front of it. */
+/* The alignment does not depend on what is packed in front of the array. */
 static void data_are_aligned_in_the_stream(void **state)
 {
     struct tdm_ndarray ndarray = {TDM_U8, 1, {3}, "abc"};
@@ -151,11 +151,12 @@ static void an_array_whose_parts_disagree_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        char room[128];
+        char memory[128];
         tdm_document *document = NULL;
 
-        assert_int_equal(tdm_document_parse(hex_read(wrong[i].hex, room, sizeof(room)), &document),
-                         TDM_E_PROTOCOL);
+        assert_int_equal(
+            tdm_document_parse(hex_read(wrong[i].hex, memory, sizeof(memory)), &document),
+            TDM_E_PROTOCOL);
         assert_null(document);
         assert_non_null(strstr(tdm_error_detail(), wrong[i].why));
     }
@@ -163,13 +164,13 @@ static void an_array_whose_parts_disagree_is_refused(void **state)
 
 static void a_smaller_header_is_read_too(void **state)
 {
-    char room[16];
+    char memory[16];
     tdm_document *document = NULL;
     const struct tdm_ndarray *got;
 
     (void)state;
     assert_int_equal(
-        tdm_document_parse(hex_read("c7 05 01 01070000 2a", room, sizeof(room)), &document),
+        tdm_document_parse(hex_read("c7 05 01 01070000 2a", memory, sizeof(memory)), &document),
         TDM_OK);
     got = tdm_value_ndarray(tdm_document_root(document));
     assert_true(got->dims_count == 0 && *(const uint8_t *)got->data == 0x2a);

@@ -1,4 +1,4 @@
-/* oom_test.c - the kernel's counts of out-of-memory kills, on a made-up /proc and /sys. */
+/* oom_test.c - counts of out-of-memory kills are read from a simulated /proc and /sys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/oom.h"
 #include "tests/support/redis_fixture.h"

@@ -1,4 +1,4 @@
-/* process_tree_test.c - children, adopted ones included, are seen, and ended without exception. */
+/* process_tree_test.c - children and adopted orphans are listed and killed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/process_tree.h"
 
@@ -50,7 +50,7 @@ static void every_child_is_seen_once(void **state)
     assert_int_equal(search.seen, 1);
 }
 
-/* A tree: each of three children has three of its own, in sessions of their own. */
+/* Starts three children, each with three children of its own, all in sessions of their own. */
 static void orphans_of_the_killed_are_killed_too(void **state)
 {
     int ready[2];
@@ -76,7 +76,8 @@ static void orphans_of_the_killed_are_killed_too(void **state)
     }
     (void)close(ready[1]);
     assert_true(tdm__process_tree_kill_all(10000));
-    assert_int_equal(read(ready[0], &byte, 1), 0); /* nobody holds the other end */
+    /* No process holds the other end any more. */
+    assert_int_equal(read(ready[0], &byte, 1), 0);
     (void)close(ready[0]);
     assert_true(tdm__process_tree_kill_all(0));
 }

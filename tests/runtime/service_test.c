@@ -1,4 +1,4 @@
-/* service_test.c - calls go to the service of their prefix, ends to all that ask. */
+/* service_test.c - calls go to the service of their prefix, and all services hear of exits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/service.h"
 
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 static struct tdm__services services;
-static char trace[64]; /* what happened, a letter each */
+static char trace[64]; /* One letter for each event. */
 
 static void note(void *self, char what)
 {
@@ -87,7 +87,7 @@ static void a_call_goes_to_the_service_of_its_prefix(void **state)
     pair_destroy(&pair);
 }
 
-static void a_gone_peer_is_told_to_those_who_ask(void **state)
+static void the_exit_of_a_peer_is_reported_to_services_with_a_callback(void **state)
 {
     struct tdm__peer_identity peer = pair_identity("gone");
 
@@ -108,7 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_call_goes_to_the_service_of_its_prefix, set_up),
-        cmocka_unit_test_setup(a_gone_peer_is_told_to_those_who_ask, set_up),
+        cmocka_unit_test_setup(the_exit_of_a_peer_is_reported_to_services_with_a_callback, set_up),
         cmocka_unit_test_setup(services_end_in_reverse_order_once, set_up),
     };
 

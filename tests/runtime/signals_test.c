@@ -1,4 +1,4 @@
-/* signals_test.c - a broken pipe ends nobody, and a program's own handler stays. */
+/* signals_test.c - a broken pipe does not end the process, and the program's handler stays. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/signals.h"
 

@@ -1,4 +1,4 @@
-/* socket_test.c - ports are read whole, and no file is removed that is not a dead socket's. */
+/* socket_test.c - ports are checked, and only stale socket files are removed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/socket.h"
 
@@ -44,7 +44,7 @@ static void a_port_has_sixteen_bits(void **state)
     }
 }
 
-static void where_nothing_is_there_is_room(void **state)
+static void an_absent_file_is_no_error(void **state)
 {
     (void)state;
     assert_int_equal(tdm__socket_remove_stale(path), TDM_OK);
@@ -62,21 +62,22 @@ static void a_file_that_is_no_socket_stays(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_socket_at_which_somebody_listens_stays(void **state)
+static void a_listening_socket_stays(void **state)
 {
     int fd = bind_there();
 
     (void)state;
     assert_int_equal(listen(fd, 0), 0);
     assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS);
-    assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS); /* its queue is full now */
+    /* The queue of the listening process is full. */
+    assert_int_equal(tdm__socket_remove_stale(path), TDM_E_EXISTS);
     assert_non_null(strstr(tdm_error_detail(), "somebody listens"));
     (void)close(fd);
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_dead_ones_socket_goes(void **state)
+static void a_stale_socket_is_removed(void **state)
 {
     (void)state;
     (void)close(bind_there());
@@ -88,10 +89,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_port_has_sixteen_bits),
-        cmocka_unit_test(where_nothing_is_there_is_room),
+        cmocka_unit_test(an_absent_file_is_no_error),
         cmocka_unit_test(a_file_that_is_no_socket_stays),
-        cmocka_unit_test(a_socket_at_which_somebody_listens_stays),
-        cmocka_unit_test(a_dead_ones_socket_goes),
+        cmocka_unit_test(a_listening_socket_stays),
+        cmocka_unit_test(a_stale_socket_is_removed),
     };
     int failed;
 

@@ -1,4 +1,4 @@
-/* spawn_test.c - programs start with exactly what they are given, or say why not. */
+/* spawn_test.c - programs get exactly what the options say, or the error says why not. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/spawn.h"
 
@@ -69,7 +69,7 @@ static void descriptors_arrive_in_order_and_no_others(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    fds[0] = ends[1]; /* whatever their numbers here, 3 and 4 there */
+    fds[0] = ends[1]; /* They become 3 and 4 in the child, whatever their numbers are here. */
     fds[1] = ends[1];
     assert_int_equal(
         run_shell("echo three >&3; echo four >&4; test ! -e /proc/self/fd/5", fds, 2, -1), 0);
@@ -79,7 +79,7 @@ static void descriptors_arrive_in_order_and_no_others(void **state)
     (void)close(ends[1]);
 }
 
-/* With room for `spare` descriptors more than are open. */
+/* Limits the process to `spare` descriptors more than are open. */
 static void limit_fds(rlim_t spare, struct rlimit *before)
 {
     int next = dup(STDIN_FILENO);
@@ -92,7 +92,7 @@ static void limit_fds(rlim_t spare, struct rlimit *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void a_low_limit_of_descriptors_is_enough_or_is_told(void **state)
+static void a_low_limit_of_descriptors_is_enough_or_reported(void **state)
 {
     char *const argv[] = {(char *)"true", NULL};
     const struct tdm__spawn_options options = {
@@ -106,7 +106,7 @@ static void a_low_limit_of_descriptors_is_enough_or_is_told(void **state)
     assert_int_equal(run_shell("exit 4", (const int[]){STDIN_FILENO}, 1, -1), 4 << 8);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     limit_fds(3, &before);
-    if (tdm__spawn(&options, &process) == TDM_OK) { /* many are open already */
+    if (tdm__spawn(&options, &process) == TDM_OK) { /* Many descriptors are open already. */
         wait_for_end(&process, &wait_status);
     } else {
         assert_non_null(strstr(tdm_error_detail(), "/bin/true"));
@@ -128,10 +128,10 @@ static void a_missing_program_is_named(void **state)
     options.working_directory = "/no/such/directory";
     assert_int_equal(tdm__spawn(&options, &process), TDM_E_IO);
     assert_non_null(strstr(tdm_error_detail(), "/no/such/directory"));
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* No child is left. */
 }
 
-static void a_signal_ends_it_and_is_told(void **state)
+static void a_signal_ends_the_child_and_is_reported(void **state)
 {
     struct tdm__spawn_options options = {.program = "/bin/sleep", .output_fd = -1};
     char *const sleep_argv[] = {(char *)"sleep", (char *)"60", NULL};
@@ -154,9 +154,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_gets_environment_directory_and_output),
         cmocka_unit_test(descriptors_arrive_in_order_and_no_others),
-        cmocka_unit_test(a_low_limit_of_descriptors_is_enough_or_is_told),
+        cmocka_unit_test(a_low_limit_of_descriptors_is_enough_or_reported),
         cmocka_unit_test(a_missing_program_is_named),
-        cmocka_unit_test(a_signal_ends_it_and_is_told),
+        cmocka_unit_test(a_signal_ends_the_child_and_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* splitmix_test.c - seeds made of counted things are always the same, and all different. */
+/* splitmix_test.c - seeds are reproducible and all different. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/splitmix.h"
 
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void the_same_pair_gives_the_same_number_for_ever(void **state)
+static void the_same_pair_always_gives_the_same_number(void **state)
 {
     (void)state;
     /* The first outputs of SplitMix64 seeded with 0: checkpoints and results depend on them. */
@@ -46,7 +46,7 @@ static void neighbours_are_all_different(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_pair_gives_the_same_number_for_ever),
+        cmocka_unit_test(the_same_pair_always_gives_the_same_number),
         cmocka_unit_test(neighbours_are_all_different),
     };
 

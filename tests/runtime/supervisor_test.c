@@ -1,4 +1,4 @@
-/* supervisor_test.c - whatever ends the daemon or its owner, nothing stays. */
+/* supervisor_test.c - no process is left, whatever ends the daemon or its driver. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/supervisor.h"
 
@@ -18,14 +18,14 @@
 enum how { EXITS, IS_KILLED, WAITS_FOR_SIGTERM, HANGS };
 
 static char directory[32];
-static int alive[2]; /* whoever lives holds the writing end */
+static int alive[2]; /* Pipe: every living process holds its writing end. */
 
 _Noreturn static void be_daemon(enum how how)
 {
     int number;
     sigset_t term;
 
-    if (fork() == 0) { /* what it leaves behind */
+    if (fork() == 0) { /* Child that the daemon leaves behind. */
         (void)setsid();
         for (;;) {
             (void)poll(NULL, 0, -1);
@@ -52,7 +52,7 @@ _Noreturn static void be_daemon(enum how how)
     }
 }
 
-/* The supervisor's pid; the daemon is up. */
+/* Starts a supervisor and returns its pid when the daemon runs. */
 static pid_t start(enum how how, int lifeline, int other_end)
 {
     char byte;
@@ -80,7 +80,7 @@ static void expect_end(pid_t supervisor, int wait_status)
 
     assert_int_equal(waitpid(supervisor, &ended, 0), supervisor);
     assert_int_equal(ended, wait_status);
-    assert_int_equal(read(alive[0], &byte, 1), 0); /* nobody is left */
+    assert_int_equal(read(alive[0], &byte, 1), 0); /* No process is left. */
     assert_int_equal(access(directory, F_OK), -1);
 }
 
@@ -123,7 +123,7 @@ static void sigterm_is_passed_on(void **state)
     expect_end(supervisor, 5 << 8);
 }
 
-static void lifeline_shutdown_asks_and_lifeline_close_kills(void **state)
+static void lifeline_shutdown_stops_and_lifeline_close_kills(void **state)
 {
     int lifeline[2];
     pid_t supervisor;
@@ -151,7 +151,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_daemon_that_exits_gives_its_code, prepare, clean),
         cmocka_unit_test_setup_teardown(a_daemon_that_is_killed_gives_its_signal, prepare, clean),
         cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
-        cmocka_unit_test_setup_teardown(lifeline_shutdown_asks_and_lifeline_close_kills, prepare,
+        cmocka_unit_test_setup_teardown(lifeline_shutdown_stops_and_lifeline_close_kills, prepare,
                                         clean),
     };
 

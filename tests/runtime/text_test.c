@@ -1,4 +1,4 @@
-/* text_test.c - a text grows to its buffer's end and no further. */
+/* text_test.c - a text grows to the end of its buffer and no further. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/text.h"
 
@@ -29,18 +29,18 @@ static void what_does_not_fit_is_cut_and_nothing_beyond_is_touched(void **state)
     char bytes[8];
 
     (void)state;
-    for (size_t room = 1; room < sizeof(bytes); room++) {
+    for (size_t capacity = 1; capacity < sizeof(bytes); capacity++) {
         struct tdm__text text;
 
         memset(bytes, '#', sizeof(bytes));
-        text = tdm__text_init(bytes, room);
+        text = tdm__text_init(bytes, capacity);
         tdm__text_add(&text, "%s", "abc");
         tdm__text_add(&text, "%s", "defghijk");
         tdm__text_add(&text, "%s", "more");
-        assert_int_equal(text.length, room - 1);
-        assert_memory_equal(bytes, "abcdefg", room - 1);
-        assert_int_equal(bytes[room - 1], '\0');
-        assert_int_equal(bytes[room], '#');
+        assert_int_equal(text.length, capacity - 1);
+        assert_memory_equal(bytes, "abcdefg", capacity - 1);
+        assert_int_equal(bytes[capacity - 1], '\0');
+        assert_int_equal(bytes[capacity], '#');
     }
 }
 

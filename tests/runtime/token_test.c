@@ -1,4 +1,4 @@
-/* token_test.c - the cluster's secret: made once, readable by its user alone. */
+/* token_test.c - the cluster's token is created once and readable by its user only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/token.h"
 
@@ -19,7 +19,7 @@
 static char directory[] = "/tmp/tdn-XXXXXX";
 static char path[64];
 
-static void a_token_is_read_as_it_was_made(void **state)
+static void a_token_survives_its_file(void **state)
 {
     uint8_t made[TDM__TOKEN_BYTES];
     uint8_t read_back[TDM__TOKEN_BYTES];
@@ -60,7 +60,7 @@ static void a_token_of_another_length_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "/no/such/token"));
 }
 
-/* As on a full disk: what was begun must not be found as a token by the next. */
+/* Simulates a full disk: a partial file must not be taken for a token later. */
 static void a_token_that_cannot_be_written_leaves_no_file(void **state)
 {
     struct rlimit before;
@@ -101,7 +101,7 @@ static void an_address_leads_to_its_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_token_is_read_as_it_was_made),
+        cmocka_unit_test(a_token_survives_its_file),
         cmocka_unit_test(a_token_that_others_may_read_is_refused),
         cmocka_unit_test(a_token_of_another_length_is_refused),
         cmocka_unit_test(a_token_that_cannot_be_written_leaves_no_file),

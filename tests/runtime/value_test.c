@@ -1,4 +1,4 @@
-/* value_test.c - values survive packing; what is no value, or a bomb, is refused. */
+/* value_test.c - values survive packing, and malformed or excessive input is refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <tandem/value.h>
 

@@ -1,4 +1,4 @@
-/* writer_test.c - every kind keeps its bytes for ever; counting and writing agree. */
+/* writer_test.c - the packed bytes never change, and counting agrees with writing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/writer.h"
 #include "tests/support/hex.h"
@@ -64,7 +64,7 @@ static void every_kind_is_packed_as_ever(void **state)
     assert_int_equal(((const uint8_t *)tdm_writer_bytes(writer).data)[128], 0x2a);
 }
 
-/* All that a format can say, with an array whose padding depends on where it comes to lie. */
+/* Writes values of every kind, with an array whose padding depends on its position. */
 static tdm_status write_all(tdm_writer *writer, const struct tdm_ndarray *ndarray)
 {
     return tdm_pack(writer, "ia(sa{sb})f", (int64_t)1, ndarray, "x", ndarray, "key", "value",
@@ -86,7 +86,8 @@ static void counting_and_writing_over_memory_agree_with_growing(void **state)
     assert_int_equal(write_all(counting, &ndarray), TDM_OK);
     assert_null(tdm_writer_bytes(counting).data);
     assert_int_equal(tdm_writer_bytes(counting).size_bytes, grown.size_bytes);
-    memory = malloc(grown.size_bytes); /* exactly: a byte too many is seen */
+    /* Exact size, so that the sanitizer detects an overrun. */
+    memory = malloc(grown.size_bytes);
     assert_non_null(memory);
     assert_int_equal(tdm__writer_create_over(memory, grown.size_bytes, &over), TDM_OK);
     assert_int_equal(write_all(over, &ndarray), TDM_OK);
