@@ -1,5 +1,15 @@
-/* placement.c - chooses nodes and GPUs for actors and bundles: pure functions. */
+/* placement.c - pure functions that choose nodes and GPUs for actors and bundles. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The search of tdm__placement_choose_all() is a depth-first search on copies of the nodes' pools.
+ * Bundles are placed from the largest to the smallest, and the candidates of each bundle are tried
+ * in the order of their ranks. The greedy descent is the first path of this search; backtracking
+ * continues it until SEARCH_VISITS_MAX nodes have been examined.
+ *
+ * If no placement exists now, the search is repeated with empty pools: its result decides between
+ * TDM_E_AGAIN and TDM_E_NO_RESOURCES. tdm__placement_choose_one() needs no search: it takes the
+ * best fitting node. All functions are pure, so any thread may call them. placement.h specifies the
+ * results. */
+
 #include "scheduler/placement.h"
 
 #include "runtime/assert.h"
@@ -9,54 +19,69 @@
 #include <string.h>
 
 enum {
-    SEARCH_VISITS_MAX = 1000000, /* nodes looked at beyond the greedy descent: some 30 ms */
+    /* Nodes that the search examines beyond the greedy descent, about 30 ms. */
+    SEARCH_VISITS_MAX = 1000000,
+    /* Most nodes whose resources an error message lists. */
     NODES_DESCRIBED_MAX = 8,
+    /* Capacity of each list in an error message. */
     TEXT_BYTES = 480
 };
 
+/* Result of a search. */
 enum outcome {
-    FOUND,
-    NEVER,  /* every arrangement was ruled out */
-    GAVE_UP /* the search was cut short */
+    FOUND, /* A placement was found. */
+    NEVER, /* It was proved that no placement exists. */
+    /* The search reached its limit. */
+    GAVE_UP
 };
 
-/* How good a candidate is: smaller is tried first.  Node and GPU make it a strict order. */
+/* Rank of a candidate; the smallest is tried first. Node and GPU make the order strict. */
 struct rank {
+    /* Criteria of the strategy, the most important first. */
     int64_t score[3];
-    uint32_t node;
+    uint32_t node; /* Index of the node. */
+    /* Free amount of the GPU; 0 unless the request is a fraction of a GPU. */
     int64_t gpu_free;
+    /* Index of the GPU; 0 unless the request is a fraction of a GPU. */
     uint32_t gpu;
 };
 
-/* The bundle at one depth of the search, and where it lies now. */
+/* The bundle at one depth of the search, and its current placement. */
 struct frame {
-    struct rank rank; /* the candidate taken, and the last one tried */
-    struct tdm__bundle_placement place;
+    /* Rank of the current candidate, which is also the last one tried. */
+    struct rank rank;
+    struct tdm__bundle_placement place; /* Current node and grant. */
 };
 
-/* A depth-first search: bundles in falling order of size, candidates in order of rank.  The
- * pools at a depth are the same each time the search comes back to it, and so are the ranks; so
- * "the next candidate" is the smallest rank above the last. */
+/* State of a depth-first search. Whenever the search returns to a depth, the pools and thus the
+ * ranks are the same as before. So the next candidate is the one with the smallest rank above the
+ * last one. */
 struct search {
-    struct tdm__pool *pools; /* owned, one per node */
-    uint32_t *loads;         /* owned: bundles of the group on each node */
-    uint32_t *order;         /* owned: bundle indices, the largest first, equals adjacent */
-    struct frame *frames;    /* owned, one per bundle, by depth */
-    const struct tdm__resources *bundles;
+    /* Resources that are still free on each node (owned). */
+    struct tdm__pool *pools;
+    /* Number of the group's bundles on each node (owned). */
+    uint32_t *loads;
+    /* Bundle indices from the largest to the smallest, equal bundles adjacent (owned). */
+    uint32_t *order;
+    struct frame *frames;                 /* One frame per bundle, by depth (owned). */
+    const struct tdm__resources *bundles; /* Requested bundles (borrowed). */
     uint32_t nodes_count;
     uint32_t bundles_count;
     enum tdm_placement_strategy strategy;
-    uint32_t only_node; /* nodes_count: any */
-    uint64_t visits_left;
+    /* Index of the only allowed node; nodes_count if all are allowed. */
+    uint32_t only_node;
+    uint64_t visits_left; /* Number of nodes that may still be examined. */
 };
 
 /* ---- candidates ------------------------------------------------------------------------- */
 
+/* Returns a negative number, 0 or a positive number, for qsort(). */
 static int compare_int64(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
 
+/* Orders two ranks. */
 static int compare_ranks(const struct rank *a, const struct rank *b)
 {
     int order = 0;
@@ -69,6 +94,7 @@ static int compare_ranks(const struct rank *a, const struct rank *b)
     return order != 0 ? order : compare_int64(a->gpu, b->gpu);
 }
 
+/* Returns the free amount of all GPUs of a node. */
 static int64_t gpus_free(const struct tdm__pool *pool)
 {
     int64_t sum = 0;
@@ -79,13 +105,15 @@ static int64_t gpus_free(const struct tdm__pool *pool)
     return sum;
 }
 
+/* Computes the rank of a node by the strategy. */
 static struct rank rank_of_node(const struct search *search, uint32_t node)
 {
     struct rank rank = {.node = node};
 
     if (search->strategy == TDM_SPREAD) {
         rank.score[0] = search->loads[node];
-    } else if (search->loads[node] == 0) { /* a new node: the one that will take the most */
+        /* Among unused nodes, the one with the most free resources comes first. */
+    } else if (search->loads[node] == 0) {
         rank.score[0] = 1;
         rank.score[1] = -gpus_free(&search->pools[node]);
         rank.score[2] = -search->pools[node].cpu.free;
@@ -93,7 +121,8 @@ static struct rank rank_of_node(const struct search *search, uint32_t node)
     return rank;
 }
 
-/* Is there a GPU before this one with the same room?  Then both lead to the same ends. */
+/* Returns whether an earlier GPU of the node has the same free amount. Then both lead to the same
+ * results, and the search skips this one. */
 static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
 {
     for (uint32_t i = 0; i < gpu; i++) {
@@ -104,7 +133,8 @@ static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
     return false;
 }
 
-/* Keeps the smallest rank that is above `last` (if there is one). */
+/* Replaces `best` if the rank is smaller, and larger than `last`. `last` NULL means no lower bound.
+ */
 static void offer(const struct rank *rank, const struct rank *last, struct rank *best, bool *found)
 {
     if (last != NULL && compare_ranks(rank, last) <= 0) {
@@ -116,6 +146,8 @@ static void offer(const struct rank *rank, const struct rank *last, struct rank 
     }
 }
 
+/* Considers all candidates on one node: the node itself, or each of its GPUs for a fraction of a
+ * GPU. */
 static void offer_node(const struct search *search, uint32_t node,
                        const struct tdm__resources *wanted, const struct rank *last,
                        struct rank *best, bool *found)
@@ -145,12 +177,14 @@ static void offer_node(const struct search *search, uint32_t node,
 
 /* ---- the search ------------------------------------------------------------------------- */
 
+/* Returns the bundle that is placed at this depth. */
 static const struct tdm__resources *bundle_at(const struct search *search, uint32_t depth)
 {
     return &search->bundles[search->order[depth]];
 }
 
-/* Puts the bundle of this depth on its first candidate, or on the next one. */
+/* Places the bundle of this depth on its first candidate, or on the next one. Returns false if
+ * there are no more candidates. */
 static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
 {
     struct frame *frame = &search->frames[depth];
@@ -178,6 +212,7 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
     return true;
 }
 
+/* Undoes place_bundle(). */
 static void unplace_bundle(struct search *search, uint32_t depth)
 {
     const struct tdm__bundle_placement *place = &search->frames[depth].place;
@@ -187,6 +222,7 @@ static void unplace_bundle(struct search *search, uint32_t depth)
     search->loads[place->node]--;
 }
 
+/* Returns the first depth of the run of equal bundles that includes `depth`. */
 static uint32_t run_begin(const struct search *search, uint32_t depth)
 {
     while (depth > 0 &&
@@ -196,6 +232,8 @@ static uint32_t run_begin(const struct search *search, uint32_t depth)
     return depth;
 }
 
+/* Searches with backtracking, on all nodes or on `only_node`. On failure all bundles are unplaced.
+ */
 static enum outcome descend(struct search *search)
 {
     uint32_t depth = 0;
@@ -209,8 +247,8 @@ static enum outcome descend(struct search *search)
             is_first = true;
             continue;
         }
-        /* How many equal bundles fit does not depend on where the first of them lie.  So if the
-         * next one has no place at all, the fault is before the run of equals, not in it. */
+        /* How many equal bundles fit does not depend on the placement of the first of them. So if a
+         * bundle has no candidate at all, the search returns to before the run of equal bundles. */
         if (is_first) {
             retreat = run_begin(search, depth);
         }
@@ -228,6 +266,7 @@ static enum outcome descend(struct search *search)
     return FOUND;
 }
 
+/* Searches for one node that fits all bundles. */
 static enum outcome descend_on_one_node(struct search *search)
 {
     enum outcome outcome = NEVER;
@@ -245,6 +284,7 @@ static enum outcome descend_on_one_node(struct search *search)
     return outcome;
 }
 
+/* Runs the search that the strategy demands. */
 static enum outcome search_run(struct search *search)
 {
     enum outcome outcome;
@@ -264,6 +304,7 @@ static enum outcome search_run(struct search *search)
 
 /* ---- the order of bundles and places ---------------------------------------------------- */
 
+/* Orders two requests by size, the largest first. */
 static int compare_sizes(const struct tdm__resources *a, const struct tdm__resources *b)
 {
     int order = compare_int64(b->gpu, a->gpu);
@@ -272,6 +313,7 @@ static int compare_sizes(const struct tdm__resources *a, const struct tdm__resou
     return order != 0 ? order : memcmp(b->custom, a->custom, sizeof(a->custom));
 }
 
+/* Orders two bundle indices by size and then by index, for qsort_r(). */
 static int compare_bundles(const void *a, const void *b, void *arg)
 {
     const struct search *search = arg;
@@ -282,6 +324,7 @@ static int compare_bundles(const void *a, const void *b, void *arg)
     return order != 0 ? order : compare_int64(index_a, index_b);
 }
 
+/* Orders two placements by node and GPU indices, for qsort(). */
 static int compare_places(const void *a, const void *b)
 {
     const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->place;
@@ -294,7 +337,8 @@ static int compare_places(const void *a, const void *b)
     return order;
 }
 
-/* Equal bundles may change places among themselves: the lowest index gets the lowest place. */
+/* Returns the placements in the order of the bundles. Equal bundles may be exchanged, so the lowest
+ * index gets the lowest placement. */
 static void hand_out(struct search *search, struct tdm__bundle_placement *placements_out)
 {
     uint32_t end;
@@ -314,6 +358,7 @@ static void hand_out(struct search *search, struct tdm__bundle_placement *placem
 
 /* ---- words ------------------------------------------------------------------------------ */
 
+/* Appends the requested bundles to an error message, equal ones together. */
 static void describe_bundles(const struct search *search, struct tdm__text *text)
 {
     uint32_t end;
@@ -330,6 +375,7 @@ static void describe_bundles(const struct search *search, struct tdm__text *text
     }
 }
 
+/* Appends the free resources of the nodes to an error message. */
 static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                            struct tdm__text *text)
 {
@@ -345,6 +391,7 @@ static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nod
     }
 }
 
+/* Returns the words for a strategy in an error message. */
 static const char *strategy_text(enum tdm_placement_strategy strategy)
 {
     switch (strategy) {
@@ -360,6 +407,7 @@ static const char *strategy_text(enum tdm_placement_strategy strategy)
     return "";
 }
 
+/* Fails with the message for an impossible request; `is_never` selects TDM_E_NO_RESOURCES. */
 static tdm_status refuse(const struct search *search, const struct tdm__node_resources *nodes,
                          bool is_never)
 {
@@ -380,6 +428,7 @@ static tdm_status refuse(const struct search *search, const struct tdm__node_res
 
 /* ---- the entries ------------------------------------------------------------------------ */
 
+/* Allocates and fills the state of a search. On failure the caller frees what exists. */
 static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
 {
     search->pools = calloc(search->nodes_count + 1, sizeof(search->pools[0]));
@@ -401,6 +450,7 @@ static bool search_init(struct search *search, const struct tdm__node_resources 
     return true;
 }
 
+/* Frees the state of a search. */
 static void search_fini(struct search *search)
 {
     free(search->pools);
@@ -409,6 +459,8 @@ static void search_fini(struct search *search)
     free(search->frames);
 }
 
+/* Searches a placement. After a failure it searches again with empty pools to find the right error.
+ */
 static tdm_status plan(struct search *search, const struct tdm__node_resources *nodes,
                        struct tdm__bundle_placement *placements_out)
 {
@@ -453,6 +505,7 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
     return status;
 }
 
+/* Returns whether the scheduling and the label constraints allow this node. */
 static bool is_allowed(const struct tdm__node_resources *node,
                        const struct tdm__placement_request *wish)
 {
@@ -460,7 +513,8 @@ static bool is_allowed(const struct tdm__node_resources *node,
            tdm__labels_match(&node->labels, &wish->labels);
 }
 
-/* How much a node where the actor fits is to be had: the smallest is taken. */
+/* Returns the cost of placing the actor on a node where it fits. The node with the lowest cost is
+ * taken. */
 static int64_t reluctance(const struct tdm__node_resources *node,
                           const struct tdm__placement_request *wish)
 {
@@ -476,7 +530,7 @@ static int64_t reluctance(const struct tdm__node_resources *node,
     return tdm__id_equal(&node->id, &wish->owner_node) ? -1 : node->pool.cpu.free;
 }
 
-/* Index of the node to take, or nodes_count if none holds it now. */
+/* Returns the index of the best node, or nodes_count if the actor fits on no allowed node now. */
 static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                           const struct tdm__placement_request *wish)
 {
@@ -491,6 +545,7 @@ static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t node
     return best;
 }
 
+/* Fails because no node is allowed, and tells why. */
 static tdm_status refuse_all(const struct tdm__placement_request *wish)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -507,8 +562,8 @@ static tdm_status refuse_all(const struct tdm__placement_request *wish)
                      wish->labels.texts[0]);
 }
 
-/* The plan of one bundle over the nodes that are allowed fails for the same reason, and words
- * it. */
+/* Fails because the actor fits on no allowed node. Placing it as a single bundle fails for the same
+ * reason and produces the message. */
 static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                const struct tdm__placement_request *wish)
 {

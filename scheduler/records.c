@@ -1,5 +1,13 @@
-/* records.c - what the cluster's store holds about nodes, actors and placement groups. */
+/* records.c - the records about nodes, actors and placement groups in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* For each kind of record there is a pair of functions: one reads and checks a record of a
+ * transaction, the other adds its write to the transaction. They copy between the structures of
+ * records.h and the messages of runtime/messages/scheduling.def. Every error names the key.
+ *
+ * A group's name is a record of its own that contains the group's ID. Claiming and releasing it are
+ * conditional, so both can be repeated after an unknown outcome. The functions keep no state; they
+ * run inside the body of a transaction, on the loop's thread. */
+
 #include "scheduler/records.h"
 
 #include "runtime/error.h"
@@ -20,6 +28,7 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 
 /* ---- helpers of all records ------------------------------------------------------------- */
 
+/* Copies a text of a record into an array of `room` bytes. Fails if it does not fit. */
 static tdm_status copy_text(const char *text, char *target, size_t room)
 {
     if (strlen(text) >= room) {
@@ -30,9 +39,10 @@ static tdm_status copy_text(const char *text, char *target, size_t room)
     return TDM_OK;
 }
 
-/* Parses a record and reads it with `read`, naming the key in what goes wrong. */
+/* Reads one kind of record from its value. */
 typedef tdm_status read_fn(const tdm_value *value, void *target);
 
+/* Parses a record and passes its value to `read`. Errors name the record's key. */
 static tdm_status read_record(const struct tdm__store_record *record, read_fn *read, void *target)
 {
     tdm_document *document;
@@ -45,8 +55,10 @@ static tdm_status read_record(const struct tdm__store_record *record, read_fn *r
     return tdm__wrap(status, "record %s", record->key);
 }
 
+/* Packs one kind of record. */
 typedef void write_fn(tdm_writer *writer, const void *source);
 
+/* Packs a record with `write` and adds its write to the transaction. */
 static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t lease_ms,
                              write_fn *write, const void *source)
 {
@@ -65,6 +77,7 @@ static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t leas
 
 /* ---- node/ID and free/ID ---------------------------------------------------------------- */
 
+/* Packs a node's record. */
 static void write_node(tdm_writer *writer, const void *source)
 {
     const struct tdm__node_record *node = source;
@@ -77,6 +90,7 @@ static void write_node(tdm_writer *writer, const void *source)
     (void)tdm__node_record_encode(&message, writer);
 }
 
+/* Reads a node's record. */
 static tdm_status read_node(const tdm_value *value, void *target)
 {
     struct tdm__node_record *node = target;
@@ -112,11 +126,13 @@ tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct td
     return tdm__txn_require_unchanged(txn, tdm__store_key("node", node, key));
 }
 
+/* Packs a node's resources. */
 static void write_free(tdm_writer *writer, const void *source)
 {
     tdm__node_resources_write(writer, source);
 }
 
+/* Reads a node's resources. */
 static tdm_status read_free(const tdm_value *value, void *target)
 {
     return tdm__node_resources_read(value, target);
@@ -138,6 +154,7 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
 
 /* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */
 
+/* Packs an actor's record. */
 static void write_actor(tdm_writer *writer, const void *source)
 {
     const struct tdm__actor_record *actor = source;
@@ -155,6 +172,7 @@ static void write_actor(tdm_writer *writer, const void *source)
     (void)tdm__actor_record_encode(&message, writer);
 }
 
+/* Reads an actor's record. */
 static tdm_status read_actor(const tdm_value *value, void *target)
 {
     struct tdm__actor_record *actor = target;
@@ -192,6 +210,7 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* ---- group/ID --------------------------------------------------------------------------- */
 
+/* Returns bundle number `index` for the encoder of a message. */
 static void get_bundle(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__bundle_record *bundle = &((const struct tdm__bundle_record *)arg)[index];
@@ -201,6 +220,7 @@ static void get_bundle(const void *arg, uint32_t index, void *item_out)
                                                 tdm__pool_to_message(&bundle->pool)};
 }
 
+/* Packs a group's record. */
 static void write_group(tdm_writer *writer, const void *source)
 {
     const struct tdm__placement_group_record *group = source;
@@ -215,6 +235,7 @@ static void write_group(tdm_writer *writer, const void *source)
     (void)tdm__group_record_encode(&message, writer);
 }
 
+/* Reads all bundles of a group. */
 static tdm_status read_bundles(const struct tdm__message_list *list,
                                struct tdm__bundle_record *bundles)
 {
@@ -229,6 +250,7 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
     return TDM_OK;
 }
 
+/* Reads a group's record without its ID, and allocates its bundles. */
 static tdm_status read_group(const tdm_value *value, void *target)
 {
     struct tdm__group_record_message message;
@@ -298,11 +320,13 @@ tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key
 
 /* ---- group_name/SPACE/NAME -------------------------------------------------------------- */
 
+/* Packs the ID of the group that has a name. */
 static void write_holder(tdm_writer *writer, const void *source)
 {
     tdm_write_bytes(writer, source, sizeof(struct tdm__id));
 }
 
+/* Reads the ID of the group that has a name. */
 static tdm_status read_holder(const tdm_value *value, void *target)
 {
     struct tdm_bytes bytes = tdm_value_bytes(value);
@@ -327,7 +351,7 @@ const char *tdm__placement_group_name_key(const struct tdm__placement_group_reco
     return key;
 }
 
-/* Sets the id of the group that has `group`'s name: none where nobody has it. */
+/* Sets the ID of the group that has the name of `group`; all zero if no group has it. */
 static tdm_status find_holder(const struct tdm__txn *txn,
                               const struct tdm__placement_group_record *group,
                               struct tdm__id *holder_out)
@@ -377,6 +401,7 @@ tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
 
 /* ---- all nodes -------------------------------------------------------------------------- */
 
+/* Appends a node to the snapshot, unless its lease is just ending. */
 static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__store_record *record,
                            struct tdm__nodes_snapshot *snapshot)
 {
@@ -387,7 +412,7 @@ static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__store_r
     TDM_TRY(tdm__node_record_read(record, node));
     resources = tdm__txn_find_record(txn, tdm__store_key("free", &node->id, key));
     if (resources == NULL) {
-        return TDM_OK; /* its lease is just running out */
+        return TDM_OK; /* The node's lease is just ending. */
     }
     TDM_TRY(tdm__free_record_read(resources, &snapshot->resources[snapshot->nodes_count]));
     snapshot->nodes_count++;
@@ -411,7 +436,8 @@ tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "node/", 5) == 0) {
-            status = add_node(txn, record, &snapshot); /* keys are sorted: so are the ids */
+            /* The keys are sorted, and so are the IDs. */
+            status = add_node(txn, record, &snapshot);
         }
     }
     if (status != TDM_OK) {

@@ -1,5 +1,15 @@
-/* reserve.c - places for actors and nodes, taken and given back in the cluster's store. */
+/* reserve.c - allocates resources for nodes and actors in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation is a transaction on the records of scheduler/records.h, started by a public
+ * function. Its state is allocated for the duration of the transaction and freed by its done
+ * function.
+ *
+ * A body may run several times, and its commit may have succeeded although its reply was lost. So
+ * every body first checks whether its work is already done. Each decision that depends on a node's
+ * existence makes the commit check that node's record. Operations that write shared records are
+ * queued, so that those of one process do not conflict with each other (retrying_txn.h). Everything
+ * runs on the loop's thread. */
+
 #include "scheduler/reserve.h"
 
 #include "runtime/error.h"
@@ -12,16 +22,18 @@
 
 /* ---- a node joins ----------------------------------------------------------------------- */
 
+/* State of tdm__reserve_node(). */
 struct join {
-    struct tdm__node_record record;
-    struct tdm__node_resources totals;
-    struct tdm__grant *grants; /* owned */
-    uint32_t grants_count;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    struct tdm__node_record record;    /* Record to write. */
+    struct tdm__node_resources totals; /* Resources of the node, all free. */
+    /* Grants of the node's actors outside of groups (owned). */
+    struct tdm__grant *grants;
+    uint32_t grants_count;    /* Number of grants. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
-/* What the bundles of a group hold on this node. */
+/* Allocates from the joining node what the bundles of a group hold on it. */
 static tdm_status take_bundles(const struct tdm__store_record *record, struct join *join,
                                struct tdm__node_resources *node)
 {
@@ -39,6 +51,7 @@ static tdm_status take_bundles(const struct tdm__store_record *record, struct jo
     return status;
 }
 
+/* Computes the node's free resources and writes its records. */
 static tdm_status join_body(void *arg, struct tdm__txn *txn)
 {
     struct join *join = arg;
@@ -49,7 +62,8 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
 
         if (strncmp(record->key, "group/", 6) == 0) {
             TDM_TRY(take_bundles(record, join, &node));
-            TDM_TRY(tdm__txn_require_unchanged(txn, record->key)); /* else nobody gives that back */
+            /* A group that is removed meanwhile would not release what was just allocated. */
+            TDM_TRY(tdm__txn_require_unchanged(txn, record->key));
         }
     }
     for (uint32_t i = 0; i < join->grants_count; i++) {
@@ -60,6 +74,7 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
     return tdm__free_record_put(txn, &node);
 }
 
+/* Reports the outcome of a join and frees its state. */
 static void join_done(void *arg, tdm_status status, const char *detail)
 {
     struct join *join = arg;
@@ -106,13 +121,15 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
 
 /* ---- an actor takes its place ----------------------------------------------------------- */
 
+/* State of tdm__reserve_actor(). */
 struct placing {
-    struct tdm__actor_request request;
-    struct tdm__actor_placement reserved;
-    tdm__reserve_actor_fn *fn;
-    void *arg;
+    struct tdm__actor_request request;    /* Copy of the request. */
+    struct tdm__actor_placement reserved; /* Placement chosen by the last run of the body. */
+    tdm__reserve_actor_fn *fn;            /* Reports the outcome. */
+    void *arg;                            /* Passed to `fn`. */
 };
 
+/* Returns whether the node is in the cluster. */
 static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -120,6 +137,7 @@ static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
+/* Places the actor on a node, outside of any group, and adds the write of that node's resources. */
 static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
@@ -147,7 +165,7 @@ static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
     return status;
 }
 
-/* Does not fit: later, or never? */
+/* Fails with TDM_E_AGAIN if the idle bundle could hold the actor, else with TDM_E_NO_RESOURCES. */
 static tdm_status refuse_bundle(const struct placing *placing,
                                 const struct tdm__bundle_record *bundle, uint32_t index)
 {
@@ -165,6 +183,8 @@ static tdm_status refuse_bundle(const struct placing *placing,
                      "bundle %u cannot hold %s: it has %s", index, wanted_text, free_text);
 }
 
+/* Allocates the actor's resources from one bundle. Fails with TDM_E_NODE_LOST if the bundle's node
+ * is lost. */
 static tdm_status take_from_bundle(struct placing *placing, const struct tdm__txn *txn,
                                    struct tdm__placement_group_record *group, uint32_t index)
 {
@@ -182,7 +202,8 @@ static tdm_status take_from_bundle(struct placing *placing, const struct tdm__tx
     return TDM_OK;
 }
 
-/* The first that has room; else whether one of them may have it later. */
+/* Allocates from the first bundle that fits. Fails with TDM_E_AGAIN if one of them may fit later.
+ */
 static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *txn,
                                 struct tdm__placement_group_record *group)
 {
@@ -201,6 +222,7 @@ static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *
                : tdm__wrap(status, "none of %u bundles", group->bundles_count);
 }
 
+/* Allocates from the requested bundle, or from any. */
 static tdm_status take_from_group(struct placing *placing, const struct tdm__txn *txn,
                                   struct tdm__placement_group_record *group)
 {
@@ -214,6 +236,7 @@ static tdm_status take_from_group(struct placing *placing, const struct tdm__txn
                : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", index, group->bundles_count);
 }
 
+/* Places the actor in its group and adds the write of the group's record. */
 static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -239,7 +262,7 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
-/* Returns the actor's name in "name/<name space>/<name>".  The name may contain slashes. */
+/* Returns the actor's name in "name/<name space>/<name>". The name may contain slashes. */
 static const char *name_of_key(const char *name_key)
 {
     const char *name = name_key;
@@ -250,8 +273,8 @@ static const char *name_of_key(const char *name_key)
     return name;
 }
 
-/* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
- * but for those of actors that another node makes anew. */
+/* Fails if the name belongs to another actor. An actor on a lost node no longer has its name,
+ * unless its owner node will create it again. */
 static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
                              const struct tdm__id *actor)
 {
@@ -278,7 +301,7 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
                      tdm__id_text(&holder.actor, holder_text));
 }
 
-/* The place that an earlier commit of this request took, of which no answer came. */
+/* Finds the placement that an earlier commit of this request made, if its reply was lost. */
 static tdm_status find_own_place(struct placing *placing, const struct tdm__txn *txn,
                                  bool *found_out)
 {
@@ -293,13 +316,14 @@ static tdm_status find_own_place(struct placing *placing, const struct tdm__txn 
     }
     *found_out = record != NULL;
     if (record == NULL) {
-        return TDM_OK; /* none, or its node is lost */
+        return TDM_OK; /* No placement was made, or its node is lost. */
     }
     placing->reserved.grant = own.grant;
     placing->reserved.bundle = own.bundle;
     return tdm__node_record_read(record, &placing->reserved.node);
 }
 
+/* Places the actor and adds the writes of its records, unless that has been done. */
 static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 {
     struct placing *placing = arg;
@@ -329,6 +353,7 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_put(txn, &actor);
 }
 
+/* Reports the placement and frees the state. */
 static void placing_done(void *arg, tdm_status status, const char *detail)
 {
     struct placing *placing = arg;
@@ -366,12 +391,14 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 
 /* ---- an actor leaves its place ---------------------------------------------------------- */
 
+/* State of tdm__release_actor() and tdm__restore_actor(). */
 struct leaving {
-    struct tdm__actor_record actor;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    struct tdm__actor_record actor; /* Copy of the actor's record. */
+    tdm__reserve_done_fn *fn;       /* Reports the outcome. */
+    void *arg;                      /* Passed to `fn`. */
 };
 
+/* Releases a grant on a node. */
 static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *node_id,
                                     const struct tdm__grant *grant)
 {
@@ -381,16 +408,17 @@ static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *
     struct tdm__node_resources node;
 
     if (record == NULL) {
-        return TDM_OK; /* the node has left, and all it had */
+        return TDM_OK; /* The node is lost with all its resources. */
     }
     TDM_TRY(tdm__free_record_read(record, &node));
     if (tdm__pool_release_grant(&node.pool, grant) != TDM_OK) {
-        return TDM_OK; /* the node has joined again since, without it */
+        return TDM_OK; /* The node has joined again without this grant. */
     }
     node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
 
+/* Releases the actor's grant in its bundle. */
 static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -400,10 +428,11 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__ac
     tdm_status status = TDM_OK;
 
     if (record == NULL) {
-        return TDM_OK; /* removed, with all that its bundles held */
+        /* The group was removed with everything that its bundles held. */
+        return TDM_OK;
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    /* Not out: the group was written again since, without it. */
+    /* If the release fails, the group was written again without this actor. */
     if (actor->bundle < group.bundles_count &&
         tdm__pool_release_grant(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
@@ -412,6 +441,7 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__ac
     return status;
 }
 
+/* Removes the actor's name record if it still belongs to the actor. */
 static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     const struct tdm__store_record *record =
@@ -423,9 +453,11 @@ static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_r
     }
     TDM_TRY(tdm__actor_record_read(record, &holder));
     return tdm__id_equal(&holder.actor, &actor->actor) ? tdm__txn_delete(txn, actor->name_key)
-                                                       : TDM_OK; /* another has it by now */
+                                                       /* Another actor has the name now. */
+                                                       : TDM_OK;
 }
 
+/* Removes the actor's records and releases its resources. */
 static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
 {
     struct leaving *leaving = arg;
@@ -442,7 +474,8 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
     if (tdm__id_is_none(&actor->node)) {
         actor = &now;
     }
-    if (tdm__id_equal(&now.node, &actor->node)) { /* else it lives on elsewhere by now */
+    /* Otherwise the actor was created again on another node. */
+    if (tdm__id_equal(&now.node, &actor->node)) {
         TDM_TRY(tdm__txn_delete(txn, key));
         TDM_TRY(give_name_back(txn, actor));
     }
@@ -450,6 +483,7 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
                                           : give_back_to_bundle(txn, actor);
 }
 
+/* Reports the outcome of a release or a restoration and frees its state. */
 static void leaving_done(void *arg, tdm_status status, const char *detail)
 {
     struct leaving *leaving = arg;
@@ -492,6 +526,7 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
 
 /* ---- an actor whose records were lost --------------------------------------------------- */
 
+/* Allocates the actor's grant from its bundle again. */
 static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
                                          struct tdm__txn *txn)
 {
@@ -516,6 +551,7 @@ static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
     return status;
 }
 
+/* Writes the records of the actor again, unless they exist. */
 static tdm_status again_body(void *arg, struct tdm__txn *txn)
 {
     const struct tdm__actor_record *actor = &((struct leaving *)arg)->actor;

@@ -1,5 +1,15 @@
-/* reserve_placement_group.c - places for the bundles of a placement group, all or none. */
+/* reserve_placement_group.c - allocates, finds, closes and removes placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation is a transaction as in reserve.c: its state is allocated for the duration of the
+ * transaction and freed by its done function, and its body checks first whether its work is already
+ * done.
+ *
+ * Life of a group: reserved (all bundles or none), closed (it accepts no actors, and the remover
+ * tells the nodes to end its actors), released. If the store lost the records, restore writes them
+ * again with free bundles. A commit that changes a group also checks the records of its nodes,
+ * since a node that joins meanwhile computes its free resources from the groups it reads.
+ * Everything runs on the loop's thread. reserve.h specifies the operations. */
+
 #include "runtime/error.h"
 #include "runtime/store/check.h"
 #include "scheduler/reserve.h"
@@ -8,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns whether a bundle of the group is on this node. */
 static bool has_bundle_on(const struct tdm__placement_group_record *group,
                           const struct tdm__id *node)
 {
@@ -19,13 +30,12 @@ static bool has_bundle_on(const struct tdm__placement_group_record *group,
     return false;
 }
 
-/* Each of its nodes is relied on and has a free record to write; beside them there are the
- * group's own record and its name's. */
+/* A commit checks each node of the group and writes its free record; it also writes the group's
+ * record and the name's. */
 _Static_assert(2 * TDM_BUNDLES_MAX + 2 <= TDM__STORE_WRITES_MAX,
                "a group with a node for each bundle fits in one commit");
 
-/* What the nodes of its bundles have free now: one write each, however many bundles they have.
- */
+/* Adds a write of the free resources of each node that has a bundle of the group, one per node. */
 static tdm_status put_its_nodes(struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot,
                                 const struct tdm__placement_group_record *group)
 {
@@ -39,15 +49,18 @@ static tdm_status put_its_nodes(struct tdm__txn *txn, const struct tdm__nodes_sn
 
 /* ---- reserve ---------------------------------------------------------------------------- */
 
+/* State of tdm__placement_group_reserve(). */
 struct grouping {
-    struct tdm__resources *wanted; /* owned */
-    uint32_t bundles_count;
+    struct tdm__resources *wanted; /* Requested bundles (owned). */
+    uint32_t bundles_count;        /* Number of requested bundles. */
     enum tdm_placement_strategy strategy;
-    struct tdm__placement_group_record record; /* owned; of the last plan */
-    tdm__placement_group_reserve_fn *fn;
-    void *arg;
+    /* The group, with the placement of the last run of the body (owned). */
+    struct tdm__placement_group_record record;
+    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
+    void *arg;                           /* Passed to `fn`. */
 };
 
+/* Frees the state of a reservation. */
 static void grouping_free(struct grouping *grouping)
 {
     tdm__placement_group_record_fini(&grouping->record);
@@ -55,7 +68,7 @@ static void grouping_free(struct grouping *grouping)
     free(grouping);
 }
 
-/* Takes every planned grant from its node, and makes each bundle a pool of its own. */
+/* Allocates each placed bundle on its node and initialises the bundle's pool. */
 static tdm_status apply_plan(struct grouping *grouping, struct tdm__nodes_snapshot *snapshot,
                              const struct tdm__bundle_placement *places)
 {
@@ -71,6 +84,7 @@ static tdm_status apply_plan(struct grouping *grouping, struct tdm__nodes_snapsh
     return TDM_OK;
 }
 
+/* Adds the checks and writes of a placed group to the transaction. */
 static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
                               const struct tdm__nodes_snapshot *snapshot)
 {
@@ -85,6 +99,7 @@ static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
                                            &grouping->record);
 }
 
+/* Places all bundles on the current nodes and adds the writes. */
 static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
@@ -115,6 +130,7 @@ static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
     return status;
 }
 
+/* Places the group, unless an earlier commit has done so. */
 static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
 {
     struct grouping *grouping = arg;
@@ -122,13 +138,15 @@ static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
     const struct tdm__store_record *own =
         tdm__txn_find_record(txn, tdm__store_key("group", &grouping->record.id, key));
 
-    if (own != NULL) { /* an earlier commit, of which no answer came */
+    /* An earlier commit succeeded, but its reply was lost. */
+    if (own != NULL) {
         tdm__placement_group_record_fini(&grouping->record);
         return tdm__placement_group_record_read(own, &grouping->record);
     }
     return plan_group(grouping, txn);
 }
 
+/* Reports the group and frees the state. */
 static void grouping_done(void *arg, tdm_status status, const char *detail)
 {
     struct grouping *grouping = arg;
@@ -137,6 +155,7 @@ static void grouping_done(void *arg, tdm_status status, const char *detail)
     grouping_free(grouping);
 }
 
+/* Allocates the state of a reservation and copies the request. */
 static tdm_status grouping_create(const struct tdm__placement_group_request *request,
                                   struct grouping **grouping_out)
 {
@@ -194,13 +213,17 @@ tdm_status tdm__placement_group_reserve(struct tdm__store *store,
 
 /* ---- find ------------------------------------------------------------------------------- */
 
+/* State of tdm__placement_group_find(). */
 struct finding {
+    /* Copy of the query. */
     struct tdm__placement_group_query question;
-    struct tdm__placement_group_record record; /* owned */
-    tdm__placement_group_reserve_fn *fn;
-    void *arg;
+    /* The found group (owned); zeroed before it is found. */
+    struct tdm__placement_group_record record;
+    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
+    void *arg;                           /* Passed to `fn`. */
 };
 
+/* Returns whether the group matches the query. Closed groups are found only by ID. */
 static bool is_wanted(const struct tdm__placement_group_query *question,
                       const struct tdm__placement_group_record *group)
 {
@@ -211,6 +234,7 @@ static bool is_wanted(const struct tdm__placement_group_query *question,
            strcmp(question->name_space, group->name_space) == 0;
 }
 
+/* Searches the records that were read. */
 static tdm_status finding_body(void *arg, struct tdm__txn *txn)
 {
     struct finding *finding = arg;
@@ -229,6 +253,7 @@ static tdm_status finding_body(void *arg, struct tdm__txn *txn)
     return tdm__fail(TDM_E_NOT_FOUND, "no placement group \"%s\"", finding->question.name);
 }
 
+/* Reports the group and frees the state. */
 static void finding_done(void *arg, tdm_status status, const char *detail)
 {
     struct finding *finding = arg;
@@ -265,13 +290,16 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
 
 /* ---- written again ---------------------------------------------------------------------- */
 
+/* State of tdm__placement_group_restore(). */
 struct regrouping {
-    struct tdm__placement_group_record record; /* owned */
-    bool without_lost;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    /* Copy of the group with free bundles (owned). */
+    struct tdm__placement_group_record record;
+    bool without_lost;        /* Whether bundles on lost nodes are ignored. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
+/* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
 static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *snapshot,
                                                  const struct tdm__id *id)
 {
@@ -280,9 +308,10 @@ static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *sna
             return &snapshot->resources[i];
         }
     }
-    return NULL; /* it has left, and all it had */
+    return NULL; /* The node is lost with all its resources. */
 }
 
+/* Allocates the group's bundles on their nodes again and adds the writes. */
 static tdm_status take_bundles_again(const struct regrouping *regrouping, struct tdm__txn *txn,
                                      struct tdm__nodes_snapshot *snapshot)
 {
@@ -296,17 +325,19 @@ static tdm_status take_bundles_again(const struct regrouping *regrouping, struct
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
             TDM_TRY(tdm__txn_require_node_unchanged(
-                txn, &bundle->node)); /* else it joins without the bundle */
+                txn, &bundle->node)); /* Otherwise it would join without the bundle. */
         }
     }
     return put_its_nodes(txn, snapshot, &regrouping->record);
 }
 
+/* Writes the group again, unless it exists. */
 static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
 {
     const struct regrouping *regrouping = arg;
     struct tdm__placement_group_record group =
-        regrouping->record; /* its bundles are the regrouping's */
+        /* The bundles belong to the state of the operation. */
+        regrouping->record;
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__nodes_snapshot snapshot;
     tdm_status status;
@@ -327,12 +358,14 @@ static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
     return tdm__placement_group_record_put(txn, key, &group);
 }
 
+/* Frees the state of a restoration. */
 static void regrouping_free(struct regrouping *regrouping)
 {
     tdm__placement_group_record_fini(&regrouping->record);
     free(regrouping);
 }
 
+/* Reports the outcome of a restoration. */
 static void regrouping_done(void *arg, tdm_status status, const char *detail)
 {
     struct regrouping *regrouping = arg;
@@ -374,16 +407,19 @@ tdm_status tdm__placement_group_restore(struct tdm__store *store,
 
 /* ---- close ------------------------------------------------------------------------------ */
 
+/* State of tdm__placement_group_close(). */
 struct closing {
-    struct tdm__id id;
-    struct tdm__id remover;
-    bool is_there;
-    struct tdm__placement_group_record record; /* owned */
-    struct tdm__nodes_snapshot nodes;          /* owned */
-    tdm__placement_group_close_fn *fn;
-    void *arg;
+    struct tdm__id id;      /* Group to close. */
+    struct tdm__id remover; /* Node that will remove the group. */
+    bool is_there;          /* Whether the group exists. */
+    /* The closed group (owned); valid if it exists. */
+    struct tdm__placement_group_record record;
+    struct tdm__nodes_snapshot nodes;  /* Nodes of the cluster (owned). */
+    tdm__placement_group_close_fn *fn; /* Reports the outcome. */
+    void *arg;                         /* Passed to `fn`. */
 };
 
+/* Frees the results of the last run of the body. */
 static void closing_forget(struct closing *closing)
 {
     tdm__placement_group_record_fini(&closing->record);
@@ -392,6 +428,7 @@ static void closing_forget(struct closing *closing)
     closing->is_there = false;
 }
 
+/* Reads the group and the nodes, and marks the group as closed. */
 static tdm_status closing_body(void *arg, struct tdm__txn *txn)
 {
     struct closing *closing = arg;
@@ -413,11 +450,12 @@ static tdm_status closing_body(void *arg, struct tdm__txn *txn)
     closing->record.owner_node = closing->remover;
     for (uint32_t i = 0; i < closing->record.bundles_count; i++) {
         TDM_TRY(tdm__txn_require_node_unchanged(
-            txn, &closing->record.bundles[i].node)); /* who is to be told */
+            txn, &closing->record.bundles[i].node)); /* Nodes that must be told. */
     }
     return tdm__placement_group_record_put(txn, key, &closing->record);
 }
 
+/* Reports the group and the nodes, and frees the state. */
 static void closing_done(void *arg, tdm_status status, const char *detail)
 {
     struct closing *closing = arg;
@@ -453,27 +491,31 @@ tdm_status tdm__placement_group_close(struct tdm__store *store,
 
 /* ---- release ---------------------------------------------------------------------------- */
 
+/* State of tdm__placement_group_release(). */
 struct ungrouping {
-    struct tdm__placement_group_record named; /* without its bundles */
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    /* ID and names of the group, without its bundles. */
+    struct tdm__placement_group_record named;
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
+/* Releases the group's bundles on their nodes and adds the writes. */
 static tdm_status give_back_bundles(const struct tdm__placement_group_record *group,
                                     struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
 
-        if (node != NULL) { /* not out: the node has joined again since, without it */
+        if (node != NULL) { /* Failure: the node has joined again without it. */
             (void)tdm__pool_release_grant(&node->pool, &group->bundles[i].grant);
-        } else { /* it may just join, with the bundle */
+        } else { /* The node may be joining with the bundle. */
             TDM_TRY(tdm__txn_require_node_unchanged(txn, &group->bundles[i].node));
         }
     }
     return put_its_nodes(txn, snapshot, group);
 }
 
+/* Removes the group's records and releases its resources. */
 static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)
 {
     struct ungrouping *ungrouping = arg;
@@ -499,6 +541,7 @@ static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)
     return tdm__txn_delete(txn, key);
 }
 
+/* Reports the outcome of a removal. */
 static void ungrouping_done(void *arg, tdm_status status, const char *detail)
 {
     struct ungrouping *ungrouping = arg;

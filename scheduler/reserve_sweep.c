@@ -1,5 +1,12 @@
-/* reserve_sweep.c - what dead nodes left: records, removed, and groups, found. */
+/* reserve_sweep.c - removes the records that lost nodes left, and finds their placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A node whose lease ended has no node record any more, but records of its actors and names remain.
+ * Every daemon sweeps them now and then; several may do so at the same time, and the transactions
+ * resolve that. Records of actors that their owner node will create again are kept.
+ *
+ * Groups of lost nodes are only reported: the daemon that finds one must end its actors before it
+ * removes the group. Everything runs on the loop's thread. reserve.h specifies the operations. */
+
 #include "runtime/error.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
@@ -7,14 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS_AT_ONCE = 900 }; /* others wait while the store removes them */
+/* Most records that one transaction removes. Other processes wait while the store removes them. */
+enum { RECORDS_AT_ONCE = 900 };
 
+/* State of tdm__reserve_sweep(). */
 struct sweep {
-    uint32_t removed_count;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    uint32_t removed_count;   /* Records removed by the last run of the body. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
+/* Returns whether the node is in the cluster. */
 static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -22,6 +32,7 @@ static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
+/* Returns whether the record is about an actor of a lost node that will not be created again. */
 static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__store_record *record)
 {
     struct tdm__actor_record actor;
@@ -33,6 +44,7 @@ static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__store_r
            !(actor.recreate_on_node_loss && is_there(txn, &actor.owner_node));
 }
 
+/* Removes at most RECORDS_AT_ONCE records. */
 static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
 {
     struct sweep *sweep = arg;
@@ -50,6 +62,7 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Reports TDM_E_AGAIN if records may remain, and frees the state. */
 static void sweep_done(void *arg, tdm_status status, const char *detail)
 {
     struct sweep *sweep = arg;
@@ -79,14 +92,16 @@ tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
 
 /* ---- groups ----------------------------------------------------------------------------- */
 
+/* State of tdm__placement_groups_find_orphans(). */
 struct orphans {
-    struct tdm__id self;
-    struct tdm__id *groups; /* owned */
-    uint32_t groups_count;
-    tdm__placement_groups_orphans_fn *fn;
-    void *arg;
+    struct tdm__id self;                  /* Requesting node. */
+    struct tdm__id *groups;               /* IDs of the orphaned groups (owned). */
+    uint32_t groups_count;                /* Number of `groups`. */
+    tdm__placement_groups_orphans_fn *fn; /* Reports the outcome. */
+    void *arg;                            /* Passed to `fn`. */
 };
 
+/* Appends the group's ID if no node will remove the group. */
 static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
                                 const struct tdm__store_record *record)
 {
@@ -100,6 +115,7 @@ static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *
     return TDM_OK;
 }
 
+/* Collects the orphaned groups from the records that were read. */
 static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
 {
     struct orphans *orphans = arg;
@@ -124,12 +140,14 @@ static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Frees the state of the search. */
 static void orphans_free(struct orphans *orphans)
 {
     free(orphans->groups);
     free(orphans);
 }
 
+/* Reports the groups and frees the state. */
 static void orphans_done(void *arg, tdm_status status, const char *detail)
 {
     struct orphans *orphans = arg;

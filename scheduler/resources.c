@@ -1,5 +1,12 @@
-/* resources.c - what nodes have, what actors and bundles ask for, and what they were given. */
+/* resources.c - resources of nodes, requests of actors and bundles, and grants. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A pool contains the total and the free amount of each resource. Allocating a request yields a
+ * grant, and releasing the grant restores the pool exactly, because amounts are integers.
+ *
+ * Invariants: 0 <= free <= total for each amount. Allocation and release change either all amounts
+ * of a grant or none; they work on a copy of the pool. Named resources are sorted by name. The
+ * functions keep no state and do not block; a pool is used on one thread at a time. */
+
 #include "scheduler/resources.h"
 
 #include "runtime/assert.h"
@@ -10,6 +17,7 @@
 
 /* ---- requests --------------------------------------------------------------------------- */
 
+/* Converts an amount to units of 1/10,000. `name` is for the error. */
 static tdm_status steps_of_amount(const char *name, double amount, int64_t *steps_out)
 {
     double scaled = amount * TDM__RESOURCE_ONE;
@@ -22,7 +30,8 @@ static tdm_status steps_of_amount(const char *name, double amount, int64_t *step
         return tdm__fail(TDM_E_INVAL, "%s %g: at most %g", name, amount,
                          (double)TDM__RESOURCE_AMOUNT_MAX / TDM__RESOURCE_ONE);
     }
-    /* The allowance is for sums of decimals, such as 0.1 + 0.2; a fifth decimal is 0.1. */
+    /* The tolerance accepts sums of decimals, such as 0.1 + 0.2. A fifth decimal digit differs by
+     * at least 0.1. */
     if (fabs(scaled - steps) > 1e-6 + scaled * 1e-15) {
         return tdm__fail(TDM_E_INVAL, "%s %.10g: amounts go in steps of 0.0001, ask for %.10g",
                          name, amount, steps / TDM__RESOURCE_ONE);
@@ -31,6 +40,7 @@ static tdm_status steps_of_amount(const char *name, double amount, int64_t *step
     return TDM_OK;
 }
 
+/* Checks the name of a resource. */
 static tdm_status check_name(const char *name)
 {
     size_t length = strnlen(name, TDM__RESOURCE_NAME_BYTES);
@@ -48,11 +58,13 @@ static tdm_status check_name(const char *name)
     return TDM_OK;
 }
 
+/* Fails because the resource is already in the request. */
 static tdm_status given_twice(const char *name)
 {
     return tdm__fail(TDM_E_INVAL, "resource \"%s\" is given twice: add the amounts up", name);
 }
 
+/* Adds GPUs to a request. */
 static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
 {
     long long whole = steps / TDM__RESOURCE_ONE;
@@ -69,6 +81,7 @@ static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
     return TDM_OK;
 }
 
+/* Adds a named resource to a request, in sorted order. */
 static tdm_status add_custom(struct tdm__resources *resources, const char *name, int64_t steps)
 {
     struct tdm__custom_resource *custom = resources->custom;
@@ -135,16 +148,19 @@ tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
 
 bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__resources *b)
 {
-    return memcmp(a, b, sizeof(*a)) == 0; /* made of integers and zero-filled names only */
+    /* Both consist of integers and zero-filled names only. */
+    return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* ---- pools ------------------------------------------------------------------------------ */
 
+/* Returns an amount that is entirely free. */
 static struct tdm__amount all_free(int64_t total)
 {
     return (struct tdm__amount){.total = total, .free = total};
 }
 
+/* Initialises the named resources of a pool, all free. */
 static void init_custom(struct tdm__pool *pool, const struct tdm__custom_resource *custom)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
@@ -194,6 +210,7 @@ void tdm__pool_release_all(struct tdm__pool *pool)
     }
 }
 
+/* Returns the amount of a named resource, or NULL if the pool does not have it. */
 static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
@@ -204,7 +221,8 @@ static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
     return NULL;
 }
 
-/* NULL allowed: nothing of it is there. */
+/* Adds `by` to the free amount. Returns false and changes nothing if the result is out of range.
+ * NULL is allowed and has no amount. */
 static bool move(struct tdm__amount *amount, int64_t by)
 {
     if (amount == NULL || amount->free + by < 0 || amount->free + by > amount->total) {
@@ -214,7 +232,8 @@ static bool move(struct tdm__amount *amount, int64_t by)
     return true;
 }
 
-/* Gives back (sign 1) or takes (sign -1) all of the grant, or nothing. */
+/* Releases (sign 1) or allocates (sign -1) the whole grant. Returns false and changes nothing if
+ * that is impossible. */
 static bool move_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
 {
     struct tdm__pool moved = *pool;
@@ -257,7 +276,7 @@ tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__gra
     return TDM_OK;
 }
 
-/* The GPU for a fraction, or gpus_count if none holds it. */
+/* Returns the index of the GPU for a fraction, or gpus_count if the fraction fits on none. */
 static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
 {
     uint32_t best = pool->gpus_count;
@@ -271,6 +290,7 @@ static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
     return best;
 }
 
+/* Returns the number of entirely free GPUs. */
 static uint32_t whole_gpus_free(const struct tdm__pool *pool)
 {
     uint32_t count = 0;
@@ -281,6 +301,7 @@ static uint32_t whole_gpus_free(const struct tdm__pool *pool)
     return count;
 }
 
+/* Returns whether the requested GPUs are free. */
 static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
 {
     if (wanted == 0) {
@@ -292,7 +313,8 @@ static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
     return wanted / TDM__RESOURCE_ONE <= whole_gpus_free(pool);
 }
 
-/* Both lists are sorted by name, so one pass over the pool's serves all wishes. */
+/* Returns whether the requested named resources are free. Both lists are sorted by name, so one
+ * pass over the pool is enough. */
 static bool holds_custom(const struct tdm__pool *pool, const struct tdm__custom_resource *wanted)
 {
     uint32_t at = 0;
@@ -315,6 +337,7 @@ bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *w
            holds_custom(pool, wanted->custom);
 }
 
+/* Enters the first `count` entirely free GPUs in the grant. */
 static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
 {
     for (uint32_t i = 0; i < pool->gpus_count && grant->gpus_count < count; i++) {
@@ -356,6 +379,7 @@ bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wan
 
 /* ---- words ------------------------------------------------------------------------------ */
 
+/* Converts an amount to the number that users see. */
 static double shown(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
@@ -381,7 +405,8 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
     }
 }
 
-/* A bundle may have no more than a part of a GPU, and nothing of those before it. */
+/* Appends the free and total amounts of the GPUs. A bundle may hold a fraction of a GPU, and
+ * nothing of the GPUs before it. */
 static void describe_gpus(const struct tdm__pool *pool, struct tdm__text *text)
 {
     int64_t total = 0;

@@ -1,5 +1,13 @@
-/* retrying_txn.c - a transaction that may be made twice, made until its outcome is known. */
+/* retrying_txn.c - transactions that are repeated until their outcome is known. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A retrying transaction owns copies of its patterns and starts a transaction (tdm__txn) for each
+ * attempt. It ends with the first outcome other than TDM_E_STORE, or at its deadline.
+ *
+ * Queued ones are linked in the store, store->queued_txns being the head. Only the head runs; when
+ * it ends, it starts its successor before it reports its own outcome, because the callback may
+ * close the store. When the store closes, the remaining ones fail. Everything runs on the loop's
+ * thread. */
+
 #include "scheduler/retrying_txn.h"
 
 #include "runtime/assert.h"
@@ -10,23 +18,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Most patterns of a transaction. */
 enum { PATTERNS_MAX = 4 };
 
+/* A transaction that is repeated if necessary. It frees itself after `done` has run. */
 struct tdm__retrying_txn {
-    struct tdm__retrying_txn *next; /* whose turn comes after this one */
-    bool in_turn;
+    struct tdm__retrying_txn *next; /* Next one in the store's queue; NULL at the end. */
+    bool in_turn;                   /* Whether it is in the store's queue. */
+    /* Whether it has been started; only for queued ones. */
     bool running;
-    struct tdm__store *store;
+    struct tdm__store *store; /* Store to read and write (borrowed). */
+    /* Copies of the patterns. */
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
-    uint32_t patterns_count;
-    int64_t deadline_ms;
-    tdm__txn_body_fn *body;
-    tdm__txn_done_fn *done;
-    void *arg;
+    uint32_t patterns_count; /* Number of patterns. */
+    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
+    tdm__txn_done_fn *done;  /* Reports the final outcome. */
+    void *arg;               /* Passed to `body` and `done`. */
 };
 
+/* Starts the next attempt. */
 static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt);
 
+/* Runs the caller's body. */
 static tdm_status run_body(void *arg, struct tdm__txn *txn)
 {
     const struct tdm__retrying_txn *attempt = arg;
@@ -34,13 +48,15 @@ static tdm_status run_body(void *arg, struct tdm__txn *txn)
     return attempt->body(attempt->arg, txn);
 }
 
+/* Reports the outcome and frees the transaction. */
 static void finish(struct tdm__retrying_txn *attempt, tdm_status status, const char *detail)
 {
     attempt->done(attempt->arg, status, detail);
     free(attempt);
 }
 
-/* The first in the queue of a store runs, the others wait. */
+/* Starts the head of the store's queue, unless it is running. One that cannot be started fails and
+ * the next one is tried. */
 static void start_next(struct tdm__store *store)
 {
     while (store->queued_txns != NULL && !store->queued_txns->running) {
@@ -59,6 +75,7 @@ static void start_next(struct tdm__store *store)
     }
 }
 
+/* Handles the outcome of an attempt: tries again, or ends and starts the next one in the queue. */
 static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__retrying_txn *attempt = arg;
@@ -71,7 +88,8 @@ static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
     if (attempt->in_turn) {
         TDM_ASSERT(attempt->store->queued_txns == attempt);
         attempt->store->queued_txns = attempt->next;
-        start_next(attempt->store); /* first: who is told may close the store */
+        /* This comes first, because the callback may close the store. */
+        start_next(attempt->store);
     }
     finish(attempt, status, detail);
 }
@@ -88,6 +106,7 @@ static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt)
                         retrying_txn_done, attempt);
 }
 
+/* Allocates a transaction and copies its patterns. */
 /* NOLINTNEXTLINE(readability-function-size): the parameters are tdm__txn_run()'s */
 static tdm_status create(struct tdm__store *store, const char *const *patterns,
                          uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body_fn *body,

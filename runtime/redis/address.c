@@ -1,4 +1,4 @@
-/* address.c - where a Redis server is and who we are there: its URL, taken apart. */
+/* address.c - parses the URL of a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/address.h"
 
@@ -10,8 +10,12 @@
 #include <string.h>
 #include <sys/un.h>
 
-/* No message here quotes the URL: it may hold a password. */
+/* The parser tdm__redis_address_parse() splits the URL into its parts, copies each part with a
+ * length check, and decodes %XX in user and password. The result is written only on success. No
+ * error message quotes the URL, because it may contain a password. The functions have no state and
+ * any thread may call them. */
 
+/* Returns the text behind `start` if the text begins with it, else NULL. */
 static const char *after(const char *text, const char *start)
 {
     size_t bytes = strlen(start);
@@ -19,6 +23,7 @@ static const char *after(const char *text, const char *start)
     return strncmp(text, start, bytes) == 0 ? text + bytes : NULL;
 }
 
+/* Copies one part of the URL. Fails if it is too long; `what` names it in the error. */
 static tdm_status copy_part(const char *what, const char *from, size_t bytes,
                             char to[TDM__REDIS_TEXT_BYTES])
 {
@@ -31,7 +36,7 @@ static tdm_status copy_part(const char *what, const char *from, size_t bytes,
     return TDM_OK;
 }
 
-/* Undoes %XX in place. */
+/* Replaces each %XX in place by its byte. */
 static tdm_status decode_part(const char *what, char *text)
 {
     char *to = text;
@@ -56,6 +61,7 @@ static tdm_status decode_part(const char *what, char *text)
     return TDM_OK;
 }
 
+/* Parses a decimal number from 0 to `max`. */
 static tdm_status parse_number(const char *what, const char *text, unsigned long max,
                                unsigned long *number_out)
 {
@@ -70,6 +76,7 @@ static tdm_status parse_number(const char *what, const char *text, unsigned long
     return TDM_OK;
 }
 
+/* Parses the path of "unix:". */
 static tdm_status parse_unix(const char *path, struct tdm__redis_address *address)
 {
     struct sockaddr_un socket_address;
@@ -86,6 +93,7 @@ static tdm_status parse_unix(const char *path, struct tdm__redis_address *addres
     return TDM_OK;
 }
 
+/* Parses "user" or "user:password". */
 static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_address *address)
 {
     const char *colon = memchr(text, ':', bytes);
@@ -100,7 +108,7 @@ static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_a
     return decode_part("password", address->password);
 }
 
-/* host, host:port, [v6], [v6]:port */
+/* Parses "host", "host:port", "[v6]" or "[v6]:port". */
 static tdm_status parse_host(const char *text, struct tdm__redis_address *address)
 {
     bool bracketed = text[0] == '[';
@@ -122,6 +130,7 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
     return TDM_OK;
 }
 
+/* Parses everything behind "redis://". */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
     char place[TDM__REDIS_TEXT_BYTES];

@@ -1,5 +1,12 @@
-/* command.c - the commands we send, in Redis' own form. */
+/* command.c - encodes the commands that are sent to Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each function collects the arguments of a command as borrowed pointers, and hiredis encodes them
+ * into one allocation. functions.c defines the arguments of the library's functions.
+ *
+ * A commit carries a random request ID, under which the server keeps its outcome. So the same
+ * encoded command can be sent again when the connection was lost. The functions have no state and
+ * any thread may call them. */
+
 #include "runtime/redis/command.h"
 
 #include "runtime/assert.h"
@@ -13,16 +20,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity of a number as text, and arguments of the commit function per write. */
 enum { NUMBER_BYTES = 24, ARGUMENTS_PER_WRITE = 5 };
 
-/* Arguments on their way into a command; borrowed. */
+/* The arguments of a command to encode. The texts are borrowed. */
 struct arguments {
+    /* Array of argument texts (owned until the command is encoded). */
     const char **texts;
+    /* Array of their sizes (owned until the command is encoded). */
     size_t *bytes;
-    int count;
-    int capacity;
+    int count;    /* Number of arguments. */
+    int capacity; /* Capacity of both arrays. */
 };
 
+/* Allocates an empty list of arguments. */
 static tdm_status init_arguments(struct arguments *arguments, uint32_t capacity)
 {
     arguments->texts = calloc(capacity, sizeof(*arguments->texts));
@@ -37,6 +48,7 @@ static tdm_status init_arguments(struct arguments *arguments, uint32_t capacity)
     return TDM_OK;
 }
 
+/* Appends a binary argument. */
 static void add_bytes(struct arguments *arguments, const void *data, size_t bytes)
 {
     TDM_ASSERT(arguments->count < arguments->capacity);
@@ -45,12 +57,13 @@ static void add_bytes(struct arguments *arguments, const void *data, size_t byte
     arguments->count++;
 }
 
+/* Appends a text argument. */
 static void add_text(struct arguments *arguments, const char *text)
 {
     add_bytes(arguments, text, strlen(text));
 }
 
-/* Takes the arguments' memory. */
+/* Encodes the command and frees the arguments' arrays. */
 static tdm_status format(struct arguments *arguments, struct tdm__redis_command *command_out)
 {
     char *text = NULL;
@@ -66,6 +79,8 @@ static tdm_status format(struct arguments *arguments, struct tdm__redis_command 
     return TDM_OK;
 }
 
+/* Appends the head of a call of a library function: the command, the function, and the prefix as
+ * its only key. */
 static void add_call(struct arguments *arguments, const char *command, const char *function,
                      const char *base)
 {
@@ -88,6 +103,7 @@ tdm_status tdm__redis_command_read(const char *base, const char *const *patterns
     return format(&arguments, command_out);
 }
 
+/* Returns the word for a write that the Lua function expects. */
 static const char *kind_text(enum tdm__store_write_kind kind)
 {
     switch (kind) {
@@ -103,12 +119,13 @@ static const char *kind_text(enum tdm__store_write_kind kind)
     return "";
 }
 
-/* The two numbers of a write as text. */
+/* The two numbers of a write as text, which must stay until the command is encoded. */
 struct numbers {
     char version[NUMBER_BYTES];
     char lease[NUMBER_BYTES];
 };
 
+/* Appends the five arguments of one write. `numbers` must stay until the command is encoded. */
 static void add_write(struct arguments *arguments, const struct tdm__store_write *write,
                       struct numbers *numbers)
 {
@@ -151,7 +168,7 @@ tdm_status tdm__redis_command_commit(const char *base, const struct tdm__store_w
     return status;
 }
 
-/* Owned by the caller; NULL without memory. */
+/* Returns the source text of the library, which the caller frees; NULL without memory. */
 static char *join_functions(void)
 {
     size_t bytes = 1;

@@ -1,4 +1,4 @@
-/* connection.c - one connection to Redis that comes back by itself. */
+/* connection.c - one connection to Redis that reconnects automatically. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/connection.h"
 
@@ -13,42 +13,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hiredis frees a context on its own when the connection ends, after all its callbacks; the one
- * hook that always runs then is `cleanup`, so that is where a link learns that it is alone.
- * hiredis 0.14 has no time limits and no reconnection: both are here. */
+/* The states are: waiting for the next attempt (no context), handshake (a context that is not
+ * ready), ready. The timer is the next attempt in the first state and the time limit of the
+ * handshake in the second.
+ *
+ * hiredis frees its context when the connection ends, after all its callbacks. The only hook that
+ * always runs then is `cleanup`, so the connection learns of its end there. hiredis 0.14 has no
+ * time limits and no reconnection, so both are implemented here. Everything runs on the loop's
+ * thread. */
 
 enum {
-    HANDSHAKE_MS = 2000,
-    BACK_OFF_MS_MIN = 10,
-    BACK_OFF_MS_MAX = 1000,
+    HANDSHAKE_MS = 2000,    /* Time limit of the handshake in milliseconds. */
+    BACK_OFF_MS_MIN = 10,   /* First delay between attempts in milliseconds. */
+    BACK_OFF_MS_MAX = 1000, /* Longest delay between attempts in milliseconds. */
+    /* Milliseconds without a connection after which it is logged. */
     TELL_MS = 1000,
 };
 
+/* A connection that its creator owns. */
 struct tdm__redis_connection {
-    struct tdm__loop *loop; /* borrowed */
-    struct tdm__redis_address address;
+    struct tdm__loop *loop;            /* Loop on which it runs (borrowed). */
+    struct tdm__redis_address address; /* Address of the server. */
+    /* Callbacks (borrowed). */
     const struct tdm__redis_connection_ops *ops;
-    void *arg;
-    redisAsyncContext *context;  /* NULL: no connection.  Freed by hiredis */
-    struct tdm__fd_watch *watch; /* owned; lives as long as the context */
-    unsigned wanted;
-    struct tdm__timer *timer; /* owned: without a context the next attempt, else the handshake's
-                                 end */
-    int64_t back_off_ms;
-    bool ready;
-    bool destroyed;
-    int64_t trouble_since_ms; /* 0: there is none */
-    bool told;                /* the log knows of it */
-    char trouble[160];
+    void *arg; /* Passed to the callbacks. */
+    /* Connection of hiredis, which frees it; NULL while there is no connection. */
+    redisAsyncContext *context;
+    /* Watch of the context's socket (owned); NULL without a context. */
+    struct tdm__fd_watch *watch;
+    unsigned wanted; /* Events for which `watch` is set. */
+    /* Fires at the next attempt, or at the end of the handshake's time limit (owned). */
+    struct tdm__timer *timer;
+    int64_t back_off_ms; /* Delay before the next attempt in milliseconds. */
+    bool ready;          /* Whether the handshake has succeeded. */
+    bool destroyed;      /* Whether the owner is destroying the connection. */
+    /* Start of the current trouble, in milliseconds on CLOCK_MONOTONIC; 0 if there is no trouble.
+     */
+    int64_t trouble_since_ms;
+    bool told;         /* Whether the trouble has been logged. */
+    char trouble[160]; /* Why there is no connection; "" if unknown. */
 };
 
 static void connect_now(struct tdm__redis_connection *link);
 
+/* Performs one attempt to connect. */
 static void connection_set_timer(struct tdm__redis_connection *link, int64_t in_ms)
 {
     TDM_ASSERT(tdm__timer_set(link->timer, tdm__clock_ms() + in_ms) == TDM_OK);
 }
 
+/* Remembers why there is no connection. */
 static void note_trouble(struct tdm__redis_connection *link, const char *trouble)
 {
     (void)snprintf(link->trouble, sizeof(link->trouble), "%s", trouble);
@@ -56,6 +70,7 @@ static void note_trouble(struct tdm__redis_connection *link, const char *trouble
 
 /* ---- hiredis' side of the loop ---------------------------------------------------------- */
 
+/* Sets the events that hiredis wants to receive. */
 static void connection_want_events(struct tdm__redis_connection *link, unsigned events)
 {
     if (events == link->wanted) {
@@ -64,10 +79,12 @@ static void connection_want_events(struct tdm__redis_connection *link, unsigned 
     link->wanted = events;
     if (tdm__fd_watch_set_events(link->watch, events) != TDM_OK) {
         note_trouble(link, tdm_error_detail());
-        connection_set_timer(link, 0); /* takes the connection down, outside of hiredis */
+        /* The timer ends the connection later, outside of hiredis. */
+        connection_set_timer(link, 0);
     }
 }
 
+/* Hook of hiredis: wants to read. */
 static void add_read(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -75,6 +92,7 @@ static void add_read(void *arg)
     connection_want_events(link, link->wanted | TDM__READABLE);
 }
 
+/* Hook of hiredis: no longer wants to read. */
 static void delete_read(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -82,6 +100,7 @@ static void delete_read(void *arg)
     connection_want_events(link, link->wanted & ~(unsigned)TDM__READABLE);
 }
 
+/* Hook of hiredis: wants to write. */
 static void add_write(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -89,6 +108,7 @@ static void add_write(void *arg)
     connection_want_events(link, link->wanted | TDM__WRITABLE);
 }
 
+/* Hook of hiredis: no longer wants to write. */
 static void delete_write(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -96,13 +116,15 @@ static void delete_write(void *arg)
     connection_want_events(link, link->wanted & ~(unsigned)TDM__WRITABLE);
 }
 
+/* Schedules the next attempt and doubles the delay. Logs trouble that lasts longer than TELL_MS. */
 static void retry_later(struct tdm__redis_connection *link)
 {
     if (link->trouble_since_ms == 0) {
         link->trouble_since_ms = tdm__clock_ms();
     }
     if (!link->told && tdm__clock_ms() - link->trouble_since_ms >= TELL_MS) {
-        link->told = true; /* not before: a server of our own is being started */
+        /* Not logged earlier, because the embedded server may be starting. */
+        link->told = true;
         tdm__log(TDM__WARN, "redis", "%s: %s: trying again", link->address.text, link->trouble);
     }
     connection_set_timer(link, link->back_off_ms);
@@ -112,7 +134,8 @@ static void retry_later(struct tdm__redis_connection *link)
     }
 }
 
-/* The context is about to be freed, all its callbacks have run. */
+/* Hook of hiredis: the context is about to be freed, and all its callbacks have run. Schedules the
+ * next attempt and reports the loss of a ready connection. */
 static void cleanup(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -138,6 +161,8 @@ static void cleanup(void *arg)
     }
 }
 
+/* Lets hiredis read and write. Reading may end the connection, so the context is checked before
+ * writing. */
 static void on_events(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_connection *link = arg;
@@ -154,13 +179,14 @@ static void on_events(void *arg, int fd, unsigned ready)
 
 /* ---- handshake -------------------------------------------------------------------------- */
 
+/* Returns whether a step of the handshake failed; the connection is dropped then. */
 static bool handshake_refused(struct tdm__redis_connection *link, const redisReply *reply,
                               const char *expected)
 {
     char text[128];
 
     if (reply == NULL) {
-        return true; /* the connection is ending */
+        return true; /* The connection is ending. */
     }
     if (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, expected) == 0) {
         return false;
@@ -169,13 +195,14 @@ static bool handshake_refused(struct tdm__redis_connection *link, const redisRep
     return true;
 }
 
-/* AUTH or SELECT.  Where one is refused the later steps get NULL. */
+/* Handles the reply to AUTH or SELECT. If it is a refusal, the later steps receive NULL. */
 static void on_step(redisAsyncContext *context, void *reply, void *arg)
 {
     (void)context;
     (void)handshake_refused(arg, reply, "OK");
 }
 
+/* Handles the reply to PING, which makes the connection ready. */
 static void on_pong(redisAsyncContext *context, void *reply, void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -193,6 +220,7 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
     link->ops->ready(link->arg);
 }
 
+/* Sends the commands of the handshake. Returns false without memory. */
 static bool shake_hands(struct tdm__redis_connection *link)
 {
     const struct tdm__redis_address *address = &link->address;
@@ -213,6 +241,7 @@ static bool shake_hands(struct tdm__redis_connection *link)
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
+/* Opens a context of hiredis and its watch. Returns NULL after a failure, which it notes. */
 static redisAsyncContext *open_context(struct tdm__redis_connection *link)
 {
     const struct tdm__redis_address *address = &link->address;
@@ -262,6 +291,7 @@ static void connect_now(struct tdm__redis_connection *link)
     }
 }
 
+/* Starts the next attempt, or ends a handshake that took too long. */
 static void on_timer(void *arg)
 {
     struct tdm__redis_connection *link = arg;
@@ -306,7 +336,7 @@ void tdm__redis_connection_destroy(struct tdm__redis_connection *link)
     link->destroyed = true;
     if (link->context != NULL) {
         redisAsyncFree(link->context);
-        TDM_ASSERT(link->context == NULL); /* we are not inside hiredis */
+        TDM_ASSERT(link->context == NULL); /* The caller is not inside hiredis. */
     }
     tdm__timer_destroy(link->timer);
     free(link);

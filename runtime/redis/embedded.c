@@ -1,4 +1,4 @@
-/* embedded.c - a private redis-server of this node, for clusters that bring none. */
+/* embedded.c - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/embedded.h"
 
@@ -20,47 +20,62 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What it has answered it has written to its file, so nothing is lost when it is killed.  (With
- * "everysec" it would put off writing while the disk is slow.)  When the machine dies, so does
- * all that it knows of. */
+/* The server is a child process with a pidfd. When it ends, on_end() logs why and starts it again
+ * after a delay that doubles with each failure. While the server starts, three ends are enough to
+ * give up.
+ *
+ * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
+ * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
+ * the machine fails, everything that the data describes fails too. All functions run on the loop's
+ * thread; start and stop run the loop themselves. */
 
-/* It runs through a symbolic link of our own name, so that ps shows whose it is and nobody
- * takes it for the machine's redis-server. */
+/* Name of the symbolic link through which the server is started. So ps shows that it belongs to
+ * Tandem and is not the machine's redis-server. */
 #define LINK_NAME "tandem-store"
 
 enum {
-    START_MS = 10000,
-    STOP_MS = 2000,
-    KILL_MS = 5000,
-    BACK_OFF_MS_MIN = 10,
-    BACK_OFF_MS_MAX = 1000,
-    LIVED_WELL_MS = 10000, /* after so long a life the back-off starts anew */
+    START_MS = 10000,       /* Milliseconds to wait until the server is ready. */
+    STOP_MS = 2000,         /* Milliseconds to wait after SIGTERM. */
+    KILL_MS = 5000,         /* Milliseconds to wait after SIGKILL. */
+    BACK_OFF_MS_MIN = 10,   /* First delay before a restart in milliseconds. */
+    BACK_OFF_MS_MAX = 1000, /* Longest delay before a restart in milliseconds. */
+    /* After this many milliseconds of running the delay starts again at its minimum. */
+    LIVED_WELL_MS = 10000,
+    /* Most ends of the process while the server starts. */
     DEATHS_MAX_AT_START = 3,
-    URL_BYTES = 128,
+    URL_BYTES = 128, /* Capacity of the URL. */
+    /* Bytes that are read from the end of the log. */
     LOG_TAIL_BYTES = 1024
 };
 
+/* A supervised server process. */
 struct tdm__redis_embedded {
-    struct tdm__loop *loop; /* borrowed */
-    char directory[PATH_MAX];
-    char program[PATH_MAX + 32]; /* the link */
-    struct tdm__redis_address address;
-    char url[URL_BYTES];
-    struct tdm__process process; /* while `alive` */
-    bool alive;
+    struct tdm__loop *loop;            /* Loop on which it is supervised (borrowed). */
+    char directory[PATH_MAX];          /* Directory of the server's files. */
+    char program[PATH_MAX + 32];       /* Path of the symbolic link that is executed. */
+    struct tdm__redis_address address; /* Address of its Unix socket. */
+    char url[URL_BYTES];               /* The same address as a URL. */
+    struct tdm__process process;       /* The server process; valid while `alive`. */
+    bool alive;                        /* Whether the process is running. */
+    /* Whether its end is wanted, so that it is not restarted. */
     bool stopping;
-    struct tdm__fd_watch *watch; /* owned: the pidfd of the living one */
-    struct tdm__timer *timer;    /* owned: the next start */
+    /* Watch of the running process's pidfd (owned); NULL without a process. */
+    struct tdm__fd_watch *watch;
+    /* Fires when the server must be started again (owned). */
+    struct tdm__timer *timer;
+    /* Milliseconds on CLOCK_MONOTONIC of the last start. */
     int64_t started_ms;
-    int64_t back_off_ms;
-    uint32_t deaths;
-    char last_words[320]; /* how the last one ended, and why in its own words */
+    int64_t back_off_ms; /* Delay before the next restart in milliseconds. */
+    uint32_t deaths;     /* Number of times the process has ended. */
+    /* How the last process ended, with the last warning of its log. */
+    char last_words[320];
 };
 
 static void on_end(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
 
+/* Starts the process and watches its end. */
 static tdm_status run_server(struct tdm__redis_embedded *server)
 {
     char *argv[] = {LINK_NAME,
@@ -77,7 +92,7 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
                     "--appendonly",
                     "yes",
                     "--appendfsync",
-                    "no", /* see above */
+                    "no", /* Without fsync, see the note above. */
                     "--save",
                     "",
                     "--maxmemory-policy",
@@ -95,7 +110,8 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
     };
     tdm_status status;
 
-    options.output_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* it has its log file */
+    /* The server writes to its log file. */
+    options.output_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (options.output_fd < 0) {
         return tdm__fail_errno(errno, "open /dev/null");
     }
@@ -108,6 +124,7 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
                                 &server->watch);
 }
 
+/* Schedules the next start and doubles the delay. */
 static void start_later(struct tdm__redis_embedded *server)
 {
     if (tdm__clock_ms() - server->started_ms > LIVED_WELL_MS) {
@@ -120,7 +137,8 @@ static void start_later(struct tdm__redis_embedded *server)
     }
 }
 
-/* The end of its log; the directory may be gone before anybody looks into it. */
+/* Reads the end of the server's log. The text is kept because the directory may be removed before a
+ * person can read the log. */
 static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LOG_TAIL_BYTES])
 {
     char path[PATH_MAX + 16];
@@ -130,14 +148,16 @@ static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LO
     (void)snprintf(path, sizeof(path), "%s/redis.log", server->directory);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END); /* fails where it is shorter */
+        /* This fails if the file is shorter; reading then starts at its beginning. */
+        (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END);
         got = read(fd, tail, LOG_TAIL_BYTES - 1);
         (void)close(fd);
     }
     tail[got > 0 ? got : 0] = '\0';
 }
 
-/* What the last line says if it is a warning, "PID:M DATE # why"; else NULL. */
+/* Returns the message of the log's last line if it is a warning ("PID:M DATE # message"), else
+ * NULL. */
 static const char *last_warning(char *text)
 {
     size_t length = strlen(text);
@@ -152,7 +172,8 @@ static const char *last_warning(char *text)
     return why == NULL ? NULL : why + strlen(" # ");
 }
 
-/* One that gives up says why; one that was killed could not. */
+/* Describes how the process ended. A process that exited has logged the cause; a killed one has
+ * not. */
 static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
 {
     char tail[LOG_TAIL_BYTES];
@@ -166,6 +187,7 @@ static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
                    why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
+/* Handles the end of the process: logs it and schedules a restart, unless it is being stopped. */
 static void on_end(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_embedded *server = arg;
@@ -189,6 +211,7 @@ static void on_end(void *arg, int fd, unsigned ready)
     }
 }
 
+/* Starts the server again. */
 static void on_timer(void *arg)
 {
     struct tdm__redis_embedded *server = arg;
@@ -203,6 +226,7 @@ static void on_timer(void *arg)
 
 /* ---- the directory ---------------------------------------------------------------------- */
 
+/* Creates the directory, or checks that an existing one belongs to this user only. */
 static tdm_status make_directory(const char *path)
 {
     struct stat status;
@@ -223,6 +247,7 @@ static tdm_status make_directory(const char *path)
     return TDM_OK;
 }
 
+/* Searches PATH for redis-server. */
 static tdm_status find_program(char program[PATH_MAX])
 {
     const char *path = secure_getenv("PATH");
@@ -239,6 +264,7 @@ static tdm_status find_program(char program[PATH_MAX])
     return tdm__fail(TDM_E_NOT_FOUND, "redis-server is not installed: apt install redis-server");
 }
 
+/* Replaces the symbolic link to redis-server. */
 static tdm_status make_link(struct tdm__redis_embedded *server)
 {
     char program[PATH_MAX];
@@ -254,6 +280,7 @@ static tdm_status make_link(struct tdm__redis_embedded *server)
     return TDM_OK;
 }
 
+/* Sets all paths and creates the directory and the link. */
 static tdm_status set_up_directory(struct tdm__redis_embedded *server, const char *directory)
 {
     char absolute[PATH_MAX];
@@ -280,12 +307,15 @@ static tdm_status set_up_directory(struct tdm__redis_embedded *server, const cha
 
 /* ---- start and stop --------------------------------------------------------------------- */
 
-/* Asked by the loop while it starts. */
+/* State of the loop's run while the server starts. */
 struct readiness {
+    /* The starting server. */
     const struct tdm__redis_embedded *server;
+    /* A connection that becomes ready when the server replies. */
     struct tdm__redis_connection *link;
 };
 
+/* Tells the loop to stop when the server is ready or has ended too often. */
 static bool is_decided(void *arg)
 {
     const struct readiness *readiness = arg;
@@ -294,6 +324,7 @@ static bool is_decided(void *arg)
            readiness->server->deaths >= DEATHS_MAX_AT_START;
 }
 
+/* Ignores an event of the connection. */
 static void ignore(void *arg)
 {
     (void)arg;
@@ -301,6 +332,7 @@ static void ignore(void *arg)
 
 static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore, .lost = ignore};
 
+/* Blocks until the server replies to PING. Fails with the reason from its log. */
 static tdm_status wait_until_ready(struct tdm__redis_embedded *server)
 {
     struct readiness readiness = {.server = server};
@@ -353,6 +385,7 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     return TDM_OK;
 }
 
+/* Tells the loop whether the process has ended. */
 static bool has_ended(void *arg)
 {
     return !((const struct tdm__redis_embedded *)arg)->alive;
@@ -372,7 +405,8 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
             (void)tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(KILL_MS));
         }
     }
-    if (server->alive) { /* not even SIGKILL: it hangs in the kernel; its end is init's matter */
+    /* Even SIGKILL did not end a process that hangs in the kernel. init will reap it. */
+    if (server->alive) {
         tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
         tdm__fd_watch_destroy(server->watch);
         tdm__process_forget(&server->process);

@@ -1,5 +1,12 @@
-/* reply.c - what Redis answered, checked before anything believes it. */
+/* reply.c - checks and decodes the replies of Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Every reply is checked completely before its contents are used: type, number of elements, keys
+ * and versions. Anything unexpected is TDM_E_STORE with a description of the reply.
+ *
+ * The limit on array lengths protects against a server that announces a huge array. hiredis 1 has
+ * an option for it. For older versions the function that creates arrays is replaced; that table is
+ * written once and is then read by every thread. functions.c specifies the replies. */
+
 #include "runtime/redis/reply.h"
 
 #include "runtime/error.h"
@@ -12,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity of a description, and elements of a reply per record. */
 enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
 
 #if HIREDIS_MAJOR >= 1
@@ -23,11 +31,13 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 #else
 
-/* Written once, with hiredis' own functions; the same from every thread. */
+/* The functions of hiredis, with a limited createArray. Written once and constant afterwards, so
+ * all threads may share it. */
 static redisReplyObjectFunctions limited;
 static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
 static void *(*create_array)(const redisReadTask *task, int elements);
 
+/* Creates an array, or returns NULL if it would have too many elements. */
 static void *create_limited_array(const redisReadTask *task, int elements)
 {
     if (elements > TDM__REDIS_ELEMENTS_MAX) {
@@ -38,6 +48,7 @@ static void *create_limited_array(const redisReadTask *task, int elements)
     return create_array(task, elements);
 }
 
+/* Initialises `limited` from the functions of a reader of hiredis. */
 static void make_limited(void)
 {
     redisReader *reader = redisReaderCreate();
@@ -60,11 +71,13 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 #endif
 
+/* Returns whether the reply is a string. */
 static bool is_string(const redisReply *reply)
 {
     return reply != NULL && reply->type == REDIS_REPLY_STRING;
 }
 
+/* Returns whether the reply's text begins with `start`. */
 static bool starts_with(const redisReply *reply, const char *start)
 {
     size_t bytes = strlen(start);
@@ -95,6 +108,7 @@ const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t te
     return text;
 }
 
+/* Fails with TDM_E_STORE. `question` names the command. */
 static tdm_status unexpected(const char *question, const redisReply *reply)
 {
     char text[TEXT_BYTES];
@@ -103,7 +117,7 @@ static tdm_status unexpected(const char *question, const redisReply *reply)
                      tdm__redis_reply_text(reply, text, sizeof(text)));
 }
 
-/* Decimal, canonical, and a version that a record can have.  `text` ends with a NUL. */
+/* Parses a version: a canonical decimal number that a record can have. `text` ends with NUL. */
 static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     char *end;
@@ -158,7 +172,7 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
     return TDM_OK;
 }
 
-/* What follows "OK ". */
+/* Parses the version behind "OK ". 0 means that nothing was put. */
 static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     if (bytes == 1 && text[0] == '0') {

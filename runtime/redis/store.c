@@ -1,4 +1,4 @@
-/* store.c - the store in Redis: each operation one call of our function library. */
+/* store.c - the store in Redis: each operation is one call of a library function. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store.h"
 
@@ -21,67 +21,87 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* An operation waits (no connection, or the library is being loaded), is sent, and ends with
- * its reply or its deadline.  A connection that ends gives back what it had been sent, and it
- * is sent again as it was: a read changes nothing, a commit carries its request id.  One whose
- * deadline passed while it was sent stays in the list, without an outcome, until hiredis lets
- * go of it.
+/* An operation waits (no connection, or the library is being loaded), is sent, and ends with its
+ * reply or at its deadline. When a connection ends, its sent operations wait again and are sent
+ * again unchanged. That is safe: a read changes nothing, and a commit carries its request ID. An
+ * operation whose deadline passed while it was sent stays in the list without an outcome until
+ * hiredis has called its callback.
  *
- * What the server answers with an error is told after a breath, for whoever is told may ask
- * again at once.
+ * An error reply of the server is reported after REFUSED_MS, because the caller may otherwise retry
+ * at once in a busy loop.
  *
- * Replies come in the order of the commands, so the head of `sent` is the oldest: if it is
- * without an answer for too long, the connection is given up. */
+ * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
+ * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
+ * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
 
 enum {
+    /* Milliseconds to wait for a reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
-    REFUSED_MS = 50,
-    /* The last moment to send a commit again, after it was sent first: some time before its
-     * outcome is forgotten. */
+    REFUSED_MS = 50, /* Milliseconds by which an error reply is delayed. */
+    /* Milliseconds after its first sending during which a commit may be sent again. It ends some
+     * time before the server forgets the outcome. */
     REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
-    BASE_BYTES = 120,
-    CLUSTER_BYTES_MAX = 100,
+    BASE_BYTES = 120,        /* Capacity of the key prefix. */
+    CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
 };
 
+/* What an operation calls: a library function, or FUNCTION LOAD. */
 enum operation_kind { OPERATION_READ, OPERATION_COMMIT, OPERATION_LOAD };
 
+/* One command for the server. It is in exactly one of the store's lists. */
 struct operation {
-    TAILQ_ENTRY(operation) entry;
-    struct redis_store *redis;
+    TAILQ_ENTRY(operation) entry; /* Links the operation into its list. */
+    struct redis_store *redis;    /* Store that owns the operation. */
     enum operation_kind kind;
-    uint64_t sequence;
-    struct tdm__store_completion *outcome; /* owned; NULL: nobody waits for it */
-    struct tdm__redis_command command;
+    uint64_t sequence; /* Position in the order of requests, from 1. */
+    /* Completion to report to the caller (owned); NULL once it is reported, and for FUNCTION LOAD.
+     */
+    struct tdm__store_completion *outcome;
+    struct tdm__redis_command command; /* Encoded command. */
+    /* Milliseconds on CLOCK_MONOTONIC at which the operation fails; for a refused one, when its
+     * error is reported. */
     int64_t deadline_ms;
-    int64_t sent_ms; /* of this attempt */
-    bool repeated;
-    char *refusal; /* owned; the server's words, while it is among `refused` */
+    /* Milliseconds on CLOCK_MONOTONIC when it was last sent. */
+    int64_t sent_ms;
+    bool repeated; /* Whether a commit has been sent at least once. */
+    /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
+    char *refusal;
 };
 
 TAILQ_HEAD(operation_list, operation);
 
+/* A store in a Redis server. The user of the store owns it. */
 struct redis_store {
-    struct tdm__store store; /* first */
-    struct tdm__loop *loop;
-    struct tdm__redis_address address;
-    char base[BASE_BYTES]; /* prefix of all keys */
-    struct tdm__redis_connection *link;
-    struct tdm__redis_subscription *changes; /* NULL until somebody watches */
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__loop *loop;             /* Loop on which it runs (borrowed). */
+    struct tdm__redis_address address;  /* Address of the server. */
+    char base[BASE_BYTES];              /* Prefix of all keys of the cluster. */
+    struct tdm__redis_connection *link; /* Connection for commands (owned). */
+    /* Subscription to changes (owned); NULL before the first watcher. */
+    struct tdm__redis_subscription *changes;
+    /* Queue of completions (owned). */
     struct tdm__store_completions *outcomes;
-    struct tdm__watchers watchers;
-    struct operation_list waiting; /* by sequence */
-    struct operation_list sent;    /* by time */
-    struct operation_list refused; /* by time: at their deadline they are told */
-    uint64_t last_sequence;
-    bool loading; /* FUNCTION LOAD is under way */
-    struct tdm__timer *timer;
-    int64_t timer_ms; /* not later than the next deadline */
+    struct tdm__watchers watchers; /* Watched prefixes. */
+    struct operation_list waiting; /* Operations to be sent, by sequence. */
+    /* Operations without a reply, by the time of sending. */
+    struct operation_list sent;
+    /* Operations with an error reply, by the time of reporting it. */
+    struct operation_list refused;
+    uint64_t last_sequence;   /* Sequence of the newest operation. */
+    bool loading;             /* Whether FUNCTION LOAD is in progress. */
+    struct tdm__timer *timer; /* Fires at the next deadline (owned). */
+    /* Milliseconds on CLOCK_MONOTONIC for which `timer` is set, not later than the next deadline;
+     * TDM__NEVER if it is not set. */
+    int64_t timer_ms;
 };
 
+/* Sends waiting operations as long as that is possible. */
 static void send_waiting(struct redis_store *redis);
 
 /* ---- operations ------------------------------------------------------------------------- */
 
+/* Sets the timer unless it fires earlier already. */
 static void arm_timer(struct redis_store *redis, int64_t at_ms)
 {
     if (at_ms < redis->timer_ms) {
@@ -90,6 +110,7 @@ static void arm_timer(struct redis_store *redis, int64_t at_ms)
     }
 }
 
+/* Frees an operation that is in no list. */
 static void free_operation(struct operation *operation)
 {
     tdm__redis_command_free(&operation->command);
@@ -97,7 +118,7 @@ static void free_operation(struct operation *operation)
     free(operation);
 }
 
-/* Gives the outcome; the operation itself stays. */
+/* Reports the outcome to the caller. The operation itself stays. */
 static void operation_complete(struct operation *operation, tdm_status status,
                                struct tdm__store_records *records)
 {
@@ -105,6 +126,7 @@ static void operation_complete(struct operation *operation, tdm_status status,
     operation->outcome = NULL;
 }
 
+/* Fails an operation whose deadline has passed, with the connection's trouble in the message. */
 static void operation_fail_deadline(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
@@ -116,7 +138,7 @@ static void operation_fail_deadline(struct operation *operation)
                        NULL);
 }
 
-/* Back among those that wait, in the order in which they were asked. */
+/* Inserts an operation into `waiting` by its sequence. */
 static void put_waiting(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
@@ -132,8 +154,9 @@ static void put_waiting(struct operation *operation)
     TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
 }
 
-/* `status` is the result of forming the command.  Who is told of the store's end may ask once
- * more: there is nobody to send it to. */
+/* Adds an operation and tries to send it. `status` is the result of encoding the command. While the
+ * store is closing the operation fails, because a callback may start one when there is no
+ * connection any more. */
 static void operation_submit(struct redis_store *redis, struct operation *operation,
                              tdm_status status)
 {
@@ -151,6 +174,7 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
     send_waiting(redis);
 }
 
+/* Allocates an operation. Running out of memory ends the process. */
 static struct operation *create_operation(struct redis_store *redis, enum operation_kind kind,
                                           struct tdm__store_completion *outcome,
                                           int64_t deadline_ms)
@@ -167,6 +191,7 @@ static struct operation *create_operation(struct redis_store *redis, enum operat
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
+/* Fails all waiting operations. */
 static void fail_waiting(struct redis_store *redis, tdm_status status)
 {
     while (!TAILQ_EMPTY(&redis->waiting)) {
@@ -178,13 +203,15 @@ static void fail_waiting(struct redis_store *redis, tdm_status status)
     }
 }
 
+/* Handles the reply to FUNCTION LOAD: sends the waiting operations, or fails them. */
 static void on_load_reply(struct redis_store *redis, const redisReply *reply)
 {
     tdm_status status;
 
     redis->loading = false;
     if (reply == NULL) {
-        return; /* whoever needs the library will ask again */
+        /* The next operation that needs the library loads it. */
+        return;
     }
     status = tdm__redis_reply_loaded(reply);
     if (status == TDM_OK) {
@@ -194,8 +221,10 @@ static void on_load_reply(struct redis_store *redis, const redisReply *reply)
     }
 }
 
+/* Handles a reply; declared here for send_operation(). */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg);
 
+/* Sends an operation and adds it to `sent`. Returns false if the connection is not ready. */
 static bool send_operation(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
@@ -210,6 +239,7 @@ static bool send_operation(struct operation *operation)
     return true;
 }
 
+/* Sends FUNCTION LOAD unless it is in progress. */
 static void load_library(struct redis_store *redis)
 {
     struct operation *operation;
@@ -227,6 +257,7 @@ static void load_library(struct redis_store *redis)
              redis->address.text);
 }
 
+/* Decodes the reply to a read or a commit and reports the outcome. */
 static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__store_records *records = NULL;
@@ -242,6 +273,7 @@ static void operation_complete_reply(struct operation *operation, const redisRep
     operation_complete(operation, status, records);
 }
 
+/* Reports the error reply of a refused operation and frees the operation. */
 static void operation_fail_refused(struct operation *operation)
 {
     TAILQ_REMOVE(&operation->redis->refused, operation, entry);
@@ -250,8 +282,8 @@ static void operation_fail_refused(struct operation *operation)
     free_operation(operation);
 }
 
-/* A server that takes no writes, or loads its data, says so in no time: that is told a moment
- * later, be it behind the deadline. */
+/* Delays an error reply by REFUSED_MS, even beyond the deadline. A server that refuses writes or
+ * loads its data replies immediately, and the caller would retry in a busy loop. */
 static void operation_hold_refused(struct operation *operation, const redisReply *reply)
 {
     struct redis_store *redis = operation->redis;
@@ -265,7 +297,8 @@ static void operation_hold_refused(struct operation *operation, const redisReply
     arm_timer(redis, told_ms);
 }
 
-/* `reply` is NULL when the connection ended without one. */
+/* Handles the reply to any operation. `reply` is NULL if the connection ended without one. The
+ * operation then waits to be sent again. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     struct operation *operation = arg;
@@ -294,7 +327,8 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 
 /* ---- sending and deadlines -------------------------------------------------------------- */
 
-/* Who watches is told what is read and written from then on: so that waits. */
+/* Returns whether operations must wait for the subscription: a watcher must learn of all changes
+ * after its first read. */
 static bool is_subscribing(const struct redis_store *redis)
 {
     return redis->changes != NULL && !tdm__redis_subscription_was_subscribed(redis->changes);
@@ -323,7 +357,7 @@ static void send_waiting(struct redis_store *redis)
     }
 }
 
-/* Answers what is overdue, and sets the timer for the rest. */
+/* Fails all overdue operations and sets the timer for the others. */
 static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
 {
     struct operation *operation = TAILQ_FIRST(&redis->waiting);
@@ -356,6 +390,8 @@ static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
     }
 }
 
+/* Handles deadlines, and drops a connection on which the oldest command has had no reply for too
+ * long. */
 static void on_timer(void *arg)
 {
     struct redis_store *redis = arg;
@@ -370,11 +406,13 @@ static void on_timer(void *arg)
     }
 }
 
+/* Sends the operations that waited for the connection. */
 static void on_connection_ready(void *arg)
 {
     send_waiting(arg);
 }
 
+/* Runs after on_reply() has moved all sent operations back to `waiting`. */
 static void on_connection_lost(void *arg)
 {
     struct redis_store *redis = arg;
@@ -419,12 +457,14 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
     operation_submit(redis, operation, status);
 }
 
+/* Sends the operations that waited for the subscription. */
 static void send_waiting_after(void *arg)
 {
     send_waiting(arg);
 }
 
-/* No subscription without a watcher: each commit of the cluster would wake this process. */
+/* Adds a watcher. The subscription starts with the first one, because each commit of the cluster
+ * wakes a subscribed process. */
 static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
@@ -442,6 +482,7 @@ static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
     return tdm__redis_subscription_create(redis->loop, &redis->address, &options, &redis->changes);
 }
 
+/* Closes the store. Fails all operations and runs their callbacks. */
 static void redis_close(struct tdm__store *store)
 {
     struct redis_store *redis = (struct redis_store *)store;
@@ -449,7 +490,8 @@ static void redis_close(struct tdm__store *store)
     store->closing = true;
     tdm__redis_subscription_destroy(redis->changes);
     if (redis->link != NULL) {
-        tdm__redis_connection_destroy(redis->link); /* what was sent waits now */
+        /* Operations that were sent wait from now on. */
+        tdm__redis_connection_destroy(redis->link);
     }
     if (redis->outcomes != NULL) {
         while (!TAILQ_EMPTY(&redis->refused)) {
@@ -473,7 +515,8 @@ static const struct tdm__store_ops redis_ops = {
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* The name stands inside "{}" in every key. */
+/* Sets the key prefix. The cluster's name stands inside "{}" in every key, so it must be a plain
+ * word. */
 static tdm_status make_base(struct redis_store *redis, const char *cluster)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -490,22 +533,25 @@ static tdm_status make_base(struct redis_store *redis, const char *cluster)
     return TDM_OK;
 }
 
+/* Creates the queue, the timer and the connection. */
 static tdm_status redis_store_start(struct redis_store *redis)
 {
-    tdm__ignore_sigpipe(); /* hiredis writes with write(2) */
+    /* The library hiredis writes with write(2), which raises SIGPIPE. */
+    tdm__ignore_sigpipe();
     TDM_TRY(tdm__store_completions_create(redis->loop, &redis->outcomes));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
     return tdm__redis_connection_create(redis->loop, &redis->address, &connection_ops, redis,
                                         &redis->link);
 }
 
-/* The first read, of nothing: it finds out whether our library is there. */
+/* The first read, of no patterns, which shows whether the library is loaded. */
 struct probe {
-    bool ended;
-    tdm_status status;
-    char detail[TDM__ERROR_DETAIL_BYTES];
+    bool ended;                           /* Whether the read has completed. */
+    tdm_status status;                    /* Outcome of the read. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Detail of its failure. */
 };
 
+/* Stores the outcome of the first read. */
 static void on_probe(void *arg, tdm_status status, const struct tdm__store_record *records,
                      uint32_t records_count)
 {
@@ -518,18 +564,21 @@ static void on_probe(void *arg, tdm_status status, const struct tdm__store_recor
     (void)snprintf(probe->detail, sizeof(probe->detail), "%s", tdm_error_detail());
 }
 
+/* Tells the loop whether the first read has completed. */
 static bool is_open(void *arg)
 {
     return ((const struct probe *)arg)->ended;
 }
 
+/* Blocks until the server has replied to the first read, or until the timeout. */
 static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
 {
     struct probe probe = {.ended = false};
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
 
     redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
-    while (!probe.ended) { /* it ends by its deadline, whatever the loop's says */
+    /* The read ends at its deadline, so the result of the loop does not matter. */
+    while (!probe.ended) {
         (void)tdm__loop_run(redis->loop, is_open, &probe, deadline_ms);
     }
     return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);

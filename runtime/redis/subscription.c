@@ -1,4 +1,4 @@
-/* subscription.c - the subscription: tells the watchers which keys changed. */
+/* subscription.c - a subscription to the channel of changed keys, which notifies the watchers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/subscription.h"
 
@@ -13,23 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A subscription that is silent may be idle or dead.  So SUBSCRIBE is sent again every few
- * seconds: to the server it changes nothing, and its confirmation shows that the server lives.
- * (PING would do, but hiredis 0.14 does not match its answer on a subscribed connection.) */
+/* The subscription is active from the confirmation of SUBSCRIBE until its connection is lost. After
+ * a reconnect all watchers are notified with their prefix, because changes may have been missed.
+ *
+ * A silent subscription may be idle or dead. So SUBSCRIBE is sent again every few seconds: the
+ * server ignores the repetition, and its confirmation shows that the server works. (PING would do,
+ * but hiredis 0.14 does not match its reply on a subscribed connection.) Everything runs on the
+ * loop's thread. */
 
+/* Milliseconds between two SUBSCRIBE commands. */
 enum { HEARTBEAT_MS = 5000 };
 
+/* An active subscription, or one that is reconnecting. */
 struct tdm__redis_subscription {
-    struct tdm__redis_connection *link; /* owned */
-    struct tdm__timer *timer;           /* owned: the next heartbeat */
-    struct tdm__redis_command subscribe;
+    struct tdm__redis_connection *link;  /* Connection to the server (owned). */
+    struct tdm__timer *timer;            /* Fires at the next heartbeat (owned). */
+    struct tdm__redis_command subscribe; /* The encoded SUBSCRIBE command. */
     struct tdm__redis_subscription_options options;
-    bool subscribed;
-    bool was_subscribed; /* ever */
-    bool confirmed;      /* since the last heartbeat */
+    bool subscribed;     /* Whether the subscription is active now. */
+    bool was_subscribed; /* Whether it has ever been active. */
+    /* Whether the server has replied since the last heartbeat. */
+    bool confirmed;
 };
 
-/* One key per line; what is no key is nobody's. */
+/* Notifies the watchers of each key of a message, one per line. Text that is not a key is ignored.
+ */
 static void notify_changed_keys(struct tdm__redis_subscription *changes, const char *lines)
 {
     char key[TDM__STORE_KEY_BYTES_MAX + 1];
@@ -46,6 +54,7 @@ static void notify_changed_keys(struct tdm__redis_subscription *changes, const c
     }
 }
 
+/* Handles a message of the channel, the confirmation of SUBSCRIBE, or an error. */
 static void on_message(redisAsyncContext *context, void *answer, void *arg)
 {
     struct tdm__redis_subscription *changes = arg;
@@ -54,7 +63,7 @@ static void on_message(redisAsyncContext *context, void *answer, void *arg)
 
     (void)context;
     if (reply == NULL) {
-        return; /* the connection is ending: on_lost comes next */
+        return; /* The connection is ending; on_lost() runs next. */
     }
     lines = tdm__redis_reply_message(reply);
     if (lines != NULL) {
@@ -78,6 +87,7 @@ static void on_message(redisAsyncContext *context, void *answer, void *arg)
     }
 }
 
+/* Sends SUBSCRIBE and sets the timer for the next heartbeat. */
 static void send_subscribe(struct tdm__redis_subscription *changes)
 {
     changes->confirmed = false;
@@ -88,6 +98,7 @@ static void send_subscribe(struct tdm__redis_subscription *changes)
     }
 }
 
+/* Repeats SUBSCRIBE, or drops a connection that has not confirmed the last one. */
 static void on_heartbeat(void *arg)
 {
     struct tdm__redis_subscription *changes = arg;
@@ -99,11 +110,13 @@ static void on_heartbeat(void *arg)
     }
 }
 
+/* Subscribes on the new connection. */
 static void on_ready(void *arg)
 {
     send_subscribe(arg);
 }
 
+/* Stops the heartbeat until the connection is ready again. */
 static void on_lost(void *arg)
 {
     struct tdm__redis_subscription *changes = arg;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+/* Number of buckets of an empty table. */
 enum { CHAINS_MIN = 16 };
 
 tdm_status tdm__call_table_init(struct call_table *table)
@@ -27,11 +28,13 @@ void tdm__call_table_fini(struct call_table *table)
     table->chains = NULL;
 }
 
+/* Returns the bucket to which the ID belongs. */
 static struct tdm__call_table_entry **chain_of(const struct call_table *table, uint64_t id)
 {
     return &table->chains[id & (table->chains_count - 1)];
 }
 
+/* Inserts an entry at the head of its bucket. */
 static void chain_insert(struct call_table *table, struct tdm__call_table_entry *entry)
 {
     struct tdm__call_table_entry **bucket = chain_of(table, entry->id);
@@ -40,7 +43,8 @@ static void chain_insert(struct call_table *table, struct tdm__call_table_entry 
     *bucket = entry;
 }
 
-/* Without memory the chains get longer, that is all. */
+/* Doubles the number of buckets. Without memory the table keeps its buckets and only gets slower.
+ */
 static void call_table_grow(struct call_table *table)
 {
     uint32_t count = 2 * table->chains_count;
@@ -69,7 +73,8 @@ void tdm__call_table_add(struct call_table *table, struct tdm__call_table_entry 
     table->count++;
 }
 
-/* What points at the entry of that id, or at the end of its chain_insert. */
+/* Returns the pointer to the entry with this ID, or the end of its bucket if there is no such
+ * entry. */
 static struct tdm__call_table_entry **place_of(const struct call_table *table, uint64_t id)
 {
     struct tdm__call_table_entry **place = chain_of(table, id);

@@ -1,5 +1,17 @@
 /* calls.c - calls that leave, and what becomes of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* This file owns the calls that this process sends, from tdm__conn_call() to the callback of the
+ * reply.
+ *
+ * A pending call is an entry of conn->calls. It leaves the table exactly once: when its reply
+ * arrives, when its deadline passes, when its connection ends, or when its sender forgets it. The
+ * first three run its callback, the last one does not. The memory of a call may belong to the
+ * sender, so the callback runs after the last access to it.
+ *
+ * A reply whose call was forgotten is late. The endpoint's late-reply function can release
+ * resources in it. All functions run on the loop's thread. runtime/wire/frame.h specifies the
+ * frames. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -10,9 +22,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Values up to this size are copied out of the frame. */
 enum { COPIED_BYTES_MAX = 256 };
 
-/* NULL if nobody waits for it. */
+/* Removes the call with this ID from the table and returns it, or NULL if it is not pending. */
 static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
 {
     struct tdm__call_table_entry *entry = tdm__call_table_find(&conn->calls, id);
@@ -23,6 +36,7 @@ static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
     return (struct tdm__rpc_call *)entry;
 }
 
+/* Frees the call's memory if this module allocated it. NULL is allowed. */
 static void call_free(struct tdm__rpc_call *call)
 {
     if (call != NULL && call->allocated_bytes > 0) {
@@ -32,7 +46,8 @@ static void call_free(struct tdm__rpc_call *call)
 
 /* ---- completion ------------------------------------------------------------------------- */
 
-/* It is out of the table.  Its function may free what was lent: the call is over before. */
+/* Runs the callback of a call that is no longer in the table. The callback may free memory of the
+ * caller, so the call is not touched afterwards. */
 static void end_call(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
 {
     tdm__rpc_reply_fn *fn = call->fn;
@@ -42,6 +57,7 @@ static void end_call(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
     fn(arg, reply);
 }
 
+/* Removes the call from the table and completes it with a failure. */
 static void fail_call(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
                       const char *detail)
 {
@@ -52,7 +68,8 @@ static void fail_call(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_st
     end_call(call, &reply);
 }
 
-/* What `incoming` brings, until whoever gets it returns; he may take its descriptors. */
+/* Fills a reply with the contents of a frame, borrowed until the callback returns. The callback may
+ * take descriptors. */
 static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm__rpc_reply *reply)
 {
     bool ok = incoming->frame.status == TDM_OK;
@@ -71,7 +88,7 @@ static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm_
     }
 }
 
-/* The descriptors that he took are his. */
+/* Records in the frame which descriptors the callback took. */
 static void note_taken(struct tdm__incoming_call *incoming, const struct tdm__rpc_reply *reply)
 {
     if (incoming->frame.fds_count > 0) {
@@ -79,6 +96,7 @@ static void note_taken(struct tdm__incoming_call *incoming, const struct tdm__rp
     }
 }
 
+/* Delivers a frame to its call: as item number `item`, or as the reply if that is 0. */
 static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_call *call,
                          uint64_t item)
 {
@@ -93,7 +111,8 @@ static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_ca
     note_taken(incoming, &reply);
 }
 
-/* An answer without content, as to calls that want none, is nobody's concern. */
+/* Passes a frame whose call was forgotten to the late-reply function. Failures and empty replies
+ * are discarded. */
 static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call *incoming,
                               uint64_t item)
 {
@@ -121,8 +140,8 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *inco
     tdm__incoming_free(incoming);
 }
 
-/* Of a small value the document is a copy: the frame's memory, several times as large, is free
- * for the next frame, and does not wait until the value has been read. */
+/* Small values are copied, because the frame's memory is several times as large and can be reused
+ * for the next frame. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out)
 {
     bool borrows = reply->incoming != NULL && reply->packed.size_bytes > COPIED_BYTES_MAX;
@@ -144,7 +163,7 @@ tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_
                       (unsigned long long)index, call->method, (unsigned long long)call->last_item);
     } else if (call != NULL && call->on_item != NULL) {
         call->last_item = index;
-        call_deliver(incoming, call, index); /* may forget the call */
+        call_deliver(incoming, call, index); /* The callback may forget the call. */
     } else if (call == NULL) {
         call_deliver_late(conn, incoming, index);
     }
@@ -152,6 +171,7 @@ tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_
     return status;
 }
 
+/* Fails a call with TDM_E_TIMEOUT. The message names the time that the sender allowed. */
 static void fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
@@ -162,8 +182,8 @@ static void fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
     fail_call(conn, call, TDM_E_TIMEOUT, detail);
 }
 
-/* One at a time: its function may run the loop, which must then find the timer set for the
- * others. */
+/* Fails one call at a time: its callback may run the loop, which must then find the timer set for
+ * the others. */
 void tdm__calls_fail_expired(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
@@ -181,7 +201,7 @@ void tdm__calls_fail_expired(struct tdm__conn *conn)
         }
         next_ms = call->deadline_ms < next_ms ? call->deadline_ms : next_ms;
         if (next_ms <= now_ms) {
-            break; /* one more has expired: next time */
+            break;
         }
     }
     if (tdm__conn_set_timer(conn, next_ms) != TDM_OK) {
@@ -207,6 +227,7 @@ void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail)
 
 /* ---- calling ---------------------------------------------------------------------------- */
 
+/* Checks that the value and the tail fit into a frame. */
 static tdm_status check_bytes(const struct tdm__rpc_request *request, size_t method_bytes)
 {
     size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
@@ -228,6 +249,7 @@ static tdm_status check_bytes(const struct tdm__rpc_request *request, size_t met
     return TDM_OK;
 }
 
+/* Checks everything that can make a request invalid on this connection. */
 static tdm_status check_request(const struct tdm__conn *conn,
                                 const struct tdm__rpc_request *request, size_t method_bytes)
 {
@@ -251,7 +273,8 @@ static tdm_status check_request(const struct tdm__conn *conn,
     return TDM_OK;
 }
 
-/* The request's memory, or some of its own with the method's name behind. */
+/* Returns the caller's memory for the call, or allocates memory with the method's name behind it.
+ */
 static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
 {
     struct tdm__rpc_call *call = request->call;
@@ -271,6 +294,7 @@ static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
     return call;
 }
 
+/* Adds the pending call for the ID conn->last_call_id, and sets the timer for its deadline. */
 static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__rpc_request *request,
                                tdm__rpc_reply_fn *fn, void *arg)
 {
@@ -336,8 +360,8 @@ void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id)
     call_free(calls_take(conn, call_id));
 }
 
-/* Says something about a call of ours, while its reply has not come.  What cannot be said ends
- * the connection: a stream without its credit would wait for ever. */
+/* Sends a notice about a pending call. A failure ends the connection, because a stream without
+ * credit would never continue. */
 static void send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     if (conn->state < CONN_CLOSING && tdm__call_table_find(&conn->calls, frame->call_id) != NULL &&
@@ -366,15 +390,20 @@ void tdm__conn_send_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t it
 
 /* ---- calling and waiting ---------------------------------------------------------------- */
 
+/* State of one tdm__conn_call_wait() on its stack. */
 struct wait {
-    bool done;
-    tdm_status status;
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* others may fail before the waiter looks */
-    tdm_document **document_out;
-    int *fds_out;            /* may be NULL */
-    uint32_t *fds_count_out; /* in: room */
+    bool done;         /* Whether the reply has arrived. */
+    tdm_status status; /* Outcome of the call, valid once `done` is true. */
+    /* Text of the failure. It is copied because other failures may replace tdm_error_detail()
+     * before the waiter runs. */
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_document **document_out; /* Receives the value; NULL discards it. */
+    int *fds_out;                /* Receives the descriptors; NULL closes them. */
+    /* Capacity of `fds_out` before, number of descriptors after the reply. */
+    uint32_t *fds_count_out;
 };
 
+/* Stores the reply in the state of the waiting function. */
 static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct wait *wait = arg;
@@ -400,6 +429,7 @@ static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
+/* Tells the loop whether the reply has arrived. */
 static bool wait_is_over(void *arg)
 {
     return ((struct wait *)arg)->done;
@@ -417,7 +447,7 @@ tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__rpc_req
     wait.fds_count_out = fds_count_out;
     TDM_TRY(tdm__conn_call(conn, request, wait_on_reply, &wait, &call_id));
     tdm__conn_retain(conn);
-    /* The connection's timer ends the wait: the loop needs no deadline of its own. */
+    /* The connection's timer ends the wait, so the loop needs no deadline. */
     status = tdm__loop_run(conn->loop, wait_is_over, &wait, TDM__NEVER);
     if (status != TDM_OK) {
         tdm__conn_forget_call(conn, call_id);

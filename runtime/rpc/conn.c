@@ -1,5 +1,14 @@
-/* conn.c - the life of a connection: made, driven by its watch and timer, ended. */
+/* conn.c - creates a connection, drives it from its watch and timer, and ends it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A connection moves through the states of enum conn_state: connecting, handshake, open, closing,
+ * ended. on_watch() runs one step of the current state whenever the socket is ready. A step that
+ * fails ends the connection with that status.
+ *
+ * Invariants: an ended connection is in no list of its endpoint and owns no descriptor. Callbacks
+ * run only after the state is final. on_watch() and on_timer() hold a reference while they work,
+ * because a callback may end the connection. All functions run on the loop's thread. handshake.c,
+ * receive.c and send.c implement the steps. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -12,11 +21,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Most failed clients that are logged per interval, and the interval's length. */
 enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
 
 /* ---- ending ----------------------------------------------------------------------------- */
 
-/* Lets go of everything but the memory and the calls. */
+/* Releases everything except the memory and the tables of calls. */
 static void conn_unlink(struct tdm__conn *conn)
 {
     tdm__fd_watch_destroy(conn->watch);
@@ -33,6 +43,7 @@ static void conn_unlink(struct tdm__conn *conn)
     conn->handshake = NULL;
 }
 
+/* Removes and runs all close watchers. */
 static void conn_notify_close_watchers(struct tdm__conn *conn)
 {
     struct tdm__close_watcher *closer;
@@ -57,7 +68,8 @@ void tdm__conn_unwatch_close(struct tdm__close_watcher *closer)
     LIST_REMOVE(closer, link);
 }
 
-/* Anybody can connect as often as he likes: he shall not fill the log. */
+/* Logs the end of a client that did not authenticate itself. The number of messages per minute is
+ * limited, because every process can connect and could otherwise fill the log. */
 static void log_unauthenticated_client(struct tdm__conn *conn, const char *detail)
 {
     struct tdm__rpc *rpc = conn->rpc;
@@ -122,6 +134,7 @@ void tdm__conn_close(struct tdm__conn *conn)
 
 /* ---- driving ---------------------------------------------------------------------------- */
 
+/* Finishes a non-blocking connect and starts the handshake, or returns the error of the connect. */
 static tdm_status finish_connect(struct tdm__conn *conn)
 {
     int error = 0;
@@ -136,19 +149,22 @@ static tdm_status finish_connect(struct tdm__conn *conn)
     return tdm__handshake_start(conn);
 }
 
+/* Continues the handshake. When it has succeeded, sends the queued calls and reports the accepted
+ * connection. */
 static tdm_status conn_step_handshake(struct tdm__conn *conn)
 {
     TDM_TRY(tdm__handshake_step(conn));
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
-    tdm__conn_flush(conn); /* calls that were made before */
+    tdm__conn_flush(conn);
     if (conn->accepted && conn->rpc->accepted != NULL) {
         conn->rpc->accepted(conn->rpc->accepted_arg, conn);
     }
     return TDM_OK;
 }
 
+/* Dispatches a frame by its kind. The called function owns the frame. */
 static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     switch (incoming->frame.kind) {
@@ -166,8 +182,8 @@ static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming
     return TDM_OK;
 }
 
-/* All frames that one read has brought.  Whoever runs the loop inside one of them finds the
- * rest, and takes it. */
+/* Handles all frames that one read brought. A callback that runs the loop handles the remaining
+ * frames there. */
 static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
 {
     struct tdm__incoming_call *incoming = NULL;
@@ -190,6 +206,7 @@ static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
+/* Runs the step of the current state. A failure makes the caller end the connection. */
 static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 {
     switch (conn->state) {
@@ -207,6 +224,7 @@ static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
+/* Runs when the socket is ready. Holds a reference during the step. */
 static void on_watch(void *arg, int fd, unsigned ready)
 {
     struct tdm__conn *conn = arg;
@@ -221,6 +239,7 @@ static void on_watch(void *arg, int fd, unsigned ready)
     tdm__conn_release(conn);
 }
 
+/* Runs at the earliest deadline: fails the handshake, or one expired call. */
 static void on_timer(void *arg)
 {
     struct tdm__conn *conn = arg;
@@ -248,6 +267,7 @@ tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms)
 
 /* ---- making ----------------------------------------------------------------------------- */
 
+/* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
 static bool is_connected(int fd)
 {
     struct sockaddr_storage peer;
@@ -256,6 +276,7 @@ static bool is_connected(int fd)
     return getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0;
 }
 
+/* Returns whether the socket is a Unix socket. */
 static bool is_local(int fd)
 {
     int domain = 0;
@@ -264,6 +285,8 @@ static bool is_local(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX;
 }
 
+/* Creates the tables, the timer and the watch, and starts the handshake if the socket is connected.
+ * On failure the caller releases what exists. */
 static tdm_status conn_init(struct tdm__conn *conn)
 {
     struct tdm__loop *loop = conn->rpc->loop;
@@ -301,7 +324,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
     status = conn_init(conn);
     if (status != TDM_OK) {
-        conn->fd = -1; /* stays the caller's */
+        conn->fd = -1;
         conn_unlink(conn);
         tdm__call_table_fini(&conn->calls);
         tdm__call_table_fini(&conn->unanswered);

@@ -1,12 +1,17 @@
 /* handshake.c - both ends of a new connection prove that they know the cluster's token. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client → server   hello (who I am, a nonce)
- * server → client   hello, MAC of the server
- * client → server   MAC of the client
+/* The handshake authenticates both ends of a connection before any frame is read.
  *
- * Each MAC is HMAC-SHA256 with the token over the role of its sender and both hellos, so that
- * it fits no other connection, no other direction and no changed identity.  Every message has a
- * fixed size and nothing beyond it is read until the MAC is checked. */
+ *   client -> server   hello (identity and nonce of the client)
+ *   server -> client   hello, MAC of the server
+ *   client -> server   MAC of the client
+ *
+ * Each MAC is HMAC-SHA256 with the token over the role of its sender and both hellos. So it is
+ * valid for no other connection, no other direction and no changed identity. Every message has a
+ * fixed size, and nothing beyond it is read until the MAC is checked.
+ *
+ * The version is checked as soon as the first 16 bytes have arrived, so that builds of different
+ * versions can name both versions. All functions run on the loop's thread and never block. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -24,12 +29,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Role bytes that the MAC covers, and the size of the nonce. */
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
-/* Every hello begins with this.  Two bytes follow that held a version's number in builds whose
- * developers raised it by hand; they are 0 now, and the version is the hash of protocol.h. */
+/* Every hello begins with these bytes. Two bytes follow that contained a hand-written version
+ * number in earlier builds. They are 0 now, and the version is the hash of protocol.h. */
 static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
 
+/* The fields of a hello in the order of the wire: type, name, array size. Integers are
+ * little-endian. */
 #define HELLO_FIELDS(FIELD)                                                                        \
     FIELD(char, magic, [6])                                                                        \
     FIELD(uint16_t, old_version, ) /* 0 */                                                         \
@@ -43,15 +51,19 @@ static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
     FIELD(uint8_t, nonce, [32])                                                                    \
     FIELD(char, name, [64])
 
+/* Expands one entry of HELLO_FIELDS to a field of the structure. */
 #define FIELD_MEMBER(type, name, array) type name array;
+/* A hello as it travels. `old_version` and `reserved` are 0; `version` is tdm__protocol_version();
+ * `name` ends with NUL. */
 struct wire_hello {
     HELLO_FIELDS(FIELD_MEMBER)
 };
 
+/* Expands one entry of HELLO_FIELDS to text for the hash. */
 #define FIELD_TEXT(type, name, array) #type " " #name #array ";"
 const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
 
-/* What can be judged before the rest of the hello has arrived. */
+/* Number of bytes of a hello that suffice to check the magic and the version. */
 enum { VERSION_END = 16 };
 
 _Static_assert(offsetof(struct wire_hello, version) + sizeof(uint32_t) == VERSION_END,
@@ -61,6 +73,7 @@ _Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire 
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
 
+/* Returns the role of this side. */
 static uint8_t role_of(const struct tdm__conn *conn)
 {
     return conn->server ? ROLE_SERVER : ROLE_CLIENT;
@@ -68,6 +81,7 @@ static uint8_t role_of(const struct tdm__conn *conn)
 
 /* ---- hellos and MACs -------------------------------------------------------------------- */
 
+/* Fills this side's hello with its identity and a new random nonce. */
 static tdm_status make_hello(struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *self = &conn->rpc->self;
@@ -87,6 +101,7 @@ static tdm_status make_hello(struct tdm__conn *conn)
     return TDM_OK;
 }
 
+/* Returns whether the name is printable and ends with NUL. */
 static bool name_is_valid(const char name[64])
 {
     size_t length = strnlen(name, 64);
@@ -99,6 +114,8 @@ static bool name_is_valid(const char name[64])
     return length < 64;
 }
 
+/* Returns whether the received bytes are a hello of Tandem with another version. At least
+ * VERSION_END bytes must have arrived. */
 static bool is_of_another_version(const struct handshake *handshake)
 {
     struct wire_hello wire;
@@ -108,7 +125,8 @@ static bool is_of_another_version(const struct handshake *handshake)
            (wire.old_version != 0 || le32toh(wire.version) != tdm__protocol_version());
 }
 
-/* As soon as it is there: a peer of another version may send no more than its hello. */
+/* Fails if the peer is not Tandem or has another version. It runs before the rest of the hello
+ * arrives, because a peer of another version may send nothing more. */
 static tdm_status check_magic(const struct tdm__conn *conn)
 {
     const struct handshake *handshake = conn->handshake;
@@ -130,6 +148,8 @@ static tdm_status check_magic(const struct tdm__conn *conn)
     return TDM_OK;
 }
 
+/* Checks the complete hello of the peer and extracts its identity, which is not authenticated yet.
+ */
 static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
 {
     static const uint8_t zero[2];
@@ -152,6 +172,7 @@ static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *
     return TDM_OK;
 }
 
+/* Computes the MAC of the side with this role over both hellos. */
 static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
 {
     const struct handshake *handshake = conn->handshake;
@@ -171,6 +192,7 @@ static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t m
     return TDM_OK;
 }
 
+/* Compares the peer's MAC with the expected one in constant time. */
 static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
 {
     uint8_t expected[MAC_BYTES];
@@ -184,7 +206,8 @@ static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
 
 /* ---- the exchange ----------------------------------------------------------------------- */
 
-/* A new socket's buffer holds more than a whole handshake, so this is never cut short. */
+/* Sends a whole message. It never sends only a part, because a new socket's buffer holds more than
+ * a whole handshake. */
 static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_t size_bytes)
 {
     ssize_t sent;
@@ -206,6 +229,7 @@ static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_
     return TDM_OK;
 }
 
+/* Enters CONN_OPEN with the authenticated identity, and allocates the input buffer. */
 static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
     conn->input = malloc(INPUT_BYTES);
@@ -221,6 +245,8 @@ static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_ident
     return TDM_OK;
 }
 
+/* Server: replies to the client's hello with its own hello and MAC, and then waits for the client's
+ * MAC. */
 static tdm_status handshake_reply_hello(struct tdm__conn *conn)
 {
     uint8_t answer[HELLO_BYTES + MAC_BYTES];
@@ -234,7 +260,8 @@ static tdm_status handshake_reply_hello(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-/* The hello is at the start of the input, the MAC behind it, on both sides. */
+/* Checks the MAC that follows the hello in the input. A client then sends its own MAC. Both sides
+ * open the connection. */
 static tdm_status check_proof(struct tdm__conn *conn)
 {
     struct tdm__peer_identity peer = {.pid = 0};
@@ -249,7 +276,8 @@ static tdm_status check_proof(struct tdm__conn *conn)
     return conn_open(conn, &peer);
 }
 
-/* A client of another version gets our hello all the same, so that it can say both. */
+/* Checks the version. A server sends its hello even to a client of another version, so that the
+ * client can name both versions. */
 static tdm_status check_peer_version(const struct tdm__conn *conn)
 {
     if (conn->server && is_of_another_version(conn->handshake)) {

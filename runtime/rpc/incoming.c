@@ -1,5 +1,16 @@
-/* incoming.c - calls that arrive, and their answers. */
+/* incoming.c - calls that arrive, and their replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* This file owns the calls of peers, from the arrival of the frame to the reply.
+ *
+ * A call is listed in conn->unanswered until it is replied to or its connection ends, and it
+ * retains its connection. It must be replied to exactly once. After the end of the connection the
+ * reply is discarded. A caller must always receive a reply: if even the failure cannot be sent, the
+ * connection is closed.
+ *
+ * Notices (cancel, credit, closed) reach the call's notice function only while it is listed. That
+ * function may reply to the call, and so free it. All functions run on the loop's thread.
+ * runtime/wire/frame.h specifies the frames. */
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -32,6 +43,7 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
     return TDM_OK;
 }
 
+/* Removes the call from the table of calls without a reply, if it is in there. */
 static void incoming_unlist(struct tdm__incoming_call *incoming)
 {
     if (incoming->listed) {
@@ -40,7 +52,7 @@ static void incoming_unlist(struct tdm__incoming_call *incoming)
     }
 }
 
-/* May answer the call, and so free it. */
+/* Runs the notice function, which may reply to the call and so free it. */
 static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_notice notice)
 {
     if (incoming->on_notice != NULL) {
@@ -48,7 +60,8 @@ static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_
     }
 }
 
-/* Credit only grows, and never over what has been sent. */
+/* Updates the number of items that the consumer has taken. It only grows and never exceeds the
+ * number of items sent. */
 static tdm_status take_credit(struct tdm__incoming_call *call, uint64_t items_taken)
 {
     if (items_taken > call->items_sent) {
@@ -71,7 +84,7 @@ tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *i
 
     tdm__incoming_free(incoming);
     if (call == NULL) {
-        return TDM_OK; /* the answer was faster */
+        return TDM_OK;
     }
     if (notice.kind == TDM__FRAME_CREDIT) {
         return take_credit(call, notice.sequence);
@@ -220,6 +233,7 @@ const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_c
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
+/* Checks that a reply or an item fits into a frame. `what` names it in the error. */
 static tdm_status check_frame(const struct tdm__incoming_call *incoming, const char *what,
                               struct tdm_bytes payload, uint32_t fds_count)
 {
@@ -241,6 +255,7 @@ static tdm_status check_frame(const struct tdm__incoming_call *incoming, const c
     return TDM_OK;
 }
 
+/* Sends a REPLY frame. Does nothing if the connection is not open. */
 static tdm_status send_reply(struct tdm__incoming_call *incoming, tdm_status reply_status,
                              struct tdm_bytes payload, const int *fds, uint32_t fds_count)
 {
@@ -254,12 +269,13 @@ static tdm_status send_reply(struct tdm__incoming_call *incoming, tdm_status rep
                                .remaining_ms = -1};
 
     if (conn->state != CONN_OPEN) {
-        return TDM_OK; /* goes nowhere */
+        return TDM_OK;
     }
     TDM_TRY(check_frame(incoming, "the reply", payload, fds_count));
     return tdm__conn_send(conn, &frame, NULL, payload.data, NULL, fds);
 }
 
+/* Releases the call's reference to its connection, and frees the call. */
 static void incoming_release(struct tdm__incoming_call *incoming)
 {
     incoming_unlist(incoming);
@@ -290,7 +306,8 @@ tdm_status tdm__incoming_send_item(struct tdm__incoming_call *incoming, uint64_t
     return TDM_OK;
 }
 
-/* The caller must hear something: if even the failure cannot be sent, the connection ends. */
+/* Sends a failure as the reply. If that is impossible, closes the connection, because the caller
+ * must learn of the failure. */
 static void reply_failure(struct tdm__incoming_call *incoming, tdm_status status,
                           const char *detail)
 {

@@ -1,5 +1,13 @@
-/* output.c - bytes that wait to be written, and the descriptors that go with them. */
+/* output.c - the bytes of a connection that wait to be written, with their descriptors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The output is a list of chunks. New frames are copied into the last chunk; a frame that does not
+ * fit gets a new chunk. Descriptors belong to the first byte of a chunk, so a frame with
+ * descriptors always starts one.
+ *
+ * Invariants: an empty chunk is the only chunk; size_bytes is the sum of the unsent bytes. The last
+ * chunk of the usual size is reused when it has been sent. The output belongs to its connection and
+ * is used on the loop's thread only; it does no I/O. send.c writes the bytes. */
+
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 
@@ -9,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Usual capacity of a chunk; a larger frame gets a chunk of its size. */
 enum { CHUNK_BYTES = 32 * 1024 };
 
 void tdm__output_init(struct conn_output *output)
@@ -17,6 +26,7 @@ void tdm__output_init(struct conn_output *output)
     output->size_bytes = 0;
 }
 
+/* Closes the descriptors of a chunk: they have been sent, or are discarded. */
 static void close_fds(struct output_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->fds_count; i++) {
@@ -25,6 +35,8 @@ static void close_fds(struct output_chunk *chunk)
     chunk->fds_count = 0;
 }
 
+/* Duplicates the descriptors into the chunk. On failure the chunk keeps those already duplicated.
+ */
 static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t fds_count)
 {
     for (uint32_t i = 0; i < fds_count; i++) {
@@ -38,6 +50,7 @@ static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t 
     return TDM_OK;
 }
 
+/* Appends an empty chunk with a capacity of at least `size` bytes. */
 static tdm_status add_chunk(struct conn_output *output, size_t size,
                             struct output_chunk **chunk_out)
 {
@@ -56,6 +69,7 @@ static tdm_status add_chunk(struct conn_output *output, size_t size,
     return TDM_OK;
 }
 
+/* Removes a chunk, closes its descriptors and frees it. */
 static void remove_chunk(struct conn_output *output, struct output_chunk *chunk)
 {
     TAILQ_REMOVE(&output->chunks, chunk, link);
@@ -63,7 +77,8 @@ static void remove_chunk(struct conn_output *output, struct output_chunk *chunk)
     free(chunk);
 }
 
-/* A chunk with room.  Descriptors go with the first byte of a chunk, so they begin one. */
+/* Returns a chunk with `size` free bytes. With `at_begin` the chunk is empty, because descriptors
+ * are sent with the first byte of a chunk. */
 static tdm_status find_room(struct conn_output *output, size_t size, bool at_begin,
                             struct output_chunk **chunk_out)
 {
@@ -79,6 +94,7 @@ static tdm_status find_room(struct conn_output *output, size_t size, bool at_beg
     return add_chunk(output, size, chunk_out);
 }
 
+/* Returns the number of bytes in all pieces. */
 static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 {
     size_t sum = 0;
@@ -89,6 +105,7 @@ static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
     return sum;
 }
 
+/* Copies the pieces without their first `skip` bytes to the end of the chunk. */
 static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
                         size_t skip)
 {
@@ -154,7 +171,7 @@ size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[
     return count;
 }
 
-/* The last one of the usual size stays, for what comes next. */
+/* Frees a chunk that has been sent. The last one of the usual size is kept and reused. */
 static void chunk_done(struct conn_output *output, struct output_chunk *chunk)
 {
     if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {

@@ -1,5 +1,16 @@
-/* receive.c - cuts what a connection brings into frames. */
+/* receive.c - reads a connection's socket and splits the bytes into frames. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A connection reads into its input buffer of INPUT_BYTES bytes. A frame whose header and method
+ * are complete becomes conn->partial, with memory for its payload and tail. Their remaining bytes
+ * are then read from the socket directly into that memory, without a copy.
+ *
+ * Descriptors arrive with the first byte of their frame or earlier, in the order of frames. They
+ * wait in conn->fds until the frame's header is decoded.
+ *
+ * The memory of a frame is shared by atomic count with the documents that borrow the payload; such
+ * a document may be destroyed on any thread. Everything else runs on the loop's thread.
+ * runtime/wire/frame.h specifies the format. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -13,12 +24,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
+/* Alignment of the arrays in a payload. */
+enum { PAYLOAD_ALIGNMENT = 64 };
 
-/* `tail_buffer` is where the tail goes; NULL: into the same memory. */
+/* Allocates a frame with its method, payload and tail in one block. If `tail_buffer` is not NULL,
+ * the tail is received there instead. */
 static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame, char *tail_buffer)
 {
-    bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT; /* a shorter one has no array */
+    /* A shorter payload has no array. */
+    bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT;
     size_t bytes = sizeof(struct tdm__incoming_call) + frame->method_bytes + 1 +
                    (aligned ? PAYLOAD_ALIGNMENT - 1 : 0) + frame->payload_bytes + 1 +
                    (tail_buffer == NULL ? frame->tail_bytes : 0);
@@ -49,8 +63,8 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
     return incoming;
 }
 
-/* Whoever is last must see all that the others did.  Only an owner makes others, so who is
- * alone need not ask the other processors to count. */
+/* Releases one ownership of the frame's memory. The last owner must see all writes of the others.
+ * Only an owner can add owners, so a sole owner needs no atomic decrement. */
 static void incoming_disown(void *arg)
 {
     struct tdm__incoming_call *incoming = arg;
@@ -101,7 +115,8 @@ void tdm__conn_discard_input(struct tdm__conn *conn)
 
 /* ---- reading the socket ----------------------------------------------------------------- */
 
-/* Descriptors arrive with the first byte of their frame or earlier, in the order of frames. */
+/* Moves the descriptors of a received message to conn->fds. Fails if there are more than frames can
+ * have. */
 static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
 {
     bool room = true;
@@ -132,6 +147,7 @@ static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
     return TDM_OK;
 }
 
+/* Moves the bytes that are not consumed to the start of the input buffer. */
 static void input_compact(struct tdm__conn *conn)
 {
     size_t left = conn->input_end - conn->input_begin;
@@ -143,8 +159,8 @@ static void input_compact(struct tdm__conn *conn)
     conn->input_end = left;
 }
 
-/* Where the rest of a frame goes: of its payload, and of its tail.  Returns how much that is.
- */
+/* Fills `places` with the memory that the rest of the partial frame goes to: its payload and its
+ * tail. Returns the number of missing bytes. */
 static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
                                      struct iovec places[2])
 {
@@ -161,11 +177,11 @@ static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
     return places[0].iov_len + places[1].iov_len;
 }
 
-/* One recvmsg(2): first the rest of the frame that is arriving, then the buffer.  Behind a tail
- * nothing is read: whoever wants it may want to say first where the next one goes.
+/* Reads the socket with one recvmsg(2): first the rest of the partial frame, then the input buffer.
+ * Nothing behind a tail is read, because the receiver may first set the buffer for the next tail.
  *
- * Padding at the end of `control` would be room for one more descriptor than take_fds() has:
- * the kernel is told of CMSG_LEN, not CMSG_SPACE. */
+ * The size of `control` uses CMSG_LEN, not CMSG_SPACE. Padding at its end would let the kernel pass
+ * one descriptor more than take_fds() has memory for. */
 static tdm_status read_socket(struct tdm__conn *conn)
 {
     union {
@@ -198,7 +214,8 @@ static tdm_status read_socket(struct tdm__conn *conn)
                          partial != NULL || conn->input_end > 0 ? " in the middle of a frame" : "");
     }
     TDM_TRY(take_fds(conn, &message));
-    conn->input_ms = tdm__clock_coarse_ms(); /* once for all frames that came together */
+    /* One clock reading serves all frames that arrived together. */
+    conn->input_ms = tdm__clock_coarse_ms();
     direct = (size_t)received < wanted ? (size_t)received : wanted;
     if (partial != NULL) {
         partial->received_bytes += (uint32_t)direct;
@@ -209,6 +226,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
 
 /* ---- frames ----------------------------------------------------------------------------- */
 
+/* Assigns the descriptors that the frame's header announces. Fails if fewer have arrived. */
 static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
@@ -217,7 +235,7 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *i
         return TDM_OK;
     }
     if (count > conn->fds_count) {
-        incoming->frame.fds_count = 0; /* it owns none */
+        incoming->frame.fds_count = 0; /* The frame owns no descriptors yet. */
         return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u", conn->label,
                          conn->fds_count, count);
     }
@@ -227,6 +245,7 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *i
     return TDM_OK;
 }
 
+/* Copies the name of the method from the input buffer, and checks it. */
 static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t length = incoming->frame.method_bytes;
@@ -251,7 +270,8 @@ void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_
     conn->tail_buffer_bytes = size_bytes;
 }
 
-/* Of the next call, whatever it is: who wants another one says so again. */
+/* Returns the buffer for the frame's tail, or NULL. The setting is valid for the next call only,
+ * whether it uses the buffer or not. */
 static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     char *tail_buffer = conn->tail_buffer;
@@ -264,7 +284,7 @@ static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *f
                                                                                  : NULL;
 }
 
-/* What the buffer has of so many bytes; returns how much that was. */
+/* Copies at most `wanted` bytes from the input buffer and returns the number of bytes. */
 static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 {
     size_t here = conn->input_end - conn->input_begin;
@@ -275,7 +295,7 @@ static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
     return (uint32_t)here;
 }
 
-/* The header and the method's name are in the buffer. */
+/* Creates the partial frame. Its header and method are in the input buffer. */
 static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     struct tdm__incoming_call *incoming = incoming_create(frame, take_tail_buffer(conn, frame));
@@ -296,6 +316,8 @@ static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *f
     return TDM_OK;
 }
 
+/* Returns the next frame if it is complete. It decodes the input buffer but does not read the
+ * socket. */
 static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
 {
     size_t here = conn->input_end - conn->input_begin;

@@ -1,5 +1,13 @@
-/* rpc.c - endpoints: listeners, and the list of connections. */
+/* rpc.c - endpoints: their listeners and their list of connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An endpoint owns listeners and the list of connections, which conn.c drives. rpc.h describes the
+ * interface and internal.h the lifetime of a connection.
+ *
+ * Invariants: conns contains exactly the connections that have not ended. corked is a subset of
+ * them and is empty after each flush hook. After closing is set, no connection is added. A listener
+ * that lacks descriptors pauses for PAUSE_MS instead of failing. All functions run on the thread of
+ * the endpoint's loop. */
+
 #include "runtime/rpc/rpc.h"
 
 #include "runtime/assert.h"
@@ -21,6 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Milliseconds for which a listener pauses after a lack of descriptors. */
 enum { PAUSE_MS = 100 };
 
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
@@ -32,7 +41,8 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
     if (rpc == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an endpoint");
     }
-    /* A program may exit() while another thread is in here: libcrypto stays whole. */
+    /* A program may exit() while another thread uses libcrypto, so libcrypto must not clean up at
+     * exit. */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     status = tdm_writer_create(&rpc->writer);
     if (status != TDM_OK) {
@@ -57,6 +67,8 @@ tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *l
     return tdm__rpc_create(loop, &like->self, like->token, rpc_out);
 }
 
+/* Stops and frees a listener, and unlinks its socket file. Works for partly initialised listeners.
+ */
 static void listener_destroy(struct listener *listener)
 {
     tdm__fd_watch_destroy(listener->watch);
@@ -137,6 +149,7 @@ void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *
 
 /* ---- listening -------------------------------------------------------------------------- */
 
+/* Resumes accepting after a pause. */
 static void on_pause_over(void *arg)
 {
     struct listener *listener = arg;
@@ -144,13 +157,16 @@ static void on_pause_over(void *arg)
     (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
+/* Disables Nagle's algorithm. It fails on Unix sockets, which do not have it. */
 static void set_no_delay(int fd)
 {
     const int one = 1;
 
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* not on Unix sockets */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
+/* Accepts one client and creates its connection. Without free descriptors the listener pauses,
+ * instead of being called in a busy loop. */
 static void on_listener(void *arg, int fd, unsigned ready)
 {
     struct listener *listener = arg;
@@ -167,7 +183,7 @@ static void on_listener(void *arg, int fd, unsigned ready)
         }
     }
     if (client < 0) {
-        return; /* the client may have gone again */
+        return; /* The client may have disconnected already. */
     }
     set_no_delay(client);
     if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
@@ -178,7 +194,8 @@ static void on_listener(void *arg, int fd, unsigned ready)
     conn->accepted = true;
 }
 
-/* Nobody can connect before listen(), so the file has its mode in time. */
+/* Binds and starts to listen. No client can connect before listen(), so the file has its mode in
+ * time. */
 static tdm_status bind_and_listen(int fd, const struct tdm__address *address, const char *text)
 {
     const int one = 1;
@@ -198,6 +215,7 @@ static tdm_status bind_and_listen(int fd, const struct tdm__address *address, co
     return listen(fd, SOMAXCONN) == 0 ? TDM_OK : tdm__fail_errno(errno, "listen %s", text);
 }
 
+/* Writes the address that peers can use, with the port that the kernel chose. */
 static tdm_status write_bound(int fd, const struct tdm__address *address, const char *text,
                               char *bound_out, size_t bound_bytes)
 {
@@ -213,6 +231,7 @@ static tdm_status write_bound(int fd, const struct tdm__address *address, const 
     return TDM_OK;
 }
 
+/* Opens the socket, the timer and the watch of a listener. On failure the caller destroys it. */
 static tdm_status listener_init(struct listener *listener, const char *text, char *bound_out,
                                 size_t bound_bytes)
 {
@@ -258,12 +277,13 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
+/* Fails if the endpoint is being destroyed. */
 static tdm_status check_running(const struct tdm__rpc *rpc)
 {
     return rpc->closing ? tdm__fail(TDM_E_CLOSED, "this process is leaving") : TDM_OK;
 }
 
-/* Hands `fd` to a new connection, or closes it. */
+/* Starts to connect and creates the connection, which owns `fd`. On failure `fd` is closed. */
 static tdm_status open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
                             const char *text, struct tdm__conn **conn_out)
 {

@@ -1,10 +1,14 @@
 /* send.c - frames leave at once, or together with those that follow them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small frame is copied into the connection's output, which is written when somebody may be
- * waiting for that very frame, when a good piece has come together, or before the loop polls.
- * So a lone call and its answer pay for one system call each, and a thousand share a few.  A
- * process that computes without running its loop has a thread that stands by, and polls after
- * a millisecond.  A large payload is written from where it lies. */
+/* A small frame is copied into the connection's output. The output is written when a peer may be
+ * waiting for that very frame, when FLUSH_BYTES have accumulated, or before the loop polls. So a
+ * single call and its reply cost one system call each, and a thousand calls share a few. A process
+ * that computes without running its loop has a background poller, which polls after a millisecond.
+ * A large payload is written directly from the caller's memory.
+ *
+ * A failed write does not end the connection at once: conn->write_failed discards all later output,
+ * and the reader ends the connection when it has read the replies that already arrived. All
+ * functions run on the loop's thread and never block. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -14,12 +18,15 @@
 #include <string.h>
 
 enum {
-    TOGETHER_BYTES_MAX = 4096, /* larger frames are not copied */
-    GOOD_PIECE_BYTES = 16 * 1024,
-    FEW_CALLS = 16 /* of a caller that waits for each, or nearly so */
+    /* Frames larger than this are written without a copy. */
+    TOGETHER_BYTES_MAX = 4096,
+    GOOD_PIECE_BYTES = 16 * 1024, /* Output of this size is written at once. */
+    /* With fewer pending calls, the caller probably waits for each of them. */
+    FEW_CALLS = 16
 };
 
-/* sendmsg(2) with descriptors.  0 when the socket is full, -1 with errno when it is lost. */
+/* Calls sendmsg(2) with descriptors. Returns 0 if the socket is full, and -1 with errno if it
+ * failed. */
 static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
                            uint32_t fds_count)
 {
@@ -45,8 +52,8 @@ static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, co
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
-/* Nothing can be written any more.  Replies that have arrived are still read: the end shows to
- * the reader behind them. */
+/* Discards all output because the connection cannot be written. Replies that have already arrived
+ * are still read; the reader finds the end of the connection behind them. */
 static void conn_give_up_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
@@ -55,6 +62,7 @@ static void conn_give_up_writing(struct tdm__conn *conn)
     (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
 }
 
+/* Asks the watch to report when the socket is writable. */
 static void wait_for_room(struct tdm__conn *conn)
 {
     conn->output_blocked = true;
@@ -114,7 +122,8 @@ void tdm__rpc_flush(void *arg)
     }
 }
 
-/* A thread that sleeps in the poll has looked for corked output before. */
+/* Schedules a flush before the next poll. A loop that is already polling is woken, because it
+ * checked the list before. */
 static void conn_cork(struct tdm__conn *conn)
 {
     bool first = TAILQ_EMPTY(&conn->rpc->corked);
@@ -138,7 +147,8 @@ uint32_t tdm__current_cpu(void)
     return cpu < 0 ? 0 : (uint32_t)cpu + 1;
 }
 
-/* An answer from another processor may be there before this one has gone to sleep. */
+/* Tells the loop to poll actively. A reply from another CPU may arrive before this thread would be
+ * asleep. */
 static void expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
 {
     if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
@@ -146,19 +156,22 @@ static void expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
     }
 }
 
+/* Returns the size of the whole frame. */
 static size_t frame_bytes(const struct tdm__frame *frame)
 {
     return (size_t)TDM__FRAME_HEADER_BYTES + frame->method_bytes + frame->payload_bytes +
            frame->tail_bytes;
 }
 
+/* Returns whether the error means that the connection has been lost. */
 static bool conn_is_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
            error_number == EHOSTUNREACH || error_number == ENETDOWN;
 }
 
-/* Writes what the socket takes now; `*sent_out` bytes, 0 if it is full. */
+/* Writes as much as the socket accepts now; `*sent_out` is the number of bytes, 0 if the socket is
+ * full. */
 static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
                                 const int *fds, uint32_t fds_count, size_t *sent_out)
 {
@@ -182,21 +195,23 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     return tdm__fail_errno(errno, "sendmsg to %s", conn->label);
 }
 
-/* Failures and notices are small, and somebody waits for them. */
+/* Returns whether a full output refuses this frame. Failures and notices are small and the peer
+ * waits for them, so they are always accepted. */
 static bool may_be_refused(const struct tdm__frame *frame)
 {
     return frame->status == TDM_OK && frame->kind != TDM__FRAME_CANCEL &&
            frame->kind != TDM__FRAME_CREDIT;
 }
 
-/* Somebody may be waiting for this frame and for nothing else. */
+/* Returns whether the peer may be waiting for this frame only, so that it must not be delayed. */
 static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
         return conn->calls.count < FEW_CALLS;
     case TDM__FRAME_REPLY:
-        return conn->unanswered.count <= 1; /* it is still counted itself */
+        /* The call is still counted in the table. */
+        return conn->unanswered.count <= 1;
     case TDM__FRAME_CANCEL:
         return true;
     case TDM__FRAME_ITEM:
@@ -206,6 +221,7 @@ static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame
     return false;
 }
 
+/* Copies `count` bytes and returns the position behind them. */
 static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
 {
     if (count > 0) {
@@ -214,7 +230,7 @@ static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
     return place + count;
 }
 
-/* The frame is made where it waits. */
+/* Encodes the frame directly into the output, and flushes or corks the connection. */
 static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
                                      const char *method, const void *payload, const void *tail)
 {
@@ -236,7 +252,8 @@ static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__f
     return TDM_OK;
 }
 
-/* After a part of a frame has gone, the rest must follow or nothing may. */
+/* Writes a large frame without a copy. Once a part of a frame has been written, the rest must
+ * follow, or the connection can no longer be written. */
 static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
                                   const char *method, const void *payload, const void *tail,
                                   const int *fds)
@@ -276,7 +293,7 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
     TDM_ASSERT(conn->state < CONN_CLOSING);
     expect_reply_soon(conn, frame->cpu);
     if (conn->write_failed) {
-        return TDM_OK; /* the reader is about to see the end */
+        return TDM_OK; /* The reader will end the connection. */
     }
     if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
         return tdm__fail(TDM_E_AGAIN, "%zu bytes wait for %s, which reads too slowly",

@@ -1,5 +1,14 @@
-/* completion.c - answers of a store on their way to the callbacks. */
+/* completion.c - the queue of completed store operations whose callbacks have not run yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The queue is a list of completions and a timer that is set while the list is not empty. The
+ * timer's function removes the head and runs its callback until the list is empty.
+ *
+ * A callback may run the loop, which delivers the next completion in a nested call, or destroy the
+ * queue. So the queue counts nested deliveries, and the outermost one frees a destroyed queue.
+ * After destruction every remaining operation fails with TDM_E_STORE, even one that succeeded: its
+ * callback must not start another operation on a store that is closing. All functions run on the
+ * loop's thread. */
+
 #include "runtime/store/completion.h"
 
 #include "runtime/assert.h"
@@ -9,38 +18,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Which callback a completion runs. */
 enum outcome_kind { OUTCOME_READ, OUTCOME_COMMIT, OUTCOME_CHANGE };
 
+/* A completed or running operation, or a change to report. The queue owns it once it has been
+ * added. */
 struct tdm__store_completion {
-    struct tdm__store_completion *next;
+    struct tdm__store_completion *next; /* Next completion in the queue; NULL at the end. */
     enum outcome_kind kind;
     union {
         tdm__store_read_fn *read;
         tdm__store_commit_fn *commit;
         tdm__store_changed_fn *changed;
+        /* Callback of this completion; `kind` selects the member. */
     } fn;
-    void *arg;
-    tdm_status status;
-    uint64_t version;                   /* of a commit */
-    char *text;                         /* owned: a failure's detail, or the key that changed */
-    struct tdm__store_records *records; /* owned, or NULL */
+    void *arg;         /* Passed to the callback. */
+    tdm_status status; /* Outcome of the operation. */
+    /* Version that the commit gave its records; only for commits. */
+    uint64_t version;
+    /* Detail of a failure, or the key that changed (owned). */
+    char *text;
+    /* Records that the read returned (owned); NULL if it returned none. */
+    struct tdm__store_records *records;
 };
 
+/* A queue of completions on one loop. */
 struct tdm__store_completions {
-    struct tdm__timer *timer; /* owned; set while something waits */
-    struct tdm__store_completion *head;
+    struct tdm__timer *timer;           /* Set while the queue is not empty (owned). */
+    struct tdm__store_completion *head; /* First completion; NULL if the queue is empty. */
+    /* Where the pointer to the next added completion goes. */
     struct tdm__store_completion **tail;
-    uint32_t deliveries; /* nested ones that are going on: who ends the last frees */
-    bool destroyed;
+    /* Number of nested runs of deliver_all(). The outermost one frees a destroyed queue. */
+    uint32_t deliveries;
+    bool destroyed; /* Whether the owner has destroyed the queue. */
 };
 
+/* Runs the callback of one completion and frees it. With `is_closing` an operation fails and a
+ * change is discarded. */
 static void deliver(struct tdm__store_completion *outcome, bool is_closing)
 {
     static const struct tdm__store_records none;
     const struct tdm__store_records *records = outcome->records != NULL ? outcome->records : &none;
 
     if (is_closing && outcome->kind != OUTCOME_CHANGE) {
-        /* Even a success: whoever goes on after a success would ask a store that is gone. */
+        /* Even a success fails, because its callback would start the next operation on a closed
+         * store. */
         free(outcome->text);
         outcome->text = strdup("the store was closed");
         outcome->status = TDM_E_STORE;
@@ -68,6 +90,7 @@ static void deliver(struct tdm__store_completion *outcome, bool is_closing)
     free(outcome);
 }
 
+/* Delivers until the queue is empty. Callbacks may call it again through the loop. */
 static void deliver_all(void *arg)
 {
     struct tdm__store_completions *outcomes = arg;
@@ -115,6 +138,7 @@ void tdm__store_completions_destroy(struct tdm__store_completions *outcomes)
     deliver_all(outcomes);
 }
 
+/* Allocates a completion of this kind. Running out of memory ends the process. */
 static struct tdm__store_completion *create_outcome(enum outcome_kind kind, void *arg)
 {
     struct tdm__store_completion *outcome = calloc(1, sizeof(*outcome));
@@ -146,6 +170,7 @@ void tdm__store_completion_set_version(struct tdm__store_completion *outcome, ui
     outcome->version = version;
 }
 
+/* Appends the completion and sets the timer for the next round of the loop. */
 static void enqueue(struct tdm__store_completions *outcomes, struct tdm__store_completion *outcome)
 {
     *outcomes->tail = outcome;

@@ -1,4 +1,4 @@
-/* metered.c - a store around another one that measures every operation. */
+/* metered.c - a store that wraps another one and measures every operation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/metered.h"
 
@@ -9,23 +9,33 @@
 
 #include <stdlib.h>
 
+/* A store that forwards every operation to `inner`. */
 struct observed_store {
-    struct tdm__store store;  /* first */
-    struct tdm__store *inner; /* owned */
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__store *inner; /* Store that does the work (owned). */
 };
 
+/* An operation in progress. It is freed when it completes. */
 struct operation {
-    int64_t began_ns;
-    tdm__store_read_fn *read_fn; /* one of the two */
+    int64_t began_ns; /* Nanoseconds on CLOCK_MONOTONIC. */
+    /* Callback of the caller's read; NULL for a commit. */
+    tdm__store_read_fn *read_fn;
+    /* Callback of the caller's commit; NULL for a read. */
     tdm__store_commit_fn *commit_fn;
-    void *arg;
+    void *arg; /* Passed to the callback. */
 };
 
+/* Durations of reads, for all stores of this process. */
 static struct tdm__histogram read_times;
+/* Durations of commits. */
 static struct tdm__histogram commit_times;
+/* Number of commits that failed with TDM_E_CONFLICT. */
 static struct tdm__counter conflicts;
+/* Number of operations with any other failure. */
 static struct tdm__counter failures;
 
+/* Allocates an operation that starts now. Exactly one of the functions is not NULL. */
 static struct operation *operation_begin(tdm__store_read_fn *read_fn,
                                          tdm__store_commit_fn *commit_fn, void *arg)
 {
@@ -36,6 +46,7 @@ static struct operation *operation_begin(tdm__store_read_fn *read_fn,
     return operation;
 }
 
+/* Records the duration and the outcome of a completed operation. */
 static void count(struct tdm__histogram *times, const struct operation *operation,
                   tdm_status status)
 {
@@ -47,6 +58,7 @@ static void count(struct tdm__histogram *times, const struct operation *operatio
     }
 }
 
+/* Completes a read: measures it and runs the caller's callback. */
 static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
@@ -57,6 +69,7 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     operation.read_fn(operation.arg, status, records, records_count);
 }
 
+/* Completes a commit: measures it and runs the caller's callback. */
 static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation operation = *(struct operation *)arg;
@@ -99,7 +112,8 @@ static void metered_close(struct tdm__store *store)
     struct observed_store *observed = (struct observed_store *)store;
 
     store->closing = true;
-    observed->inner->ops->close(observed->inner); /* tells everybody who still waits */
+    /* Completes all pending operations with a failure. */
+    observed->inner->ops->close(observed->inner);
     free(observed);
 }
 

@@ -1,6 +1,5 @@
-/* read_cache.c - the records as this process saw or left them last, to begin with instead of a
- * read.
- */
+/* read_cache.c - the records that this process read or wrote last, so that a transaction can start
+ * without a read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/read_cache.h"
 
@@ -12,20 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most patterns with '*' in the cache, and most transactions that read after a conflict. */
 enum { PREFIXES_MAX = 4, READS_MAX = 32 };
 
+/* A sorted snapshot of records. */
 struct tdm__read_cache {
-    char *prefixes[PREFIXES_MAX]; /* owned; the patterns with '*' that the picture holds all of */
-    uint32_t prefixes_count;
-    struct tdm__store_record
-        *records; /* owned, sorted; each key owned, with the bytes in its block */
-    struct tdm__store_record *guess; /* owned: room for as many */
-    uint32_t count;
-    uint32_t capacity;
-    int64_t since_ms;     /* of the oldest in it */
-    bool guessed;         /* the transaction under way began with it */
-    uint32_t reads_left;  /* until the next guess */
-    uint32_t wrong_reads; /* how many reads the last wrong guess cost; 0: the last was right */
+    /* The patterns with '*' of which the cache contains all records (owned). */
+    char *prefixes[PREFIXES_MAX];
+    uint32_t prefixes_count; /* Number of patterns in `prefixes`. */
+    /* Cached records sorted by key (owned). Each key is an allocation that also contains the bytes.
+     */
+    struct tdm__store_record *records;
+    /* Array for the result of a lookup (owned), of the same capacity. */
+    struct tdm__store_record *guess;
+    uint32_t count;    /* Number of records. */
+    uint32_t capacity; /* Capacity of `records` and `guess`. */
+    /* Milliseconds on CLOCK_MONOTONIC of the read that filled the cache. */
+    int64_t since_ms;
+    /* Whether the current transaction started from the cache. */
+    bool guessed;
+    /* Number of transactions that must read before the cache is used again. */
+    uint32_t reads_left;
+    /* Number of reads that the last conflict caused; 0 if the last guess was right. */
+    uint32_t wrong_reads;
 };
 
 tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
@@ -39,6 +47,7 @@ tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
     return TDM_OK;
 }
 
+/* Removes all records and prefixes, but keeps the arrays. */
 static void cache_clear(struct tdm__read_cache *read_cache)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
@@ -64,6 +73,7 @@ void tdm__read_cache_destroy(struct tdm__read_cache *read_cache)
 
 /* ---- what is in it ---------------------------------------------------------------------- */
 
+/* Ensures capacity for `count` records. Returns false without memory; the contents stay valid. */
 static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t count)
 {
     uint32_t capacity = read_cache->capacity == 0 ? 16 : 2 * read_cache->capacity;
@@ -85,7 +95,7 @@ static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t c
     return true;
 }
 
-/* The key and the bytes in one block, which the key begins. */
+/* Copies a record into one allocation that begins with the key. Returns false without memory. */
 static bool copy_record(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
 {
     size_t key_bytes = strlen(record->key) + 1;
@@ -103,7 +113,7 @@ static bool copy_record(const struct tdm__store_record *record, struct tdm__stor
     return true;
 }
 
-/* The first record whose key is not before `key`. */
+/* Returns the index of the first record whose key is not before `key`. */
 static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t low = 0;
@@ -121,11 +131,13 @@ static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char
     return low;
 }
 
+/* Returns whether the record at this index has this key. */
 static bool is_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
 {
     return at < read_cache->count && strcmp(read_cache->records[at].key, key) == 0;
 }
 
+/* Removes the record with this key, if it is cached. */
 static void remove_record(struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t at = lower_bound(read_cache, key);
@@ -138,6 +150,7 @@ static void remove_record(struct tdm__read_cache *read_cache, const char *key)
     }
 }
 
+/* Inserts a record or replaces the one with its key. Returns false without memory. */
 static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__store_record *record)
 {
     uint32_t at = lower_bound(read_cache, record->key);
@@ -157,6 +170,7 @@ static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__sto
     return true;
 }
 
+/* Returns whether the pattern is a prefix followed by '*'. */
 static bool is_prefix(const char *pattern)
 {
     size_t bytes = strlen(pattern);
@@ -164,6 +178,7 @@ static bool is_prefix(const char *pattern)
     return bytes > 0 && pattern[bytes - 1] == '*';
 }
 
+/* Records that all records of the pattern are cached. Returns false if that is impossible. */
 static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
 {
     char *copy = read_cache->prefixes_count < PREFIXES_MAX ? strdup(prefix) : NULL;
@@ -174,6 +189,7 @@ static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
     return copy != NULL;
 }
 
+/* Returns whether all records of the pattern are cached. */
 static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
@@ -186,6 +202,8 @@ static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *p
 
 /* ---- guess ------------------------------------------------------------------------------ */
 
+/* Returns whether the cache is young enough and no conflict requires a read. It counts down the
+ * required reads. */
 static bool cache_may_answer(struct tdm__read_cache *read_cache)
 {
     if (read_cache->reads_left > 0) {
@@ -196,6 +214,7 @@ static bool cache_may_answer(struct tdm__read_cache *read_cache)
            tdm__clock_ms() - read_cache->since_ms <= TDM__READ_CACHE_AGE_MS_MAX;
 }
 
+/* Returns whether any of the patterns matches the key. */
 static bool matches_any(const char *const *patterns, uint32_t patterns_count, const char *key)
 {
     for (uint32_t i = 0; i < patterns_count; i++) {
@@ -253,6 +272,7 @@ void tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const 
     }
 }
 
+/* Applies one committed write to the cache. Returns false without memory. */
 static bool cache_keep_record(struct tdm__read_cache *read_cache,
                               const struct tdm__store_write *write, uint64_t version)
 {
@@ -266,6 +286,7 @@ static bool cache_keep_record(struct tdm__read_cache *read_cache,
     return true;
 }
 
+/* Doubles the number of transactions that must read, up to READS_MAX. */
 static void cache_note_conflict(struct tdm__read_cache *read_cache)
 {
     read_cache->wrong_reads = read_cache->wrong_reads == 0 ? 1 : 2 * read_cache->wrong_reads;

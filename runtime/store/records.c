@@ -1,4 +1,4 @@
-/* records.c - copies of records, keys and bytes in one block. */
+/* records.c - an array of record copies whose keys and bytes are in one allocation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/records.h"
 
@@ -12,7 +12,8 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
                                      struct tdm__store_records **records_out)
 {
     size_t items_bytes = capacity * sizeof(struct tdm__store_record);
-    size_t text_bytes = payload_bytes + capacity; /* each key has a NUL */
+    /* Each key needs one more byte for its NUL. */
+    size_t text_bytes = payload_bytes + capacity;
     struct tdm__store_records *records = malloc(sizeof(*records) + items_bytes + text_bytes);
 
     if (records == NULL) {
@@ -26,6 +27,7 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
     return TDM_OK;
 }
 
+/* Copies bytes into the unused memory and returns the copy. */
 static char *put_text(struct tdm__store_records *records, const void *data, size_t size_bytes)
 {
     char *place = records->free_space;
@@ -53,6 +55,7 @@ void tdm__store_records_append(struct tdm__store_records *records, const char *k
     records->count++;
 }
 
+/* Orders two records by key, for qsort() and bsearch(). */
 static int compare_records(const void *a, const void *b)
 {
     return strcmp(((const struct tdm__store_record *)a)->key,

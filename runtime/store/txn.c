@@ -1,4 +1,4 @@
-/* txn.c - read, decide, commit, and on a conflict again. */
+/* txn.c - optimistic transactions: read, decide, commit, and retry after a conflict. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store.h"
 
@@ -12,27 +12,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A transaction always has exactly one operation under way in the store, so a store that closes
- * ends it.  Only conflicts are tried again: after TDM_E_STORE the outcome of the commit is
- * unknown, and running the body again could do its work twice. */
+/* A transaction reads the records of its patterns, runs its body on them, and commits the body's
+ * writes on condition that the read versions are still current. After a conflict it reads again,
+ * until its deadline. With a read cache the first attempt starts from the cached records instead of
+ * a read.
+ *
+ * A transaction always has exactly one operation pending in the store, so closing the store ends
+ * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
+ * running the body again could do its work twice. All functions run on the loop's thread.
+ * runtime/store.h specifies the interface. */
 
+/* A running transaction. It frees itself after its completion function has run. */
 struct tdm__txn {
-    struct tdm__store *store;           /* borrowed */
-    struct tdm__read_cache *read_cache; /* borrowed; may be NULL */
-    char **patterns;                    /* owned, one block */
-    uint32_t patterns_count;
-    int64_t deadline_ms;
-    tdm__txn_body_fn *body;
-    tdm__txn_done_fn *done;
-    void *arg;
-    uint32_t conflicts;
+    struct tdm__store *store; /* Store that it reads and writes (borrowed). */
+    /* Cache to start from (borrowed); NULL always reads. */
+    struct tdm__read_cache *read_cache;
+    char **patterns;         /* Patterns to read, in one allocation (owned). */
+    uint32_t patterns_count; /* Number of patterns. */
+    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
+    tdm__txn_done_fn *done;  /* Runs once, when the transaction has ended. */
+    void *arg;               /* Passed to `body` and `done`. */
+    uint32_t conflicts;      /* Number of commits that failed with a conflict. */
 
-    /* While the body runs. */
-    const struct tdm__store_record *records; /* borrowed from the store */
-    uint32_t records_count;
-    struct tdm__store_write *writes; /* owned, keys and bytes too */
-    uint32_t writes_count;
-    uint32_t writes_capacity;
+    /* Records that the body sees (borrowed from the store); NULL outside of the body. */
+    const struct tdm__store_record *records;
+    uint32_t records_count; /* Number of `records`. */
+    /* Writes that the body added, with copies of keys and bytes (owned). */
+    struct tdm__store_write *writes;
+    uint32_t writes_count;    /* Number of `writes`. */
+    uint32_t writes_capacity; /* Capacity of `writes`. */
 };
 
 static void txn_read_again(struct tdm__txn *txn);
@@ -55,6 +64,7 @@ const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, u
     return &txn->records[index];
 }
 
+/* Returns whether the transaction's patterns include this key. */
 static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->patterns_count; i++) {
@@ -65,6 +75,7 @@ static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
     return false;
 }
 
+/* Ensures that one more write fits. */
 static tdm_status make_room(struct tdm__txn *txn)
 {
     uint32_t capacity = txn->writes_capacity == 0 ? 8 : 2 * txn->writes_capacity;
@@ -82,7 +93,8 @@ static tdm_status make_room(struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Copies the key and the bytes: the body's own are gone when the commit is made. */
+/* Adds a write on condition that the record still has the version that was read. The key and the
+ * bytes are copied, because the body's memory may be gone when the commit is sent. */
 static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
     const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
@@ -112,6 +124,7 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write 
     return TDM_OK;
 }
 
+/* Returns whether the body has already written this key. */
 static bool is_written(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
@@ -138,13 +151,14 @@ tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 {
     if (is_written(txn, key)) {
-        return TDM_OK; /* every write checks the version */
+        return TDM_OK; /* Every write checks the version. */
     }
     return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
 /* ---- one attempt after the other -------------------------------------------------------- */
 
+/* Removes the writes of the last attempt, but keeps the array. */
 static void txn_clear_writes(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
@@ -153,6 +167,7 @@ static void txn_clear_writes(struct tdm__txn *txn)
     txn->writes_count = 0;
 }
 
+/* Runs the completion function and frees the transaction. */
 static void finish(struct tdm__txn *txn, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
@@ -167,6 +182,7 @@ static void finish(struct tdm__txn *txn, tdm_status status)
     free(txn);
 }
 
+/* Handles the outcome of the commit: ends the transaction, or retries after a conflict. */
 static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
@@ -188,7 +204,8 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
     txn_read_again(txn);
 }
 
-/* Nobody has looked whether those that are not read_cache are there. */
+/* Adds a version check for every key that the transaction reads. Without a read no process has
+ * confirmed that keys missing from the cache are absent. */
 static tdm_status rely_on_keys(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
@@ -201,6 +218,8 @@ static tdm_status rely_on_keys(struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Runs the body on these records. With `is_guess` the records come from the cache, and the commit
+ * must also check absent keys. */
 static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_record *records,
                                uint32_t records_count, bool is_guess)
 {
@@ -218,12 +237,14 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     return status;
 }
 
+/* Commits the body's writes. */
 static void commit(struct tdm__txn *txn)
 {
     txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
                             on_committed, txn);
 }
 
+/* Runs the body on the records that the store returned, and commits. */
 static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
@@ -245,12 +266,15 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     commit(txn);
 }
 
+/* Reads the records from the store. */
 static void txn_read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
                           txn->deadline_ms, on_read, txn);
 }
 
+/* Starts the first attempt, from the cache if possible. If the body fails or writes nothing on
+ * cached records, the store is read. */
 static void begin(struct tdm__txn *txn)
 {
     uint32_t records_count = 0;
@@ -268,7 +292,7 @@ static void begin(struct tdm__txn *txn)
     txn_read_again(txn);
 }
 
-/* The pointers and the texts in one block. */
+/* Copies the texts and their pointers into one allocation. Returns NULL without memory. */
 static char **copy_texts(const char *const *texts, uint32_t count)
 {
     size_t bytes = (count + 1u) * sizeof(char *);

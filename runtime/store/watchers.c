@@ -1,4 +1,4 @@
-/* watchers.c - who wants to hear of which keys. */
+/* watchers.c - the functions to call when keys with a prefix change. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/watchers.h"
 
@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One watched prefix. */
 struct tdm__watcher {
-    struct tdm__watcher *next;
+    struct tdm__watcher *next; /* Next watcher of the store; NULL at the end. */
+    /* Function to call when a key with the prefix changes. */
     tdm__store_changed_fn *fn;
-    void *arg;
-    char prefix[];
+    void *arg;     /* Passed to `fn`. */
+    char prefix[]; /* Prefix, ending with NUL; "" matches every key. */
 };
 
 tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
