@@ -1,5 +1,13 @@
-/* command.c - sorts the args of a call and finds its command. */
+/* command.c - parses the command line of tandem and runs the command. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A command line is parsed in two steps: the first word selects a command from a table, and the
+ * command's own table of options sorts the remaining words. tandemd uses only the second step.
+ * Wrong words get a suggestion if a known word is similar.
+ *
+ * Every command returns an exit code: 0 if the work succeeded, 1 if it failed, 2 if the command
+ * line was wrong. A failure to write to stdout turns success into failure. There is one thread, and
+ * nothing is allocated. */
+
 #include "cli/command.h"
 
 #include "colocate/job/suggestion.h"
@@ -10,8 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Most words among which a suggestion is searched. */
 enum { KNOWN_MAX = 32 };
 
+/* Prints an error about the command line of `program`, and where its help is. */
 __attribute__((format(printf, 3, 0))) static int
 print_refusal(const char *program, const char *command, const char *format, va_list args)
 {
@@ -33,7 +43,8 @@ int tdm__refuse_arguments(const char *command, const char *format, ...)
     return code;
 }
 
-/* Refuses args of `command`, which may be a whole program; NULL: there is no command. */
+/* Refuses words of `command`, which may be a whole program; NULL means that no command was found.
+ */
 __attribute__((format(printf, 2, 3))) static int refuse_words(const struct tdm__command *command,
                                                               const char *format, ...)
 {
@@ -48,7 +59,7 @@ __attribute__((format(printf, 2, 3))) static int refuse_words(const struct tdm__
     return code;
 }
 
-/* `near` is what may have been meant, or NULL. */
+/* Refuses an unknown word. `near` is a similar known word, or NULL. */
 static int refuse_unknown(const struct tdm__command *command, const char *what, const char *word,
                           const char *near)
 {
@@ -77,6 +88,7 @@ const char *tdm__option_value(const struct tdm__parsed_arguments *args, const ch
 
 /* ---- options ---------------------------------------------------------------------------- */
 
+/* Refuses an unknown option, with a suggestion. */
 static int refuse_option(const struct tdm__command *command, const char *word)
 {
     const char *known[KNOWN_MAX];
@@ -89,7 +101,7 @@ static int refuse_option(const struct tdm__command *command, const char *word)
     return refuse_unknown(command, "option", word, tdm__suggestion_find(word, known, count));
 }
 
-/* `*index` is at an option's word, and stays at its last word. */
+/* Parses the option at argv[*index]. On return `*index` is at the option's last word. */
 static int sort_option(const struct tdm__command *command, int argc, char **argv, int *index,
                        void *arg)
 {
@@ -148,6 +160,7 @@ int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, i
 
 /* ---- commands --------------------------------------------------------------------------- */
 
+/* Prints the help of tandem. */
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {
     (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
@@ -171,7 +184,8 @@ bool tdm__words_ask_for_help(int argc, char **argv, int first)
     return false;
 }
 
-/* What could not be written was not done; a reader that has seen enough is no failure. */
+/* Flushes stdout. A failure makes the command fail, except if the reader of a pipe has closed it.
+ */
 static int end_output(int code)
 {
     errno = 0;
@@ -182,9 +196,11 @@ static int end_output(int code)
         return code;
     }
     return tdm__command_failed(
-        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout")); /* it failed before */
+        /* An earlier write has failed. */
+        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout"));
 }
 
+/* Parses the words of a command and runs it, or prints its help. */
 static int run_command(const struct tdm__command *command, int argc, char **argv)
 {
     struct tdm__parsed_arguments args = {.options = command->options};
@@ -198,6 +214,7 @@ static int run_command(const struct tdm__command *command, int argc, char **argv
     return code != TDM__EXIT_SUCCESS ? code : end_output(command->run(&args));
 }
 
+/* Refuses an unknown command, with a suggestion. */
 static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,
                           const char *word)
 {
@@ -210,12 +227,13 @@ static int refuse_command(const struct tdm__command *const *commands, uint32_t c
     return refuse_unknown(NULL, "command", word, tdm__suggestion_find(word, known, count));
 }
 
+/* Returns whether the word requests the help of tandem. */
 static bool is_help_word(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* Returns the command of that name, or NULL. */
+/* Returns the command with this name, or NULL. */
 static const struct tdm__command *find_command(const struct tdm__command *const *commands,
                                                uint32_t commands_count, const char *name)
 {
@@ -240,7 +258,8 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
         print_help(commands, commands_count);
         return TDM__EXIT_SUCCESS;
     }
-    if (is_help_word(word)) { /* `tandem help run` */
+    /* This is `tandem help COMMAND`. */
+    if (is_help_word(word)) {
         command = find_command(commands, commands_count, argv[2]);
         if (command == NULL) {
             return refuse_command(commands, commands_count, argv[2]);

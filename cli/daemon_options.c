@@ -1,5 +1,11 @@
-/* daemon_options.c - the args of tandemd's command line. */
+/* daemon_options.c - the options of tandemd's command line. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The defaults come first, then the variables of the environment (for users who do not start the
+ * daemon themselves), then the options of the command line. cli/command.h parses the words and
+ * passes each option to take_word(). A wrong value prints one line that names the option or the
+ * variable, and tandemd exits with code 2. Everything happens before the daemon starts, on one
+ * thread. */
+
 #include "cli/daemon_options.h"
 
 #include "cli/command.h"
@@ -11,8 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Unit of GPU memory in bytes, and the default of --health-timeout-ms. */
 enum { BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
 
+/* Text of tandemd --help. */
 static const char help[] =
     "usage: tandemd [options]        the daemon of one node\n"
     "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
@@ -38,7 +46,8 @@ static const char help[] =
     "  --print-logs       what workers print comes out here, prefixed\n"
     "  --private          end with the process at the other end of descriptor 3\n";
 
-/* `source`, here and below: the option or the variable that says it. */
+/* Reads a number from 0 to `max`. `source`, here and below, is the option or variable for the
+ * error. */
 static bool read_number(const char *source, const char *text, uint64_t max, uint64_t *number_out)
 {
     char *end;
@@ -55,6 +64,7 @@ static bool read_number(const char *source, const char *text, uint64_t max, uint
     return true;
 }
 
+/* Reads a number of 32 bits from 0 to `max`. */
 static bool read_count(const char *source, const char *text, uint32_t max, uint32_t *count_out)
 {
     uint64_t number;
@@ -66,7 +76,7 @@ static bool read_count(const char *source, const char *text, uint32_t max, uint3
     return true;
 }
 
-/* "NAME=N"; `text` has at least `length` bytes. */
+/* Reads "NAME=N" from the first `length` bytes of `text` and adds it to the resources. */
 static bool read_resource(const char *source, const char *text, size_t length,
                           struct tdm__resources *resources)
 {
@@ -95,7 +105,7 @@ static bool read_resource(const char *source, const char *text, size_t length,
     return true;
 }
 
-/* "zone=a,disk=ssd"; may be repeated. */
+/* Adds labels such as "zone=a,disk=ssd". The option may be repeated. */
 static bool read_labels(const char *text, struct tdm__labels *labels)
 {
     while (*text != '\0') {
@@ -112,7 +122,7 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
     return true;
 }
 
-/* "SEED,N" */
+/* Reads "SEED,N" of the store's faults. */
 static bool read_faults(const char *source, const char *text, struct cli_daemon_options *options)
 {
     char seed[64];
@@ -127,7 +137,7 @@ static bool read_faults(const char *source, const char *text, struct cli_daemon_
            read_count(source, comma + 1, 1000000, &options->fault_one_in);
 }
 
-/* TANDEM_RESOURCES: "disk=2,licence=1". */
+/* Reads the resources of TANDEM_RESOURCES, such as "disk=2,licence=1". NULL is allowed. */
 static bool read_resources(const char *text, struct tdm__resources *resources)
 {
     while (text != NULL && *text != '\0') {
@@ -141,7 +151,8 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     return true;
 }
 
-/* It stands in every hello of this node, which others read as strictly. */
+/* Reads the node's name. It is part of every hello of this node, so the check is the same as that
+ * of the handshake. */
 static bool read_name(const char *text, char name[CLI_NAME_BYTES])
 {
     size_t length = strlen(text);
@@ -159,7 +170,7 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
-/* For those who do not start the daemon themselves. */
+/* Reads the variables for the health timeout and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
@@ -170,8 +181,7 @@ static bool read_health(struct cli_daemon_options *options)
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
 
-/* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
- */
+/* Reads the variables of the environment. Options of the command line have precedence. */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
@@ -190,7 +200,7 @@ static bool read_environment(struct cli_daemon_options *options)
                                          &options->object_store_bytes));
 }
 
-/* Indices into `args`. */
+/* Indices of the options in `args`. */
 enum word {
     WORD_PRIVATE,
     WORD_PRINT_LOGS,
@@ -214,6 +224,7 @@ enum word {
     WORDS_COUNT
 };
 
+/* Table of the options. */
 static struct tdm__option args[] = {
     [WORD_PRIVATE] = {"--private", false, NULL},
     [WORD_PRINT_LOGS] = {"--print-logs", false, NULL},
@@ -236,7 +247,7 @@ static struct tdm__option args[] = {
     [WORD_STORE_FAULTS] = {"--store-faults", true, NULL},
     [WORDS_COUNT] = {NULL, false, NULL}};
 
-/* Receives one word of the command line. */
+/* Applies one option of the command line. Returns false if its value is wrong. */
 static bool take_word(void *arg, uint32_t index, const char *value)
 {
     struct cli_daemon_options *options = arg;
@@ -295,6 +306,7 @@ static bool take_word(void *arg, uint32_t index, const char *value)
     return false;
 }
 
+/* The command line of tandemd. */
 static const struct tdm__command daemon_words = {.program = "tandemd",
                                                  .name = "tandemd",
                                                  .summary = "the daemon of one node",
@@ -302,6 +314,7 @@ static const struct tdm__command daemon_words = {.program = "tandemd",
                                                  .options = args,
                                                  .take = take_word};
 
+/* Checks conditions between options. */
 static bool check_options(const struct cli_daemon_options *options)
 {
     if (options->gpu_bytes % BLOCK_BYTES != 0) {
@@ -318,6 +331,7 @@ static bool check_options(const struct cli_daemon_options *options)
     return true;
 }
 
+/* Returns `tenths` tenths of the machine's memory in bytes; 0 if the size is unknown. */
 static uint64_t tenths_of_memory(uint32_t tenths)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

@@ -1,4 +1,5 @@
-/* faulty_store.c - a store around another one that loses and delays by a seed. */
+/* faulty_store.c - a store that forwards to another one, and loses or delays operations by a seed.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/faulty_store.h"
 
@@ -11,37 +12,52 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-/* The fault of an operation is drawn when it is asked for, so that a run with the same order of
- * operations meets the same faults. */
+/* The fault of an operation is drawn when the operation starts. So a run with the same seed and the
+ * same order of operations meets the same faults.
+ *
+ * An operation is in the store's list from its start until its completion. When the faulty store
+ * closes, operations that the inner store still has are removed from the list and fail; the inner
+ * store's callback then only frees them. Everything runs on the loop's thread. */
 
+/* What happens to an operation: nothing, or its request or its reply is lost, or its reply is
+ * delayed. */
 enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_REPLY, FAULT_DELAY, FAULTS_COUNT };
 
+/* Longest delay in milliseconds. */
 enum { DELAY_MS_MAX = 20 };
 
+/* An operation in progress. */
 struct operation {
-    LIST_ENTRY(operation) entry;
-    struct faulty_store *faulty;           /* NULL: closed, nobody waits any more */
-    struct tdm__store_completion *outcome; /* owned; NULL once it is given back */
-    enum fault fault;
-    int64_t delay_ms;
+    LIST_ENTRY(operation) entry; /* Links the operation into the store's list. */
+    /* Store that started it; NULL once the store has been closed. */
+    struct faulty_store *faulty;
+    /* Completion to report (owned until it is reported). */
+    struct tdm__store_completion *outcome;
+    enum fault fault; /* What happens to the operation. */
+    int64_t delay_ms; /* Delay in milliseconds; only for FAULT_DELAY. */
 
-    /* A delayed answer. */
-    struct tdm__timer *timer; /* owned */
-    tdm_status status;
-    struct tdm__store_records *records; /* owned */
+    /* Fires when the delay has passed (owned); NULL before the reply. */
+    struct tdm__timer *timer;
+    tdm_status status; /* Outcome that is delayed. */
+    /* Records that are delayed (owned); NULL if absent. */
+    struct tdm__store_records *records;
 };
 
+/* A store that injects faults. */
 struct faulty_store {
-    struct tdm__store store; /* first */
-    struct tdm__loop *loop;
-    struct tdm__store *inner; /* borrowed */
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__loop *loop;   /* Loop on which it runs (borrowed). */
+    struct tdm__store *inner; /* Store that does the work (borrowed). */
+    /* Queue of completions (owned). */
     struct tdm__store_completions *outcomes;
-    LIST_HEAD(, operation) operations;
-    uint64_t seed;
-    uint64_t draws_count;
-    uint32_t one_in;
+    LIST_HEAD(, operation) operations; /* All operations in progress. */
+    uint64_t seed;                     /* Seed of the generator. */
+    uint64_t draws_count;              /* Number of faults drawn so far. */
+    uint32_t one_in;                   /* One in so many operations has a fault. */
 };
 
+/* Allocates an operation and draws its fault. */
 static struct operation *create_operation(struct faulty_store *faulty,
                                           struct tdm__store_completion *outcome)
 {
@@ -59,6 +75,7 @@ static struct operation *create_operation(struct faulty_store *faulty,
     return operation;
 }
 
+/* Removes the operation from the list and frees it. */
 static void free_operation(struct operation *operation)
 {
     if (operation->faulty != NULL) {
@@ -69,6 +86,7 @@ static void free_operation(struct operation *operation)
     free(operation);
 }
 
+/* Reports the outcome and frees the operation. Takes ownership of `records`. */
 static void faulty_complete(struct operation *operation, tdm_status status,
                             struct tdm__store_records *records)
 {
@@ -76,8 +94,8 @@ static void faulty_complete(struct operation *operation, tdm_status status,
     free_operation(operation);
 }
 
-/* Was it lost on its way there?  Then the inner store never hears of it; nor of what is asked
- * while this one closes. */
+/* Fails the operation if its request is lost. The inner store then never receives it. While the
+ * store closes, every request is lost. */
 static bool lose_request(struct operation *operation)
 {
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
@@ -87,6 +105,7 @@ static bool lose_request(struct operation *operation)
     return true;
 }
 
+/* Reports the delayed outcome. */
 static void on_delay_over(void *arg)
 {
     struct operation *operation = arg;
@@ -99,7 +118,7 @@ static void on_delay_over(void *arg)
     faulty_complete(operation, operation->status, records);
 }
 
-/* The inner store has answered.  Takes `records`. */
+/* Handles the outcome of the inner store. Takes ownership of `records`. */
 static void on_answer(struct operation *operation, tdm_status status,
                       struct tdm__store_records *records)
 {
@@ -125,6 +144,7 @@ static void on_answer(struct operation *operation, tdm_status status,
     faulty_complete(operation, status, records);
 }
 
+/* Handles a read of the inner store. */
 static void on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
                     uint32_t count)
 {
@@ -136,6 +156,7 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     on_answer(arg, status, records);
 }
 
+/* Handles a commit of the inner store. */
 static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation *operation = arg;
@@ -181,7 +202,7 @@ static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
     return faulty->inner->ops->watch(faulty->inner, prefix, fn, arg);
 }
 
-/* An operation that the inner store still has stays behind, alone, until its answer. */
+/* Closes the store. Operations that the inner store still has remain allocated until it replies. */
 static void faulty_close(struct tdm__store *store)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;

@@ -9,7 +9,8 @@
 
 static struct tdm__option options[] = {{"--address", true, NULL}, {NULL, false, NULL}};
 
-/* The one living actor that is meant; NULL, and why, where it is not one. */
+/* Returns the only living actor that matches `word`. Returns NULL and sets the error if no actor or
+ * several match. */
 static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *actors,
                                                   uint32_t count, const char *word)
 {
@@ -42,6 +43,7 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
     return found;
 }
 
+/* Ends the actor and prints that. */
 static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
 {
     struct tdm__id id;
@@ -64,7 +66,7 @@ static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
     return status;
 }
 
-/* Named twice, by its name and by its id? */
+/* Returns whether the actor was chosen already, as when both its name and its ID are given. */
 static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count,
                      const struct tdm_actor_state *actor)
 {

@@ -1,5 +1,10 @@
-/* table.c - columns for people. */
+/* table.c - prints tables with aligned columns. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A table owns copies of its cells, which are stored row by row; the number of titles is the number
+ * of columns. Widths are counted in characters, not in bytes: bytes that continue a UTF-8 character
+ * have no width. Rows are cut to the width of the terminal with an ellipsis. A failed allocation
+ * loses a cell, which is then shown as "?". There is one thread. */
+
 #include "cli/table.h"
 
 #include "runtime/error.h"
@@ -11,15 +16,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* Most columns of a table, and most bytes of a cell. */
 enum { COLUMNS_MAX = 16, CELL_BYTES_MAX = 1024 };
 
+/* A table that is being filled. */
 struct tdm__table {
-    const char *const *titles; /* borrowed */
-    uint32_t columns_count;
-    int widths[COLUMNS_MAX];
-    char **cells; /* owned, row by row */
-    size_t cells_count;
-    size_t cells_room;
+    const char *const *titles; /* Titles of the columns (borrowed). */
+    uint32_t columns_count;    /* Number of columns. */
+    int widths[COLUMNS_MAX];   /* Width of each column in characters. */
+    /* Cells row by row (owned). An entry is NULL if memory was lacking. */
+    char **cells;
+    size_t cells_count; /* Number of cells. */
+    size_t cells_room;  /* Capacity of `cells`. */
 };
 
 tdm_status tdm__table_create(const char *const *titles, struct tdm__table **table_out)
@@ -38,7 +46,7 @@ tdm_status tdm__table_create(const char *const *titles, struct tdm__table **tabl
     return TDM_OK;
 }
 
-/* On a screen: bytes that continue a character take no room. */
+/* Returns the number of characters. Bytes that continue a UTF-8 character are not counted. */
 static int width_of(const char *text)
 {
     int width = 0;
@@ -94,13 +102,13 @@ const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMO
     return text;
 }
 
-/* One line, and how much room is left in it. */
+/* The line that is being printed. */
 struct line {
-    FILE *stream;
-    uint32_t room;
+    FILE *stream;  /* Where it is printed. */
+    uint32_t room; /* Characters that still fit. */
 };
 
-/* Bytes of the first `count` characters. */
+/* Returns the number of bytes of the first `count` characters. */
 static size_t bytes_of(const char *text, uint32_t count)
 {
     size_t bytes = 0;
@@ -115,6 +123,7 @@ static size_t bytes_of(const char *text, uint32_t count)
     return bytes;
 }
 
+/* Prints a text, cut with an ellipsis if it does not fit. */
 static void print_text(struct line *line, const char *text)
 {
     uint32_t width = (uint32_t)width_of(text);
@@ -128,7 +137,8 @@ static void print_text(struct line *line, const char *text)
     }
 }
 
-/* False: the line is full before the next column begins, and ends with "…". */
+/* Prints the space between two columns. Returns false if the line is full; it then ends with an
+ * ellipsis. */
 static bool print_gap(struct line *line, int gap)
 {
     for (; gap > 0; gap--) {
@@ -142,6 +152,7 @@ static bool print_gap(struct line *line, int gap)
     return line->room > 0;
 }
 
+/* Prints one row. */
 static void print_row(const struct tdm__table *table, const char *const *cells, struct line line)
 {
     for (uint32_t column = 0; column < table->columns_count; column++) {

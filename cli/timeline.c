@@ -1,5 +1,13 @@
-/* timeline.c - `tandem timeline`: what ran when, as a Chrome trace. */
+/* timeline.c - `tandem timeline`: writes the calls of all actors as a Chrome trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Every actor that runs with TANDEM_TIMELINE=1 keeps its last calls as spans. The command collects
+ * them from the daemons of all nodes, and keeps the documents until the file is written.
+ *
+ * Spans have times of their node's monotonic clock. Each node also sends the offset to the time of
+ * day, by which the spans of different nodes are aligned. The earliest span is placed at the
+ * beginning of the trace. In the trace an actor is a process and a call is a span. There is one
+ * thread. */
+
 #include "actors/common/worker_metrics.h"
 #include "cli/cluster.h"
 #include "colocate/job/trace.h"
@@ -14,20 +22,24 @@
 static struct tdm__option options[] = {
     {"-o", true, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
 
+/* Most nodes in a trace. */
 enum { NODES_MAX = 256 };
 
-/* What the nodes told; an actor is a process of the trace, its row the calls it ran. */
+/* The collected spans and the trace that is being written. */
 struct timeline {
-    tdm_document *nodes[NODES_MAX]; /* owned */
-    uint32_t nodes_count;
-    int64_t first_ns; /* time of day of the earliest span */
-    uint64_t spans_count;
-    uint32_t actors_count; /* with spans: their numbers in the trace */
-    int64_t base_ns;       /* of the trace: the earliest span is put there */
-    struct tdm__trace *trace;
+    tdm_document *nodes[NODES_MAX]; /* Replies of the nodes (owned). */
+    uint32_t nodes_count;           /* Number of `nodes`. */
+    /* Time of day of the earliest span, in nanoseconds. */
+    int64_t first_ns;
+    uint64_t spans_count; /* Number of spans. */
+    /* Number of actors with spans so far; the last one's process number in the trace. */
+    uint32_t actors_count;
+    /* Nanoseconds of the trace's clock at which the earliest span is placed. */
+    int64_t base_ns;
+    struct tdm__trace *trace; /* File that is being written. */
 };
 
-/* Calls fn for every actor that could be read. */
+/* Calls `fn` for every actor whose spans can be decoded. */
 static void each_actor(struct timeline *timeline,
                        void (*fn)(struct timeline *timeline,
                                   const struct tdm__timeline_message *node,
@@ -52,6 +64,7 @@ static void each_actor(struct timeline *timeline,
     }
 }
 
+/* Finds the earliest span and counts the spans. */
 static void find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
                        const struct tdm__timeline_actor_message *actor,
                        const struct tdm__message_list *spans)
@@ -70,6 +83,7 @@ static void find_first(struct timeline *timeline, const struct tdm__timeline_mes
     }
 }
 
+/* Writes one call to the trace. */
 static void write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
                        const struct tdm__actor_span_message *span, uint32_t process)
 {
@@ -90,11 +104,14 @@ static void write_span(struct timeline *timeline, const struct tdm__timeline_mes
     tdm__trace_event(timeline->trace, &event);
 }
 
+/* Writes the calls of one actor to the trace. */
 static void write_actor(struct timeline *timeline, const struct tdm__timeline_message *node,
                         const struct tdm__timeline_actor_message *actor,
                         const struct tdm__message_list *spans)
 {
-    uint32_t process; /* no pid: those of two machines may be the same */
+    /* Number of the process in the trace. It is not the pid, because two machines may use the same
+     * one. */
+    uint32_t process;
     char label[256];
 
     if (spans->count == 0) {
@@ -114,6 +131,7 @@ static void write_actor(struct timeline *timeline, const struct tdm__timeline_me
     }
 }
 
+/* Collects the spans of all nodes. Nodes that do not reply are reported and left out. */
 static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
 {
     const struct tdm_node_state *nodes;
@@ -137,6 +155,7 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
     return TDM_OK;
 }
 
+/* Writes the trace file. */
 static tdm_status write_file(struct timeline *timeline, const char *path)
 {
     TDM_TRY(tdm__trace_open(path, &timeline->trace));
@@ -147,6 +166,7 @@ static tdm_status write_file(struct timeline *timeline, const char *path)
     return TDM_OK;
 }
 
+/* Collects the spans and writes them to `path`. Fails if there are no spans. */
 static tdm_status collect(tdm_runtime *runtime, const char *path)
 {
     struct timeline timeline = {0};
@@ -170,6 +190,7 @@ static tdm_status collect(tdm_runtime *runtime, const char *path)
     return status;
 }
 
+/* Runs the command. */
 static int timeline_main(const struct tdm__parsed_arguments *args)
 {
     const char *path = tdm__option_value(args, "-o");

@@ -1,5 +1,11 @@
-/* top.c - `tandem top`: a cluster while it works, again and again. */
+/* top.c - `tandem top`: prints the activity of a cluster periodically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The command takes a sample of all actors' counters every few seconds. Rates are differences to
+ * the previous sample, so the first screen shows none, and an actor that restarted meanwhile shows
+ * none once. Actors are matched by ID; the busiest come first. On a terminal the screen is cleared
+ * and the rows are limited to its height; in a pipe all rows are printed. Nodes that do not reply
+ * are left out. There is one thread, which sleeps between samples. */
+
 #include "cli/cluster.h"
 #include "cli/cluster_summary.h"
 #include "cli/table.h"
@@ -17,35 +23,41 @@ static struct tdm__option options[] = {{"--every", true, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
+/* Default and largest interval in seconds, and the digits of an ID in the table. */
 enum { EVERY_SECONDS = 2, EVERY_SECONDS_MAX = 3600, ID_SHOWN = 12 };
 
-/* What an actor had done when it was asked. */
+/* Counters of one actor at the time of a sample. */
 struct actor_calls {
-    char id[33];
-    uint64_t calls;
-    uint64_t failures;
-    uint64_t queue;
+    char id[33];       /* The actor's ID as text. */
+    uint64_t calls;    /* Number of finished calls. */
+    uint64_t failures; /* Number of failed calls. */
+    uint64_t queue;    /* Number of waiting calls. */
+    /* Nanoseconds for which methods have run, summed over all calls. */
     uint64_t busy_ns;
 };
 
+/* One sample of all actors. */
 struct top_sample {
-    int64_t at_ns;
-    struct actor_calls *works; /* owned */
-    uint32_t count;
+    int64_t at_ns;             /* Nanoseconds on CLOCK_MONOTONIC. */
+    struct actor_calls *works; /* Counters of the actors (owned). */
+    uint32_t count;            /* Number of actors. */
 };
 
-/* A line of the table. */
+/* One row of the table. */
 struct row {
-    const struct tdm_actor_state *actor;
-    const struct actor_calls *work; /* NULL: it did not reply */
-    bool is_known;                  /* what follows: it had answered before, too */
-    double calls;                   /* a second, since the look before */
-    double failures;
-    double busy; /* of the time */
+    const struct tdm_actor_state *actor; /* The actor (borrowed). */
+    const struct actor_calls *work;      /* Its counters; NULL if it did not reply. */
+    /* Whether the rates below are valid, that is, whether the previous sample contains the actor.
+     */
+    bool is_known;
+    double calls;    /* Calls per second since the previous sample. */
+    double failures; /* Failed calls per second. */
+    double busy;     /* Seconds of running methods per second. */
 };
 
 /* ---- what they have done ---------------------------------------------------------------- */
 
+/* Adds the counters of one actor to the sample. */
 static void add_work(struct top_sample *look, const struct tdm__timeline_actor_message *actor)
 {
     struct tdm__actor_metrics_message metrics;
@@ -62,6 +74,7 @@ static void add_work(struct top_sample *look, const struct tdm__timeline_actor_m
     (void)snprintf(work->id, sizeof(work->id), "%s", actor->id);
 }
 
+/* Adds the actors of one node's reply to the sample. */
 static void add_works(struct top_sample *look, const tdm_value *reply)
 {
     struct tdm__timeline_message message;
@@ -83,7 +96,7 @@ static void add_works(struct top_sample *look, const tdm_value *reply)
     }
 }
 
-/* A node that does not reply is left out. */
+/* Adds the actors of a node to the sample. A node that does not reply is left out. */
 static void ask_node(tdm_runtime *runtime, const char *node_id, struct top_sample *look)
 {
     tdm_document *document;
@@ -94,6 +107,7 @@ static void ask_node(tdm_runtime *runtime, const char *node_id, struct top_sampl
     }
 }
 
+/* Returns the counters of an actor, or NULL if the sample does not contain it. */
 static const struct actor_calls *find_work(const struct top_sample *look, const char *id)
 {
     for (uint32_t i = 0; i < look->count; i++) {
@@ -106,7 +120,7 @@ static const struct actor_calls *find_work(const struct top_sample *look, const 
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* Since the look before; an actor that has restarted meanwhile counts from zero. */
+/* Computes an actor's row. An actor that restarted since the previous sample has no rates. */
 static struct row row_of(const struct tdm_actor_state *actor, const struct top_sample *before,
                          const struct top_sample *now)
 {
@@ -123,7 +137,7 @@ static struct row row_of(const struct tdm_actor_state *actor, const struct top_s
     return row;
 }
 
-/* The busiest first; then by id, so that lines stay where they are. */
+/* Orders rows by load, the busiest first, then by ID so that rows keep their places. */
 static int compare_rows(const void *one, const void *other)
 {
     const struct row *left = one;
@@ -135,6 +149,7 @@ static int compare_rows(const void *one, const void *other)
     return strcmp(left->actor->id, right->actor->id);
 }
 
+/* Adds a row to the table. */
 static void add_row(struct tdm__table *table, const struct row *row)
 {
     const struct tdm_actor_state *actor = row->actor;
@@ -160,7 +175,7 @@ static void add_row(struct tdm__table *table, const struct row *row)
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
 }
 
-/* What a screen with so many lines has room for, below the cluster_summary and the titles. */
+/* Returns the number of rows that fit on the screen below the summary and the titles. */
 static uint32_t rows_max(const struct tdm__cluster_summary *cluster_summary,
                          struct tdm__terminal_size screen)
 {
@@ -172,6 +187,7 @@ static uint32_t rows_max(const struct tdm__cluster_summary *cluster_summary,
     return screen.height > taken ? screen.height - taken : 1;
 }
 
+/* Prints the table of actors. */
 static void print_rows(const struct tdm__cluster_summary *cluster_summary, const struct row *rows,
                        uint32_t count)
 {
@@ -194,7 +210,7 @@ static void print_rows(const struct tdm__cluster_summary *cluster_summary, const
     }
 }
 
-/* Actors that have died are only counted. */
+/* Prints the actors. Dead ones appear in the summary only. */
 static void print_actors(const struct tdm__cluster_summary *cluster_summary,
                          const struct tdm_actor_state *actors, uint32_t actors_count,
                          const struct top_sample *before, const struct top_sample *now)
@@ -217,6 +233,7 @@ static void print_actors(const struct tdm__cluster_summary *cluster_summary,
 
 /* ---- again and again -------------------------------------------------------------------- */
 
+/* Prints the time of day. */
 static void print_time(void)
 {
     struct timespec now = {0};
@@ -230,7 +247,7 @@ static void print_time(void)
     }
 }
 
-/* Looks once; `before` becomes this look. */
+/* Takes a sample and prints it. `before` is the previous sample, and becomes this one. */
 static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
 {
     struct tdm__cluster_summary cluster_summary = {0};
@@ -272,6 +289,7 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
     return status;
 }
 
+/* Prints `count` samples (0 means no limit), one every `every` seconds. */
 static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_t count)
 {
     struct top_sample before = {0};
@@ -285,6 +303,7 @@ static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_
     return status;
 }
 
+/* Reads a number from 1 to `max`. Prints the error and returns false if it is wrong. */
 static bool read_count(const struct tdm__parsed_arguments *args, const char *name, uint64_t max,
                        uint64_t *count)
 {
@@ -305,6 +324,7 @@ static bool read_count(const struct tdm__parsed_arguments *args, const char *nam
     return true;
 }
 
+/* Runs the command. */
 static int top_main(const struct tdm__parsed_arguments *args)
 {
     uint64_t every = EVERY_SECONDS;

@@ -136,6 +136,7 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
 /* Appends free and total amounts in words: "CPU 3 of 8, GPU 0.6+1 of 2, disk 0 of 1". */
 void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text);
 
+/* Packs a request as one value. */
 void tdm__resources_write(tdm_writer *writer, const struct tdm__resources *resources);
 /* Reads a packed request. Returns TDM_E_PROTOCOL if it violates what the structure promises. */
 tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *resources_out);
