@@ -15,7 +15,7 @@
 
 /* Finds the socket of the only node of this user, in the directories that nodes create. Fails if
  * there are several. */
-static tdm_status find_only(char *address, size_t room)
+static tdm_status find_only_node(char *address, size_t room)
 {
     const char *parent = tdm__directory_parent_path();
     char list[1024] = "";
@@ -62,7 +62,7 @@ tdm_status tdm__cluster_join(const struct tdm__parsed_arguments *args, tdm_runti
         options.address = named;
     }
     if (options.address == NULL) {
-        TDM_TRY(find_only(address, sizeof(address)));
+        TDM_TRY(find_only_node(address, sizeof(address)));
         options.address = address;
     }
     options.start_timeout_ms = TDM__CLUSTER_TIMEOUT_MS;

@@ -48,7 +48,7 @@ struct tdm__command {
     int (*run)(const struct tdm__parsed_arguments *args);
     /* Receives each option as it is parsed, with its index in `options`. Prints the problem and
      * returns false to refuse it. NULL if the last value of each option is sufficient. */
-    bool (*take)(void *arg, uint32_t index, const char *value);
+    bool (*receive_option)(void *arg, uint32_t index, const char *value);
 };
 
 extern const struct tdm__command tdm__command_run;
@@ -68,11 +68,11 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
                       char **argv);
 
 /* Returns whether a word from argv[first] on requests help. */
-bool tdm__words_ask_for_help(int argc, char **argv, int first);
+bool tdm__arguments_ask_for_help(int argc, char **argv, int first);
 /* Parses the words from argv[first] on into the options of `command` and the operands. `arg` is
  * passed to take(). Returns TDM__EXIT_SUCCESS, or prints the error and returns TDM__EXIT_USAGE. */
-int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first, void *arg,
-                    struct tdm__parsed_arguments *args);
+int tdm__arguments_parse(const struct tdm__command *command, int argc, char **argv, int first,
+                         void *arg, struct tdm__parsed_arguments *args);
 /* Returns the value of a parsed option, or NULL if the option is absent. */
 const char *tdm__option_value(const struct tdm__parsed_arguments *args, const char *name);
 /* Prints "tandem: ..." with the detail of a failed status, and returns the exit code. */

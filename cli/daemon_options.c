@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The defaults come first, then the variables of the environment (for users who do not start the
  * daemon themselves), then the options of the command line. cli/command.h parses the words and
- * passes each option to take_word(). A wrong value prints one line that names the option or the
+ * passes each option to apply_option(). A wrong value prints one line that names the option or the
  * variable, and tandemd exits with code 2. Everything happens before the daemon starts, on one
  * thread. */
 
@@ -80,26 +80,27 @@ static bool read_count(const char *source, const char *text, uint32_t max, uint3
 static bool read_resource(const char *source, const char *text, size_t length,
                           struct tdm__resources *resources)
 {
-    char word[128];
+    char option_index[128];
     char *equals;
     char *end;
     double amount;
 
-    (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
-    equals = strchr(word, '=');
+    (void)snprintf(option_index, sizeof(option_index), "%.*s", (int)length, text);
+    equals = strchr(option_index, '=');
     if (equals == NULL) {
-        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, word);
+        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, option_index);
         return false;
     }
     *equals = '\0';
     amount = strtod(equals + 1, &end);
-    if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 || strcmp(word, "GPU") == 0) {
-        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, word,
+    if (end == equals + 1 || *end != '\0' || strcmp(option_index, "CPU") == 0 ||
+        strcmp(option_index, "GPU") == 0) {
+        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, option_index,
                       equals + 1);
         return false;
     }
-    if (tdm__resources_add(resources, word, amount) != TDM_OK) {
-        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, word, tdm_error_detail());
+    if (tdm__resources_add(resources, option_index, amount) != TDM_OK) {
+        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, option_index, tdm_error_detail());
         return false;
     }
     return true;
@@ -201,7 +202,7 @@ static bool read_environment(struct cli_daemon_options *options)
 }
 
 /* Indices of the options in `args`. */
-enum word {
+enum option_index {
     WORD_PRIVATE,
     WORD_PRINT_LOGS,
     WORD_DIRECTORY,
@@ -248,12 +249,12 @@ static struct tdm__option args[] = {
     [WORDS_COUNT] = {NULL, false, NULL}};
 
 /* Applies one option of the command line. Returns false if its value is wrong. */
-static bool take_word(void *arg, uint32_t index, const char *value)
+static bool apply_option(void *arg, uint32_t index, const char *value)
 {
     struct cli_daemon_options *options = arg;
     const char *name = args[index].name;
 
-    switch ((enum word)index) {
+    switch ((enum option_index)index) {
     case WORD_PRIVATE:
         options->is_private = true;
         return true;
@@ -307,12 +308,12 @@ static bool take_word(void *arg, uint32_t index, const char *value)
 }
 
 /* The command line of tandemd. */
-static const struct tdm__command daemon_words = {.program = "tandemd",
-                                                 .name = "tandemd",
-                                                 .summary = "the daemon of one node",
-                                                 .help = help,
-                                                 .options = args,
-                                                 .take = take_word};
+static const struct tdm__command daemon_command_line = {.program = "tandemd",
+                                                        .name = "tandemd",
+                                                        .summary = "the daemon of one node",
+                                                        .help = help,
+                                                        .options = args,
+                                                        .receive_option = apply_option};
 
 /* Checks conditions between options. */
 static bool check_options(const struct cli_daemon_options *options)
@@ -352,7 +353,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
     struct tdm__parsed_arguments operands = {.options = args};
 
-    if (tdm__words_ask_for_help(argc, argv, 1)) {
+    if (tdm__arguments_ask_for_help(argc, argv, 1)) {
         (void)fputs(help, stdout);
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
     }
@@ -362,7 +363,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     if (!read_environment(&options)) {
         return false;
     }
-    if (tdm__words_sort(&daemon_words, argc, argv, 1, &options, &operands) != TDM__EXIT_SUCCESS) {
+    if (tdm__arguments_parse(&daemon_command_line, argc, argv, 1, &options, &operands) !=
+        TDM__EXIT_SUCCESS) {
         return false;
     }
     if (!check_options(&options)) {

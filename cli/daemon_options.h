@@ -46,7 +46,8 @@ struct cli_daemon_options {
     /* Milliseconds without a reply after which an actor is killed; 0 disables this. */
     uint32_t health_timeout_ms;
     uint64_t fault_seed; /* For tests: seed of the faults of the store. */
-    /* For tests: one in so many operations of the store is lost or delayed; 0 means none. */
+    /* For tests: one in this number of operations of the store is lost or delayed; 0 disables
+     * faults. */
     uint32_t fault_one_in;
 };
 

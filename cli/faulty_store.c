@@ -32,7 +32,7 @@ struct operation {
     /* Store that started it; NULL once the store has been closed. */
     struct faulty_store *faulty;
     /* Completion to report (owned until it is reported). */
-    struct tdm__store_completion *outcome;
+    struct tdm__store_completion *completion;
     enum fault fault; /* What happens to the operation. */
     int64_t delay_ms; /* Delay in milliseconds; only for FAULT_DELAY. */
 
@@ -50,23 +50,23 @@ struct faulty_store {
     struct tdm__loop *loop;   /* Loop on which it runs (borrowed). */
     struct tdm__store *inner; /* Store that does the work (borrowed). */
     /* Queue of completions (owned). */
-    struct tdm__store_completions *outcomes;
+    struct tdm__store_completions *completions;
     LIST_HEAD(, operation) operations; /* All operations in progress. */
     uint64_t seed;                     /* Seed of the generator. */
     uint64_t draws_count;              /* Number of faults drawn so far. */
-    uint32_t one_in;                   /* One in so many operations has a fault. */
+    uint32_t one_in;                   /* One in this number of operations has a fault. */
 };
 
 /* Allocates an operation and draws its fault. */
-static struct operation *create_operation(struct faulty_store *faulty,
-                                          struct tdm__store_completion *outcome)
+static struct operation *operation_create(struct faulty_store *faulty,
+                                          struct tdm__store_completion *completion)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
     uint64_t draw = tdm__splitmix64(faulty->seed, faulty->draws_count++);
 
     TDM_ASSERT(operation != NULL);
     operation->faulty = faulty;
-    operation->outcome = outcome;
+    operation->completion = completion;
     if (draw % faulty->one_in == 0) {
         operation->fault = (enum fault)(1 + (draw >> 32) % (FAULTS_COUNT - 1));
         operation->delay_ms = 1 + (int64_t)((draw >> 40) % DELAY_MS_MAX);
@@ -76,7 +76,7 @@ static struct operation *create_operation(struct faulty_store *faulty,
 }
 
 /* Removes the operation from the list and frees it. */
-static void free_operation(struct operation *operation)
+static void operation_free(struct operation *operation)
 {
     if (operation->faulty != NULL) {
         LIST_REMOVE(operation, entry);
@@ -90,13 +90,14 @@ static void free_operation(struct operation *operation)
 static void faulty_complete(struct operation *operation, tdm_status status,
                             struct tdm__store_records *records)
 {
-    tdm__store_completions_add(operation->faulty->outcomes, operation->outcome, status, records);
-    free_operation(operation);
+    tdm__store_completions_add(operation->faulty->completions, operation->completion, status,
+                               records);
+    operation_free(operation);
 }
 
 /* Fails the operation if its request is lost. The inner store then never receives it. While the
  * store closes, every request is lost. */
-static bool lose_request(struct operation *operation)
+static bool faulty_lose_request(struct operation *operation)
 {
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
         return false;
@@ -119,14 +120,14 @@ static void on_delay_over(void *arg)
 }
 
 /* Handles the outcome of the inner store. Takes ownership of `records`. */
-static void on_answer(struct operation *operation, tdm_status status,
-                      struct tdm__store_records *records)
+static void faulty_on_reply(struct operation *operation, tdm_status status,
+                            struct tdm__store_records *records)
 {
     struct faulty_store *faulty = operation->faulty;
 
     if (faulty == NULL) {
         free(records);
-        free_operation(operation);
+        operation_free(operation);
         return;
     }
     if (operation->fault == FAULT_LOST_REPLY) {
@@ -145,26 +146,26 @@ static void on_answer(struct operation *operation, tdm_status status,
 }
 
 /* Handles a read of the inner store. */
-static void on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
-                    uint32_t count)
+static void faulty_on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
+                           uint32_t count)
 {
     struct tdm__store_records *records = NULL;
 
     if (status == TDM_OK) {
         status = tdm__store_records_copy(items, count, &records);
     }
-    on_answer(arg, status, records);
+    faulty_on_reply(arg, status, records);
 }
 
 /* Handles a commit of the inner store. */
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation *operation = arg;
 
     if (operation->faulty != NULL) {
-        tdm__store_completion_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->completion, version);
     }
-    on_answer(operation, status, NULL);
+    faulty_on_reply(operation, status, NULL);
 }
 
 static void faulty_read(struct tdm__store *store, const char *const *patterns,
@@ -172,11 +173,11 @@ static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         void *arg)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
-    struct operation *operation = create_operation(faulty, tdm__store_completion_of_read(fn, arg));
+    struct operation *operation = operation_create(faulty, tdm__store_completion_of_read(fn, arg));
 
-    if (!lose_request(operation)) {
-        faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms, on_read,
-                                 operation);
+    if (!faulty_lose_request(operation)) {
+        faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms,
+                                 faulty_on_read, operation);
     }
 }
 
@@ -186,11 +187,11 @@ static void faulty_commit(struct tdm__store *store, const struct tdm__store_writ
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
     struct operation *operation =
-        create_operation(faulty, tdm__store_completion_of_commit(fn, arg));
+        operation_create(faulty, tdm__store_completion_of_commit(fn, arg));
 
-    if (!lose_request(operation)) {
-        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms, on_committed,
-                                   operation);
+    if (!faulty_lose_request(operation)) {
+        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms,
+                                   faulty_on_committed, operation);
     }
 }
 
@@ -212,16 +213,16 @@ static void faulty_close(struct tdm__store *store)
     while (operation != NULL) {
         struct operation *next = LIST_NEXT(operation, entry);
 
-        tdm__store_completions_add(faulty->outcomes, operation->outcome, TDM_E_STORE, NULL);
+        tdm__store_completions_add(faulty->completions, operation->completion, TDM_E_STORE, NULL);
         if (operation->timer != NULL) {
-            free_operation(operation);
+            operation_free(operation);
         } else {
             LIST_REMOVE(operation, entry);
             operation->faulty = NULL;
         }
         operation = next;
     }
-    tdm__store_completions_destroy(faulty->outcomes);
+    tdm__store_completions_destroy(faulty->completions);
     free(faulty);
 }
 
@@ -252,7 +253,7 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
     faulty->seed = seed;
     faulty->one_in = one_in;
     LIST_INIT(&faulty->operations);
-    status = tdm__store_completions_create(loop, &faulty->outcomes);
+    status = tdm__store_completions_create(loop, &faulty->completions);
     if (status != TDM_OK) {
         free(faulty);
         return status;

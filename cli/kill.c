@@ -44,7 +44,7 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
 }
 
 /* Ends the actor and prints that. */
-static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
+static tdm_status kill_actor(tdm_runtime *runtime, const struct tdm_actor_state *actor)
 {
     struct tdm__id id;
     tdm_writer *writer;
@@ -89,7 +89,8 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; status == TDM_OK && i < args->operands_count; i++) {
         const struct tdm_actor_state *actor =
-            choose_actor(actors, count, args->operands[i]); /* all of them, before one is killed */
+            choose_actor(actors, count,
+                         args->operands[i]); /* All words are checked before an actor is killed. */
 
         status = actor == NULL ? TDM_E_INVAL : TDM_OK;
         if (actor != NULL && !is_among(chosen, chosen_count, actor)) {
@@ -97,7 +98,7 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
         }
     }
     for (uint32_t i = 0; status == TDM_OK && i < chosen_count; i++) {
-        status = end(runtime, chosen[i]);
+        status = kill_actor(runtime, chosen[i]);
     }
     tdm_list_free(actors);
     return status;

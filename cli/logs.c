@@ -27,13 +27,14 @@ enum { PIECE_BYTES = 256 << 10, TAIL_BYTES = 1 << 20, FOLLOW_MS = 100 };
 
 /* The log that is being read, and the position in it. */
 struct log_reader {
-    /* ID of the node that has the file; "" for the node that is asked. */
-    tdm_runtime *runtime;
-    char node[33];  /* that has the file */
+    tdm_runtime *runtime; /* Connection to the cluster (borrowed). */
+    /* ID of the node that has the file; "" for the node that the command is connected to. */
+    char node[33];
     char actor[33]; /* ID of the actor; "" for the daemon's log. */
     int64_t stream; /* Stream of the actor: 0 for stdout, 1 for stderr. */
     /* Offset of the next byte to read; negative from the end of the file. */
     int64_t offset;
+    /* Unused. */
     int64_t pid;
     /* Whether the process was still running at the last read. */
     bool is_live;
@@ -41,7 +42,7 @@ struct log_reader {
     bool at_end;
 };
 
-/* ---- who -------------------------------------------------------------------------------- */
+/* ---- finding the actor ------------------------------------------------------------------ */
 
 /* Finds the actor that matches `word`, and fills in its ID and node. */
 static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_reader *log_reader)
@@ -52,8 +53,7 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
 
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
-        if (tdm__cluster_actor_matches(&actors[i],
-                                       word)) { /* of several the newest, which is last */
+        if (tdm__cluster_actor_matches(&actors[i], word)) { /* The last match is the newest one. */
             found = &actors[i];
         }
     }

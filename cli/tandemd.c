@@ -77,7 +77,7 @@ static struct daemon this_daemon;
 /* ---- connections ------------------------------------------------------------------------ */
 
 /* Passes a call to its service. */
-static void serve(void *arg, struct tdm__incoming_call *incoming)
+static void daemon_serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct daemon *daemon = arg;
 
@@ -163,7 +163,7 @@ static pid_t redis_pid(void)
 }
 
 /* Starts the embedded Redis, unless the cluster has its own. */
-static tdm_status start_own_redis(struct daemon *daemon)
+static tdm_status daemon_start_redis(struct daemon *daemon)
 {
     return daemon->options.redis_url != NULL
                ? TDM_OK
@@ -171,7 +171,7 @@ static tdm_status start_own_redis(struct daemon *daemon)
 }
 
 /* Opens the store with its wrappers: faults if requested, metrics, and the read cache. */
-static tdm_status open_store(struct daemon *daemon)
+static tdm_status daemon_open_store(struct daemon *daemon)
 {
     const char *url =
         daemon->redis == NULL ? daemon->options.redis_url : tdm__redis_embedded_url(daemon->redis);
@@ -210,7 +210,7 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
 }
 
 /* Listens on the Unix socket, and on TCP if requested. */
-static tdm_status listen_here(struct daemon *daemon)
+static tdm_status daemon_listen(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     char address[TDM__ADDRESS_BYTES + 32];
@@ -229,7 +229,7 @@ static tdm_status listen_here(struct daemon *daemon)
 }
 
 /* Creates the endpoint and the node's identity. */
-static tdm_status make_endpoint(struct daemon *daemon)
+static tdm_status daemon_create_endpoint(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     struct tdm__peer_identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
@@ -239,17 +239,17 @@ static tdm_status make_endpoint(struct daemon *daemon)
     self.node = node->record.id;
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
-    tdm__rpc_set_call_handler(daemon->rpc, serve, daemon);
+    tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
-    return listen_here(daemon);
+    return daemon_listen(daemon);
 }
 
 /* Creates all services and adds them to the dispatcher. */
-static tdm_status add_services(struct daemon *daemon)
+static tdm_status daemon_add_services(struct daemon *daemon)
 {
     struct tdm__broker *broker;
     void *blocks;
-    void *meet;
+    void *rendezvous;
     void *memory_arbiter;
     void *version;
     struct tdm__node_metrics *metrics;
@@ -260,8 +260,8 @@ static tdm_status add_services(struct daemon *daemon)
     TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
     TDM_TRY(tdm__broker_service_create(daemon->loop, broker, &blocks));
     tdm__services_add(&daemon->services, &tdm__broker_service, blocks);
-    TDM_TRY(tdm__rendezvous_service_create(&daemon->node, &meet));
-    tdm__services_add(&daemon->services, &tdm__rendezvous_service, meet);
+    TDM_TRY(tdm__rendezvous_service_create(&daemon->node, &rendezvous));
+    tdm__services_add(&daemon->services, &tdm__rendezvous_service, rendezvous);
     TDM_TRY(tdm__arbiter_service_create(daemon->loop, broker, &memory_arbiter));
     tdm__services_add(&daemon->services, &tdm__arbiter_service, memory_arbiter);
     TDM_TRY(tdm__version_service_create(daemon->loop, daemon->store, &version));
@@ -273,7 +273,7 @@ static tdm_status add_services(struct daemon *daemon)
 }
 
 /* Fills in the node's record and resources from the options. */
-static tdm_status describe_node(struct daemon *daemon)
+static tdm_status daemon_describe_node(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     struct tdm__resources totals = daemon->options.resources;
@@ -324,7 +324,7 @@ static bool has_joined(void *arg)
 }
 
 /* Joins the cluster and blocks until that has completed. */
-static tdm_status join(struct daemon *daemon)
+static tdm_status daemon_join(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
 
@@ -352,7 +352,7 @@ static void on_signal(void *arg, int fd, unsigned ready)
 }
 
 /* Blocks SIGTERM and SIGINT and watches a descriptor that reports them. */
-static tdm_status watch_signals(struct daemon *daemon)
+static tdm_status daemon_watch_signals(struct daemon *daemon)
 {
     sigset_t watched;
 
@@ -373,15 +373,15 @@ static tdm_status daemon_start(struct daemon *daemon)
 {
     tdm__process_tree_adopt_orphans();
     TDM_TRY(tdm__loop_create(&daemon->loop));
-    TDM_TRY(watch_signals(daemon));
-    TDM_TRY(describe_node(daemon));
-    TDM_TRY(start_own_redis(daemon));
+    TDM_TRY(daemon_watch_signals(daemon));
+    TDM_TRY(daemon_describe_node(daemon));
+    TDM_TRY(daemon_start_redis(daemon));
     /* A missing token must be reported before waiting for the store. */
     TDM_TRY(get_token(daemon, daemon->node.token));
-    TDM_TRY(open_store(daemon));
-    TDM_TRY(make_endpoint(daemon));
-    TDM_TRY(add_services(daemon));
-    return join(daemon);
+    TDM_TRY(daemon_open_store(daemon));
+    TDM_TRY(daemon_create_endpoint(daemon));
+    TDM_TRY(daemon_add_services(daemon));
+    return daemon_join(daemon);
 }
 
 /* ---- end -------------------------------------------------------------------------------- */
@@ -512,7 +512,7 @@ static tdm_status choose_directory(struct daemon *daemon)
 
 /* Sets the environment variable that names the directory for all processes started below. A later
  * daemon finds by it the processes that outlived this one. */
-static tdm_status name_directory(const char *directory)
+static tdm_status export_directory(const char *directory)
 {
     const char *name = TDM__DIRECTORY_VARIABLE;
     int set = setenv(name, directory, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
@@ -541,7 +541,7 @@ int main(int argc, char **argv)
         status = tdm__supervisor_fork(&supervisor);
     }
     if (status == TDM_OK) {
-        status = name_directory(daemon->directory);
+        status = export_directory(daemon->directory);
     }
     if (status == TDM_OK) {
         status = cli_devices_prepare(&daemon->options);

@@ -30,7 +30,7 @@ struct timeline {
     tdm_document *nodes[NODES_MAX]; /* Replies of the nodes (owned). */
     uint32_t nodes_count;           /* Number of `nodes`. */
     /* Time of day of the earliest span, in nanoseconds. */
-    int64_t first_ns;
+    int64_t earliest_ns;
     uint64_t spans_count; /* Number of spans. */
     /* Number of actors with spans so far; the last one's process number in the trace. */
     uint32_t actors_count;
@@ -40,11 +40,11 @@ struct timeline {
 };
 
 /* Calls `fn` for every actor whose spans can be decoded. */
-static void each_actor(struct timeline *timeline,
-                       void (*fn)(struct timeline *timeline,
-                                  const struct tdm__timeline_message *node,
-                                  const struct tdm__timeline_actor_message *actor,
-                                  const struct tdm__message_list *spans))
+static void timeline_each_actor(struct timeline *timeline,
+                                void (*fn)(struct timeline *timeline,
+                                           const struct tdm__timeline_message *node,
+                                           const struct tdm__timeline_actor_message *actor,
+                                           const struct tdm__message_list *spans))
 {
     for (uint32_t i = 0; i < timeline->nodes_count; i++) {
         struct tdm__timeline_message node;
@@ -65,9 +65,9 @@ static void each_actor(struct timeline *timeline,
 }
 
 /* Finds the earliest span and counts the spans. */
-static void find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
-                       const struct tdm__timeline_actor_message *actor,
-                       const struct tdm__message_list *spans)
+static void timeline_find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
+                                const struct tdm__timeline_actor_message *actor,
+                                const struct tdm__message_list *spans)
 {
     (void)actor;
     for (uint32_t i = 0; i < spans->count; i++) {
@@ -76,18 +76,18 @@ static void find_first(struct timeline *timeline, const struct tdm__timeline_mes
 
         tdm__message_list_read(spans, i, &span, sizeof(span));
         began_ns = span.began_ns + node->time_of_day_offset_ns;
-        if (timeline->spans_count == 0 || began_ns < timeline->first_ns) {
-            timeline->first_ns = began_ns;
+        if (timeline->spans_count == 0 || began_ns < timeline->earliest_ns) {
+            timeline->earliest_ns = began_ns;
         }
         timeline->spans_count++;
     }
 }
 
 /* Writes one call to the trace. */
-static void write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
-                       const struct tdm__actor_span_message *span, uint32_t process)
+static void timeline_write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
+                                const struct tdm__actor_span_message *span, uint32_t process)
 {
-    int64_t offset_ns = timeline->base_ns + node->time_of_day_offset_ns - timeline->first_ns;
+    int64_t offset_ns = timeline->base_ns + node->time_of_day_offset_ns - timeline->earliest_ns;
     const struct tdm__trace_argument arguments[] = {
         {.name = "call", .number = (double)span->call_id},
         {.name = "caller_pid", .number = (double)span->caller_pid},
@@ -105,9 +105,10 @@ static void write_span(struct timeline *timeline, const struct tdm__timeline_mes
 }
 
 /* Writes the calls of one actor to the trace. */
-static void write_actor(struct timeline *timeline, const struct tdm__timeline_message *node,
-                        const struct tdm__timeline_actor_message *actor,
-                        const struct tdm__message_list *spans)
+static void timeline_write_actor(struct timeline *timeline,
+                                 const struct tdm__timeline_message *node,
+                                 const struct tdm__timeline_actor_message *actor,
+                                 const struct tdm__message_list *spans)
 {
     /* Number of the process in the trace. It is not the pid, because two machines may use the same
      * one. */
@@ -127,12 +128,12 @@ static void write_actor(struct timeline *timeline, const struct tdm__timeline_me
         struct tdm__actor_span_message span;
 
         tdm__message_list_read(spans, i, &span, sizeof(span));
-        write_span(timeline, node, &span, process);
+        timeline_write_span(timeline, node, &span, process);
     }
 }
 
 /* Collects the spans of all nodes. Nodes that do not reply are reported and left out. */
-static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
+static tdm_status timeline_collect(tdm_runtime *runtime, struct timeline *timeline)
 {
     const struct tdm_node_state *nodes;
     uint32_t count;
@@ -156,24 +157,24 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
 }
 
 /* Writes the trace file. */
-static tdm_status write_file(struct timeline *timeline, const char *path)
+static tdm_status timeline_write_file(struct timeline *timeline, const char *path)
 {
     TDM_TRY(tdm__trace_open(path, &timeline->trace));
     timeline->base_ns = tdm__clock_ns();
-    each_actor(timeline, write_actor);
+    timeline_each_actor(timeline, timeline_write_actor);
     TDM_TRY(tdm__trace_close(timeline->trace));
     (void)printf("%llu calls in %s\n", (unsigned long long)timeline->spans_count, path);
     return TDM_OK;
 }
 
 /* Collects the spans and writes them to `path`. Fails if there are no spans. */
-static tdm_status collect(tdm_runtime *runtime, const char *path)
+static tdm_status timeline_run(tdm_runtime *runtime, const char *path)
 {
     struct timeline timeline = {0};
-    tdm_status status = ask_all(runtime, &timeline);
+    tdm_status status = timeline_collect(runtime, &timeline);
 
     if (status == TDM_OK) {
-        each_actor(&timeline, find_first);
+        timeline_each_actor(&timeline, timeline_find_first);
         if (timeline.spans_count == 0) {
             status = tdm__fail(TDM_E_NOT_FOUND,
                                "no actor has recorded a call: they do with TANDEM_TIMELINE=1 "
@@ -181,7 +182,7 @@ static tdm_status collect(tdm_runtime *runtime, const char *path)
         }
     }
     if (status == TDM_OK) {
-        status = write_file(&timeline, path);
+        status = timeline_write_file(&timeline, path);
     }
     while (timeline.nodes_count > 0) {
         timeline.nodes_count--;
@@ -200,7 +201,8 @@ static int timeline_main(const struct tdm__parsed_arguments *args)
     if (status != TDM_OK) {
         return tdm__command_failed(status);
     }
-    return tdm__cluster_leave(runtime, collect(runtime, path == NULL ? "timeline.json" : path));
+    return tdm__cluster_leave(runtime,
+                              timeline_run(runtime, path == NULL ? "timeline.json" : path));
 }
 
 const struct tdm__command tdm__command_timeline = {

@@ -97,7 +97,7 @@ static bool list_has(const char *list, const char *value)
 }
 
 /* Appends a text that has been checked, if it fits. */
-static tdm_status add(struct tdm__labels *labels, const char *text)
+static tdm_status labels_append(struct tdm__labels *labels, const char *text)
 {
     if (labels->count == TDM_LABELS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "label \"%.40s\": at most %d labels", text,
@@ -125,10 +125,10 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
                              labels->texts[i], text);
         }
     }
-    return add(labels, text);
+    return labels_append(labels, text);
 }
 
-tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text)
+tdm_status tdm__labels_add_constraint(struct tdm__labels *constraints, const char *text)
 {
     size_t length = name_length(text);
 
@@ -138,33 +138,34 @@ tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *te
     if (is_list(value_of(text)) && !list_is_well_formed(value_of(text))) {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\": a list is in(a,b), without spaces", text);
     }
-    return add(wishes, text);
+    return labels_append(constraints, text);
 }
 
 /* Returns whether a node's value satisfies the value of a constraint, without regard to "!=". */
-static bool value_is_wished(const char *value, const char *wished)
+static bool value_satisfies(const char *value, const char *wanted)
 {
-    if (strcmp(wished, any_value) == 0) {
+    if (strcmp(wanted, any_value) == 0) {
         return true;
     }
-    return is_list(wished) ? list_has(wished, value) : strcmp(value, wished) == 0;
+    return is_list(wanted) ? list_has(wanted, value) : strcmp(value, wanted) == 0;
 }
 
 /* Returns whether the node's labels satisfy one constraint. */
-static bool wish_holds(const struct tdm__labels *labels, const char *wish)
+static bool constraint_holds(const struct tdm__labels *labels, const char *constraint)
 {
     for (uint32_t i = 0; i < labels->count; i++) {
-        if (same_name(labels->texts[i], wish)) {
-            return value_is_wished(value_of(labels->texts[i]), value_of(wish)) != is_negative(wish);
+        if (same_name(labels->texts[i], constraint)) {
+            return value_satisfies(value_of(labels->texts[i]), value_of(constraint)) !=
+                   is_negative(constraint);
         }
     }
-    return is_negative(wish);
+    return is_negative(constraint);
 }
 
-bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes)
+bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *constraints)
 {
-    for (uint32_t i = 0; i < wishes->count; i++) {
-        if (!wish_holds(labels, wishes->texts[i])) {
+    for (uint32_t i = 0; i < constraints->count; i++) {
+        if (!constraint_holds(labels, constraints->texts[i])) {
             return false;
         }
     }

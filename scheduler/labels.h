@@ -25,10 +25,10 @@ struct tdm__labels {
 tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text);
 /* Adds a constraint of an actor. Returns TDM_E_INVAL for another operator and for a list with an
  * empty member. */
-tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text);
+tdm_status tdm__labels_add_constraint(struct tdm__labels *constraints, const char *text);
 /* Returns whether the node's labels satisfy all constraints. "!=" is also true on nodes that do not
  * have the name. */
-bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes);
+bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *constraints);
 
 /* Returns the labels as a list of strings for a message, which borrows them. */
 struct tdm__message_list tdm__labels_list(const struct tdm__labels *labels);

@@ -28,11 +28,11 @@ enum {
 };
 
 /* Result of a search. */
-enum outcome {
-    FOUND, /* A placement was found. */
-    NEVER, /* It was proved that no placement exists. */
+enum search_outcome {
+    SEARCH_FOUND,      /* A placement was found. */
+    SEARCH_IMPOSSIBLE, /* It was proved that no placement exists. */
     /* The search reached its limit. */
-    GAVE_UP
+    SEARCH_GAVE_UP
 };
 
 /* Rank of a candidate; the smallest is tried first. Node and GPU make the order strict. */
@@ -50,7 +50,7 @@ struct rank {
 struct frame {
     /* Rank of the current candidate, which is also the last one tried. */
     struct rank rank;
-    struct tdm__bundle_placement place; /* Current node and grant. */
+    struct tdm__bundle_placement placement; /* Current node and grant. */
 };
 
 /* State of a depth-first search. Whenever the search returns to a depth, the pools and thus the
@@ -123,7 +123,7 @@ static struct rank rank_of_node(const struct search *search, uint32_t node)
 
 /* Returns whether an earlier GPU of the node has the same free amount. Then both lead to the same
  * results, and the search skips this one. */
-static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
+static bool has_equal_gpu_before(const struct tdm__pool *pool, uint32_t gpu)
 {
     for (uint32_t i = 0; i < gpu; i++) {
         if (pool->gpus[i].free == pool->gpus[gpu].free) {
@@ -135,7 +135,8 @@ static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
 
 /* Replaces `best` if the rank is smaller, and larger than `last`. `last` NULL means no lower bound.
  */
-static void offer(const struct rank *rank, const struct rank *last, struct rank *best, bool *found)
+static void rank_offer(const struct rank *rank, const struct rank *last, struct rank *best,
+                       bool *found)
 {
     if (last != NULL && compare_ranks(rank, last) <= 0) {
         return;
@@ -148,9 +149,9 @@ static void offer(const struct rank *rank, const struct rank *last, struct rank 
 
 /* Considers all candidates on one node: the node itself, or each of its GPUs for a fraction of a
  * GPU. */
-static void offer_node(const struct search *search, uint32_t node,
-                       const struct tdm__resources *wanted, const struct rank *last,
-                       struct rank *best, bool *found)
+static void rank_offer_node(const struct search *search, uint32_t node,
+                            const struct tdm__resources *wanted, const struct rank *last,
+                            struct rank *best, bool *found)
 {
     const struct tdm__pool *pool = &search->pools[node];
     struct rank rank;
@@ -163,14 +164,14 @@ static void offer_node(const struct search *search, uint32_t node,
     }
     rank = rank_of_node(search, node);
     if (wanted->gpu == 0 || wanted->gpu >= TDM__RESOURCE_ONE) {
-        offer(&rank, last, best, found);
+        rank_offer(&rank, last, best, found);
         return;
     }
     for (uint32_t gpu = 0; gpu < pool->gpus_count; gpu++) {
-        if (pool->gpus[gpu].free >= wanted->gpu && !has_twin_before(pool, gpu)) {
+        if (pool->gpus[gpu].free >= wanted->gpu && !has_equal_gpu_before(pool, gpu)) {
             rank.gpu = gpu;
             rank.gpu_free = pool->gpus[gpu].free;
-            offer(&rank, last, best, found);
+            rank_offer(&rank, last, best, found);
         }
     }
 }
@@ -197,17 +198,17 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
     bool taken;
 
     for (uint32_t node = begin; node < end; node++) {
-        offer_node(search, node, wanted, last, &best, &found);
+        rank_offer_node(search, node, wanted, last, &best, &found);
     }
     search->visits_left -= search->visits_left < end - begin ? search->visits_left : end - begin;
     if (!found) {
         return false;
     }
-    taken =
-        tdm__pool_allocate_on_gpu(&search->pools[best.node], wanted, best.gpu, &frame->place.grant);
+    taken = tdm__pool_allocate_on_gpu(&search->pools[best.node], wanted, best.gpu,
+                                      &frame->placement.grant);
     TDM_ASSERT(taken);
     frame->rank = best;
-    frame->place.node = best.node;
+    frame->placement.node = best.node;
     search->loads[best.node]++;
     return true;
 }
@@ -215,11 +216,11 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
 /* Undoes place_bundle(). */
 static void unplace_bundle(struct search *search, uint32_t depth)
 {
-    const struct tdm__bundle_placement *place = &search->frames[depth].place;
-    tdm_status status = tdm__pool_release_grant(&search->pools[place->node], &place->grant);
+    const struct tdm__bundle_placement *placement = &search->frames[depth].placement;
+    tdm_status status = tdm__pool_release_grant(&search->pools[placement->node], &placement->grant);
 
     TDM_ASSERT(status == TDM_OK);
-    search->loads[place->node]--;
+    search->loads[placement->node]--;
 }
 
 /* Returns the first depth of the run of equal bundles that includes `depth`. */
@@ -234,7 +235,7 @@ static uint32_t run_begin(const struct search *search, uint32_t depth)
 
 /* Searches with backtracking, on all nodes or on `only_node`. On failure all bundles are unplaced.
  */
-static enum outcome descend(struct search *search)
+static enum search_outcome search_descend(struct search *search)
 {
     uint32_t depth = 0;
     bool is_first = true;
@@ -256,50 +257,50 @@ static enum outcome descend(struct search *search)
             while (depth > 0) {
                 unplace_bundle(search, --depth);
             }
-            return retreat == 0 ? NEVER : GAVE_UP;
+            return retreat == 0 ? SEARCH_IMPOSSIBLE : SEARCH_GAVE_UP;
         }
         while (depth >= retreat) {
             unplace_bundle(search, --depth);
         }
         is_first = false;
     }
-    return FOUND;
+    return SEARCH_FOUND;
 }
 
 /* Searches for one node that fits all bundles. */
-static enum outcome descend_on_one_node(struct search *search)
+static enum search_outcome search_descend_one_node(struct search *search)
 {
-    enum outcome outcome = NEVER;
+    enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
 
     for (uint32_t node = 0; node < search->nodes_count; node++) {
-        enum outcome here;
+        enum search_outcome node_outcome;
 
         search->only_node = node;
-        here = descend(search);
-        if (here == FOUND) {
-            return FOUND;
+        node_outcome = search_descend(search);
+        if (node_outcome == SEARCH_FOUND) {
+            return SEARCH_FOUND;
         }
-        outcome = here == GAVE_UP ? GAVE_UP : outcome;
+        search_outcome = node_outcome == SEARCH_GAVE_UP ? SEARCH_GAVE_UP : search_outcome;
     }
-    return outcome;
+    return search_outcome;
 }
 
 /* Runs the search that the strategy demands. */
-static enum outcome search_run(struct search *search)
+static enum search_outcome search_run(struct search *search)
 {
-    enum outcome outcome;
+    enum search_outcome search_outcome;
 
     search->visits_left =
         SEARCH_VISITS_MAX + 2 * (uint64_t)search->nodes_count * search->bundles_count;
     memset(search->loads, 0, search->nodes_count * sizeof(search->loads[0]));
     if (search->strategy == TDM_STRICT_PACK || search->strategy == TDM_PACK) {
-        outcome = descend_on_one_node(search);
-        if (outcome == FOUND || search->strategy == TDM_STRICT_PACK) {
-            return outcome;
+        search_outcome = search_descend_one_node(search);
+        if (search_outcome == SEARCH_FOUND || search->strategy == TDM_STRICT_PACK) {
+            return search_outcome;
         }
     }
     search->only_node = search->nodes_count;
-    return descend(search);
+    return search_descend(search);
 }
 
 /* ---- the order of bundles and places ---------------------------------------------------- */
@@ -325,10 +326,10 @@ static int compare_bundles(const void *a, const void *b, void *arg)
 }
 
 /* Orders two placements by node and GPU indices, for qsort(). */
-static int compare_places(const void *a, const void *b)
+static int compare_placements(const void *a, const void *b)
 {
-    const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->place;
-    const struct tdm__bundle_placement *place_b = &((const struct frame *)b)->place;
+    const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->placement;
+    const struct tdm__bundle_placement *place_b = &((const struct frame *)b)->placement;
     int order = compare_int64(place_a->node, place_b->node);
 
     for (uint32_t i = 0; i < place_a->grant.gpus_count && order == 0; i++) {
@@ -339,7 +340,8 @@ static int compare_places(const void *a, const void *b)
 
 /* Returns the placements in the order of the bundles. Equal bundles may be exchanged, so the lowest
  * index gets the lowest placement. */
-static void hand_out(struct search *search, struct tdm__bundle_placement *placements_out)
+static void search_write_placements(struct search *search,
+                                    struct tdm__bundle_placement *placements_out)
 {
     uint32_t end;
 
@@ -349,9 +351,9 @@ static void hand_out(struct search *search, struct tdm__bundle_placement *placem
                tdm__resources_equal(bundle_at(search, begin), bundle_at(search, end))) {
             end++;
         }
-        qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_places);
+        qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_placements);
         for (uint32_t depth = begin; depth < end; depth++) {
-            placements_out[search->order[depth]] = search->frames[depth].place;
+            placements_out[search->order[depth]] = search->frames[depth].placement;
         }
     }
 }
@@ -408,8 +410,8 @@ static const char *strategy_text(enum tdm_placement_strategy strategy)
 }
 
 /* Fails with the message for an impossible request; `is_never` selects TDM_E_NO_RESOURCES. */
-static tdm_status refuse(const struct search *search, const struct tdm__node_resources *nodes,
-                         bool is_never)
+static tdm_status search_fail(const struct search *search, const struct tdm__node_resources *nodes,
+                              bool is_never)
 {
     char wanted[TEXT_BYTES];
     char present[TEXT_BYTES];
@@ -461,21 +463,21 @@ static void search_fini(struct search *search)
 
 /* Searches a placement. After a failure it searches again with empty pools to find the right error.
  */
-static tdm_status plan(struct search *search, const struct tdm__node_resources *nodes,
-                       struct tdm__bundle_placement *placements_out)
+static tdm_status search_placements(struct search *search, const struct tdm__node_resources *nodes,
+                                    struct tdm__bundle_placement *placements_out)
 {
     if (!search_init(search, nodes)) {
         return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes", search->bundles_count,
                          search->nodes_count);
     }
-    if (search_run(search) == FOUND) {
-        hand_out(search, placements_out);
+    if (search_run(search) == SEARCH_FOUND) {
+        search_write_placements(search, placements_out);
         return TDM_OK;
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
         tdm__pool_release_all(&search->pools[i]);
     }
-    return refuse(search, nodes, search_run(search) == NEVER);
+    return search_fail(search, nodes, search_run(search) == SEARCH_IMPOSSIBLE);
 }
 
 tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
@@ -500,45 +502,46 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
         return tdm__fail(TDM_E_LIMIT, "%u nodes, at most %d are planned over", nodes_count,
                          TDM__PLACEMENT_NODES_MAX);
     }
-    status = plan(&search, nodes, placements_out);
+    status = search_placements(&search, nodes, placements_out);
     search_fini(&search);
     return status;
 }
 
 /* Returns whether the scheduling and the label constraints allow this node. */
 static bool is_allowed(const struct tdm__node_resources *node,
-                       const struct tdm__placement_request *wish)
+                       const struct tdm__placement_request *request)
 {
-    return (wish->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &wish->node)) &&
-           tdm__labels_match(&node->labels, &wish->labels);
+    return (request->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &request->node)) &&
+           tdm__labels_match(&node->labels, &request->labels);
 }
 
 /* Returns the cost of placing the actor on a node where it fits. The node with the lowest cost is
  * taken. */
-static int64_t reluctance(const struct tdm__node_resources *node,
-                          const struct tdm__placement_request *wish)
+static int64_t node_cost(const struct tdm__node_resources *node,
+                         const struct tdm__placement_request *request)
 {
     bool is_wanted =
-        wish->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &wish->node);
+        request->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &request->node);
 
-    if (wish->scheduling == TDM_SCHEDULE_SPREAD) {
+    if (request->scheduling == TDM_SCHEDULE_SPREAD) {
         return node->actors_count;
     }
     if (is_wanted) {
         return -2;
     }
-    return tdm__id_equal(&node->id, &wish->owner_node) ? -1 : node->pool.cpu.free;
+    return tdm__id_equal(&node->id, &request->owner_node) ? -1 : node->pool.cpu.free;
 }
 
 /* Returns the index of the best node, or nodes_count if the actor fits on no allowed node now. */
-static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                          const struct tdm__placement_request *wish)
+static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                            const struct tdm__placement_request *request)
 {
     uint32_t best = nodes_count;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], wish) && tdm__pool_fits(&nodes[i].pool, &wish->wanted) &&
-            (best == nodes_count || reluctance(&nodes[i], wish) < reluctance(&nodes[best], wish))) {
+        if (is_allowed(&nodes[i], request) && tdm__pool_fits(&nodes[i].pool, &request->wanted) &&
+            (best == nodes_count ||
+             node_cost(&nodes[i], request) < node_cost(&nodes[best], request))) {
             best = i;
         }
     }
@@ -546,29 +549,29 @@ static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t node
 }
 
 /* Fails because no node is allowed, and tells why. */
-static tdm_status refuse_all(const struct tdm__placement_request *wish)
+static tdm_status fail_no_allowed_node(const struct tdm__placement_request *request)
 {
     char text[TDM__ID_TEXT_BYTES];
 
-    if (wish->scheduling == TDM_SCHEDULE_NODE) {
+    if (request->scheduling == TDM_SCHEDULE_NODE) {
         return tdm__fail(TDM_E_NO_RESOURCES,
                          "node %s is not in the cluster, or its labels are not as wished",
-                         tdm__id_text(&wish->node, text));
+                         tdm__id_text(&request->node, text));
     }
-    if (wish->labels.count == 0) {
+    if (request->labels.count == 0) {
         return tdm__fail(TDM_E_NO_RESOURCES, "there are no nodes");
     }
     return tdm__fail(TDM_E_NO_RESOURCES, "no node has labels as wished, the first being \"%s\"",
-                     wish->labels.texts[0]);
+                     request->labels.texts[0]);
 }
 
 /* Fails because the actor fits on no allowed node. Placing it as a single bundle fails for the same
  * reason and produces the message. */
-static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__placement_request *wish)
+static tdm_status fail_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                             const struct tdm__placement_request *request)
 {
     struct tdm__node_resources *allowed = calloc(nodes_count + 1, sizeof(*allowed));
-    struct tdm__bundle_placement place;
+    struct tdm__bundle_placement placement;
     uint32_t allowed_count = 0;
     tdm_status status;
 
@@ -576,30 +579,31 @@ static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t
         return tdm__fail(TDM_E_NOMEM, "a plan over %u nodes", nodes_count);
     }
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], wish)) {
+        if (is_allowed(&nodes[i], request)) {
             allowed[allowed_count++] = nodes[i];
         }
     }
-    status = allowed_count == 0 ? refuse_all(wish)
-                                : tdm__placement_choose_all(allowed, allowed_count, &wish->wanted,
-                                                            1, TDM_PACK, &place);
+    status = allowed_count == 0
+                 ? fail_no_allowed_node(request)
+                 : tdm__placement_choose_all(allowed, allowed_count, &request->wanted, 1, TDM_PACK,
+                                             &placement);
     free(allowed);
     return status;
 }
 
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                                     const struct tdm__placement_request *wish,
+                                     const struct tdm__placement_request *request,
                                      struct tdm__bundle_placement *placement_out)
 {
-    uint32_t node = pick_node(nodes, nodes_count, wish);
+    uint32_t node = choose_node(nodes, nodes_count, request);
     struct tdm__pool pool;
     bool taken;
 
     if (node == nodes_count) {
-        return refuse_actor(nodes, nodes_count, wish);
+        return fail_actor(nodes, nodes_count, request);
     }
     pool = nodes[node].pool;
-    taken = tdm__pool_allocate(&pool, &wish->wanted, &placement_out->grant);
+    taken = tdm__pool_allocate(&pool, &request->wanted, &placement_out->grant);
     TDM_ASSERT(taken);
     placement_out->node = node;
     return TDM_OK;

@@ -63,7 +63,7 @@ struct tdm__placement_request {
  *
  * Among equal nodes it chooses the first. */
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                                     const struct tdm__placement_request *wish,
+                                     const struct tdm__placement_request *request,
                                      struct tdm__bundle_placement *placement_out);
 
 #endif

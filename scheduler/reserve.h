@@ -111,7 +111,7 @@ struct tdm__placement_group_query {
 };
 /* Finds a group by ID or name. Returns TDM_E_NOT_FOUND if no such group exists. */
 tdm_status tdm__placement_group_find(struct tdm__store *store,
-                                     const struct tdm__placement_group_query *question,
+                                     const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg);
 /* Writes again what the store has lost of a group, with all bundles free. `group` is its record as

@@ -25,7 +25,7 @@ struct sweep {
 };
 
 /* Returns whether the node is in the cluster. */
-static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
+static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
@@ -33,15 +33,15 @@ static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 }
 
 /* Returns whether the record is about an actor of a lost node that will not be created again. */
-static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__store_record *record)
+static bool is_of_lost_node(const struct tdm__txn *txn, const struct tdm__store_record *record)
 {
     struct tdm__actor_record actor;
 
     if (strncmp(record->key, "node/", 5) == 0 || tdm__actor_record_read(record, &actor) != TDM_OK) {
         return false;
     }
-    return !is_there(txn, &actor.node) &&
-           !(actor.recreate_on_node_loss && is_there(txn, &actor.owner_node));
+    return !node_is_present(txn, &actor.node) &&
+           !(actor.recreate_on_node_loss && node_is_present(txn, &actor.owner_node));
 }
 
 /* Removes at most RECORDS_AT_ONCE records. */
@@ -54,7 +54,7 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
          i++) {
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
-        if (is_of_the_dead(txn, record)) {
+        if (is_of_lost_node(txn, record)) {
             TDM_TRY(tdm__txn_delete(txn, record->key));
             sweep->removed_count++;
         }
@@ -66,9 +66,9 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
 static void sweep_done(void *arg, tdm_status status, const char *detail)
 {
     struct sweep *sweep = arg;
-    bool is_over = status != TDM_OK || sweep->removed_count < RECORDS_AT_ONCE;
+    bool is_complete = status != TDM_OK || sweep->removed_count < RECORDS_AT_ONCE;
 
-    sweep->fn(sweep->arg, is_over ? status : TDM_E_AGAIN, detail);
+    sweep->fn(sweep->arg, is_complete ? status : TDM_E_AGAIN, detail);
     free(sweep);
 }
 
@@ -108,7 +108,7 @@ static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *
     struct tdm__placement_group_record group;
 
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    if ((!group.detached || group.closed) && !is_there(txn, &group.owner_node)) {
+    if ((!group.detached || group.closed) && !node_is_present(txn, &group.owner_node)) {
         orphans->groups[orphans->groups_count++] = group.id;
     }
     tdm__placement_group_record_fini(&group);
@@ -121,7 +121,7 @@ static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
     struct orphans *orphans = arg;
     uint32_t count = tdm__txn_records_count(txn);
 
-    if (!is_there(txn, &orphans->self)) {
+    if (!node_is_present(txn, &orphans->self)) {
         return tdm__fail(TDM_E_AGAIN, "this node has not joined again yet");
     }
     free(orphans->groups);

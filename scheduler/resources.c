@@ -18,7 +18,7 @@
 /* ---- requests --------------------------------------------------------------------------- */
 
 /* Converts an amount to units of 1/10,000. `name` is for the error. */
-static tdm_status steps_of_amount(const char *name, double amount, int64_t *steps_out)
+static tdm_status amount_to_steps(const char *name, double amount, int64_t *steps_out)
 {
     double scaled = amount * TDM__RESOURCE_ONE;
     double steps = round(scaled);
@@ -59,18 +59,18 @@ static tdm_status check_name(const char *name)
 }
 
 /* Fails because the resource is already in the request. */
-static tdm_status given_twice(const char *name)
+static tdm_status fail_duplicate(const char *name)
 {
     return tdm__fail(TDM_E_INVAL, "resource \"%s\" is given twice: add the amounts up", name);
 }
 
 /* Adds GPUs to a request. */
-static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
+static tdm_status resources_add_gpus(struct tdm__resources *resources, int64_t steps)
 {
     long long whole = steps / TDM__RESOURCE_ONE;
 
     if (resources->gpu != 0) {
-        return given_twice("GPU");
+        return fail_duplicate("GPU");
     }
     if (whole > 0 && steps % TDM__RESOURCE_ONE != 0) {
         return tdm__fail(TDM_E_INVAL,
@@ -82,7 +82,8 @@ static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
 }
 
 /* Adds a named resource to a request, in sorted order. */
-static tdm_status add_custom(struct tdm__resources *resources, const char *name, int64_t steps)
+static tdm_status resources_add_custom(struct tdm__resources *resources, const char *name,
+                                       int64_t steps)
 {
     struct tdm__custom_resource *custom = resources->custom;
     uint32_t at = 0;
@@ -92,7 +93,7 @@ static tdm_status add_custom(struct tdm__resources *resources, const char *name,
         at++;
     }
     if (at < TDM__CUSTOM_RESOURCES_MAX && strcmp(custom[at].name, name) == 0) {
-        return given_twice(name);
+        return fail_duplicate(name);
     }
     if (custom[TDM__CUSTOM_RESOURCES_MAX - 1].name[0] != '\0') {
         return tdm__fail(TDM_E_LIMIT, "resource \"%s\": at most %d named resources", name,
@@ -110,21 +111,21 @@ tdm_status tdm__resources_add(struct tdm__resources *resources, const char *name
     int64_t steps = 0;
 
     TDM_TRY(check_name(name));
-    TDM_TRY(steps_of_amount(name, amount, &steps));
+    TDM_TRY(amount_to_steps(name, amount, &steps));
     if (steps == 0) {
         return TDM_OK;
     }
     if (strcmp(name, "CPU") == 0) {
         if (resources->cpu != 0) {
-            return given_twice(name);
+            return fail_duplicate(name);
         }
         resources->cpu = steps;
         return TDM_OK;
     }
     if (strcmp(name, "GPU") == 0) {
-        return add_gpus(resources, steps);
+        return resources_add_gpus(resources, steps);
     }
-    return add_custom(resources, name, steps);
+    return resources_add_custom(resources, name, steps);
 }
 
 tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
@@ -155,17 +156,17 @@ bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__reso
 /* ---- pools ------------------------------------------------------------------------------ */
 
 /* Returns an amount that is entirely free. */
-static struct tdm__amount all_free(int64_t total)
+static struct tdm__amount amount_all_free(int64_t total)
 {
     return (struct tdm__amount){.total = total, .free = total};
 }
 
 /* Initialises the named resources of a pool, all free. */
-static void init_custom(struct tdm__pool *pool, const struct tdm__custom_resource *custom)
+static void pool_init_custom(struct tdm__pool *pool, const struct tdm__custom_resource *custom)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
         memcpy(pool->custom[i].name, custom[i].name, sizeof(custom[i].name));
-        pool->custom[i].amount = all_free(custom[i].amount);
+        pool->custom[i].amount = amount_all_free(custom[i].amount);
     }
 }
 
@@ -178,25 +179,25 @@ tdm_status tdm__pool_init(struct tdm__pool *pool, const struct tdm__resources *t
                          (double)totals->gpu / TDM__RESOURCE_ONE);
     }
     memset(pool, 0, sizeof(*pool));
-    pool->cpu = all_free(totals->cpu);
+    pool->cpu = amount_all_free(totals->cpu);
     pool->gpus_count = (uint32_t)gpus_count;
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
-        pool->gpus[i] = all_free(TDM__RESOURCE_ONE);
+        pool->gpus[i] = amount_all_free(TDM__RESOURCE_ONE);
     }
-    init_custom(pool, totals->custom);
+    pool_init_custom(pool, totals->custom);
     return TDM_OK;
 }
 
 void tdm__pool_of_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
     memset(pool, 0, sizeof(*pool));
-    pool->cpu = all_free(grant->cpu);
+    pool->cpu = amount_all_free(grant->cpu);
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         TDM_ASSERT(grant->gpu_indices[i] < TDM__NODE_GPUS_MAX);
-        pool->gpus[grant->gpu_indices[i]] = all_free(grant->gpu_amount);
+        pool->gpus[grant->gpu_indices[i]] = amount_all_free(grant->gpu_amount);
         pool->gpus_count = grant->gpu_indices[i] + 1;
     }
-    init_custom(pool, grant->custom);
+    pool_init_custom(pool, grant->custom);
 }
 
 void tdm__pool_release_all(struct tdm__pool *pool)
@@ -223,7 +224,7 @@ static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
 
 /* Adds `by` to the free amount. Returns false and changes nothing if the result is out of range.
  * NULL is allowed and has no amount. */
-static bool move(struct tdm__amount *amount, int64_t by)
+static bool amount_add(struct tdm__amount *amount, int64_t by)
 {
     if (amount == NULL || amount->free + by < 0 || amount->free + by > amount->total) {
         return false;
@@ -234,42 +235,43 @@ static bool move(struct tdm__amount *amount, int64_t by)
 
 /* Releases (sign 1) or allocates (sign -1) the whole grant. Returns false and changes nothing if
  * that is impossible. */
-static bool move_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
+static bool pool_apply_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
 {
-    struct tdm__pool moved = *pool;
+    struct tdm__pool changed = *pool;
 
-    if (!move(&moved.cpu, sign * grant->cpu)) {
+    if (!amount_add(&changed.cpu, sign * grant->cpu)) {
         return false;
     }
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         uint32_t gpu = grant->gpu_indices[i];
 
-        if (gpu >= moved.gpus_count || !move(&moved.gpus[gpu], sign * grant->gpu_amount)) {
+        if (gpu >= changed.gpus_count ||
+            !amount_add(&changed.gpus[gpu], sign * grant->gpu_amount)) {
             return false;
         }
     }
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && grant->custom[i].name[0] != '\0'; i++) {
-        struct tdm__amount *amount = find_custom(&moved, grant->custom[i].name);
+        struct tdm__amount *amount = find_custom(&changed, grant->custom[i].name);
 
-        if (!move(amount, sign * grant->custom[i].amount)) {
+        if (!amount_add(amount, sign * grant->custom[i].amount)) {
             return false;
         }
     }
-    *pool = moved;
+    *pool = changed;
     return true;
 }
 
 tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
-    if (!move_grant(pool, grant, -1)) {
-        return tdm__fail(TDM_E_CONFLICT, "the grant is not free here: somebody else holds it");
+    if (!pool_apply_grant(pool, grant, -1)) {
+        return tdm__fail(TDM_E_CONFLICT, "allocation failed: the grant is not free in this pool");
     }
     return TDM_OK;
 }
 
 tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
-    if (!move_grant(pool, grant, 1)) {
+    if (!pool_apply_grant(pool, grant, 1)) {
         return tdm__fail(TDM_E_STATE,
                          "the grant is not out: it was given back before, or is another pool's");
     }
@@ -338,7 +340,7 @@ bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *w
 }
 
 /* Enters the first `count` entirely free GPUs in the grant. */
-static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
+static void grant_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
 {
     for (uint32_t i = 0; i < pool->gpus_count && grant->gpus_count < count; i++) {
         if (pool->gpus[i].free == TDM__RESOURCE_ONE) {
@@ -357,14 +359,14 @@ bool tdm__pool_allocate_on_gpu(struct tdm__pool *pool, const struct tdm__resourc
         return false;
     }
     if (wanted->gpu >= TDM__RESOURCE_ONE) {
-        take_whole_gpus(pool, (uint32_t)(wanted->gpu / TDM__RESOURCE_ONE), &grant);
+        grant_whole_gpus(pool, (uint32_t)(wanted->gpu / TDM__RESOURCE_ONE), &grant);
     } else if (wanted->gpu > 0) {
         grant.gpus_count = 1;
         grant.gpu_indices[0] = gpu_index;
         grant.gpu_amount = wanted->gpu;
     }
     memcpy(grant.custom, wanted->custom, sizeof(grant.custom));
-    if (!move_grant(pool, &grant, -1)) {
+    if (!pool_apply_grant(pool, &grant, -1)) {
         return false;
     }
     *grant_out = grant;
@@ -380,7 +382,7 @@ bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wan
 /* ---- words ------------------------------------------------------------------------------ */
 
 /* Converts an amount to the number that users see. */
-static double shown(int64_t amount)
+static double amount_to_double(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
 }
@@ -390,15 +392,16 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
     size_t start = text->length;
 
     if (resources->cpu > 0) {
-        tdm__text_add(text, "CPU %.14g", shown(resources->cpu));
+        tdm__text_add(text, "CPU %.14g", amount_to_double(resources->cpu));
     }
     if (resources->gpu > 0) {
-        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "", shown(resources->gpu));
+        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "",
+                      amount_to_double(resources->gpu));
     }
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && resources->custom[i].name[0] != '\0';
          i++) {
         tdm__text_add(text, "%s%s %.14g", text->length > start ? ", " : "",
-                      resources->custom[i].name, shown(resources->custom[i].amount));
+                      resources->custom[i].name, amount_to_double(resources->custom[i].amount));
     }
     if (text->length == start) {
         tdm__text_add(text, "nothing");
@@ -413,21 +416,24 @@ static void describe_gpus(const struct tdm__pool *pool, struct tdm__text *text)
 
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
         if (pool->gpus[i].total > 0) {
-            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+", shown(pool->gpus[i].free));
+            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+",
+                          amount_to_double(pool->gpus[i].free));
             total += pool->gpus[i].total;
         }
     }
     if (total > 0) {
-        tdm__text_add(text, " of %.14g", shown(total));
+        tdm__text_add(text, " of %.14g", amount_to_double(total));
     }
 }
 
 void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text)
 {
-    tdm__text_add(text, "CPU %.14g of %.14g", shown(pool->cpu.free), shown(pool->cpu.total));
+    tdm__text_add(text, "CPU %.14g of %.14g", amount_to_double(pool->cpu.free),
+                  amount_to_double(pool->cpu.total));
     describe_gpus(pool, text);
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && pool->custom[i].name[0] != '\0'; i++) {
         tdm__text_add(text, ", %s %.14g of %.14g", pool->custom[i].name,
-                      shown(pool->custom[i].amount.free), shown(pool->custom[i].amount.total));
+                      amount_to_double(pool->custom[i].amount.free),
+                      amount_to_double(pool->custom[i].amount.total));
     }
 }

@@ -16,7 +16,7 @@
  * any thread may call them. */
 
 /* Returns the text behind `start` if the text begins with it, else NULL. */
-static const char *after(const char *text, const char *start)
+static const char *text_after(const char *text, const char *start)
 {
     size_t bytes = strlen(start);
 
@@ -24,8 +24,8 @@ static const char *after(const char *text, const char *start)
 }
 
 /* Copies one part of the URL. Fails if it is too long; `what` names it in the error. */
-static tdm_status copy_part(const char *what, const char *from, size_t bytes,
-                            char to[TDM__REDIS_TEXT_BYTES])
+static tdm_status url_copy_part(const char *what, const char *from, size_t bytes,
+                                char to[TDM__REDIS_TEXT_BYTES])
 {
     if (bytes >= TDM__REDIS_TEXT_BYTES) {
         return tdm__fail(TDM_E_LIMIT, "store url: %s of %zu bytes, at most %d", what, bytes,
@@ -37,7 +37,7 @@ static tdm_status copy_part(const char *what, const char *from, size_t bytes,
 }
 
 /* Replaces each %XX in place by its byte. */
-static tdm_status decode_part(const char *what, char *text)
+static tdm_status url_decode_part(const char *what, char *text)
 {
     char *to = text;
 
@@ -88,7 +88,7 @@ static tdm_status parse_unix(const char *path, struct tdm__redis_address *addres
         return tdm__fail(TDM_E_LIMIT, "store url: a unix path of %zu bytes, at most %zu",
                          strlen(path), sizeof(socket_address.sun_path) - 1);
     }
-    TDM_TRY(copy_part("path", path, strlen(path), address->path));
+    TDM_TRY(url_copy_part("path", path, strlen(path), address->path));
     (void)snprintf(address->text, sizeof(address->text), "unix://%s", path);
     return TDM_OK;
 }
@@ -99,13 +99,13 @@ static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_a
     const char *colon = memchr(text, ':', bytes);
     size_t user_bytes = colon != NULL ? (size_t)(colon - text) : bytes;
 
-    TDM_TRY(copy_part("user", text, user_bytes, address->user));
-    TDM_TRY(decode_part("user", address->user));
+    TDM_TRY(url_copy_part("user", text, user_bytes, address->user));
+    TDM_TRY(url_decode_part("user", address->user));
     if (colon == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(copy_part("password", colon + 1, bytes - user_bytes - 1, address->password));
-    return decode_part("password", address->password);
+    TDM_TRY(url_copy_part("password", colon + 1, bytes - user_bytes - 1, address->password));
+    return url_decode_part("password", address->password);
 }
 
 /* Parses "host", "host:port", "[v6]" or "[v6]:port". */
@@ -116,7 +116,7 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
     const char *rest = text + bracketed + bytes;
     unsigned long port = TDM__REDIS_PORT;
 
-    TDM_TRY(copy_part("host", text + bracketed, bytes, address->host));
+    TDM_TRY(url_copy_part("host", text + bracketed, bytes, address->host));
     if (bytes == 0 || (bracketed && *rest != ']')) {
         return tdm__fail(TDM_E_INVAL, "store url: no host in redis://host[:port]");
     }
@@ -133,7 +133,7 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
 /* Parses everything behind "redis://". */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
-    char place[TDM__REDIS_TEXT_BYTES];
+    char host_and_database[TDM__REDIS_TEXT_BYTES];
     const char *at = strrchr(rest, '@');
     unsigned long database = 0;
     char *slash;
@@ -142,15 +142,15 @@ static tdm_status parse_redis(const char *rest, struct tdm__redis_address *addre
         TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
         rest = at + 1;
     }
-    TDM_TRY(copy_part("host", rest, strlen(rest), place));
-    slash = strchr(place, '/');
+    TDM_TRY(url_copy_part("host", rest, strlen(rest), host_and_database));
+    slash = strchr(host_and_database, '/');
     if (slash != NULL) {
         *slash++ = '\0';
     }
     if (slash != NULL && *slash != '\0') {
         TDM_TRY(parse_number("database", slash, 65535, &database));
     }
-    TDM_TRY(parse_host(place, address));
+    TDM_TRY(parse_host(host_and_database, address));
     address->database = (uint32_t)database;
     (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host,
                    address->port, address->database);
@@ -162,19 +162,19 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     struct tdm__redis_address address = {.port = 0};
     const char *rest;
 
-    if (after(url, "rediss://") != NULL) {
+    if (text_after(url, "rediss://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
                          "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
                          "and give its unix:// socket");
     }
-    if (after(url, "redis+sentinel://") != NULL) {
+    if (text_after(url, "redis+sentinel://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
                          "store url: redis+sentinel:// is not there yet; give the master's "
                          "redis:// url");
     }
-    if ((rest = after(url, "unix://")) != NULL || (rest = after(url, "unix:")) != NULL) {
+    if ((rest = text_after(url, "unix://")) != NULL || (rest = text_after(url, "unix:")) != NULL) {
         TDM_TRY(parse_unix(rest, &address));
-    } else if ((rest = after(url, "redis://")) != NULL) {
+    } else if ((rest = text_after(url, "redis://")) != NULL) {
         TDM_TRY(parse_redis(rest, &address));
     } else {
         return tdm__fail(TDM_E_INVAL,

@@ -29,21 +29,21 @@ struct tdm__redis_connection_ops {
 tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
                                         const struct tdm__redis_address *address,
                                         const struct tdm__redis_connection_ops *ops, void *arg,
-                                        struct tdm__redis_connection **link_out);
+                                        struct tdm__redis_connection **connection_out);
 /* Closes and frees the connection. Callbacks of commands without a reply run now with NULL; `lost`
  * does not run. */
-void tdm__redis_connection_destroy(struct tdm__redis_connection *link);
+void tdm__redis_connection_destroy(struct tdm__redis_connection *connection);
 
 /* Returns whether commands can be sent. */
-bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *link);
+bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *connection);
 /* Sends an encoded command. `fn` receives the reply. Returns false if the connection is not ready
  * or is just ending; `fn` does not run then. */
-bool tdm__redis_connection_send(struct tdm__redis_connection *link, redisCallbackFn *fn, void *arg,
-                                const char *command, size_t command_bytes);
+bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisCallbackFn *fn,
+                                void *arg, const char *command, size_t command_bytes);
 /* Ends the current connection because of `reason`, and reconnects. */
-void tdm__redis_connection_drop(struct tdm__redis_connection *link, const char *reason);
+void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason);
 /* Returns why there is no connection; "" if the reason is unknown. Never NULL. Borrowed until the
  * next call. */
-const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *link);
+const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection);
 
 #endif

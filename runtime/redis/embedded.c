@@ -20,9 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The server is a child process with a pidfd. When it ends, on_end() logs why and starts it again
- * after a delay that doubles with each failure. While the server starts, three ends are enough to
- * give up.
+/* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
+ * again after a delay that doubles with each failure. While the server starts, three ends are
+ * enough to give up.
  *
  * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
  * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
@@ -40,9 +40,9 @@ enum {
     BACK_OFF_MS_MIN = 10,   /* First delay before a restart in milliseconds. */
     BACK_OFF_MS_MAX = 1000, /* Longest delay before a restart in milliseconds. */
     /* After this many milliseconds of running the delay starts again at its minimum. */
-    LIVED_WELL_MS = 10000,
+    STABLE_RUN_MS = 10000,
     /* Most ends of the process while the server starts. */
-    DEATHS_MAX_AT_START = 3,
+    START_EXITS_MAX = 3,
     URL_BYTES = 128, /* Capacity of the URL. */
     /* Bytes that are read from the end of the log. */
     LOG_TAIL_BYTES = 1024
@@ -55,8 +55,8 @@ struct tdm__redis_embedded {
     char program[PATH_MAX + 32];       /* Path of the symbolic link that is executed. */
     struct tdm__redis_address address; /* Address of its Unix socket. */
     char url[URL_BYTES];               /* The same address as a URL. */
-    struct tdm__process process;       /* The server process; valid while `alive`. */
-    bool alive;                        /* Whether the process is running. */
+    struct tdm__process process;       /* The server process; valid while `running`. */
+    bool running;                      /* Whether the process is running. */
     /* Whether its end is wanted, so that it is not restarted. */
     bool stopping;
     /* Watch of the running process's pidfd (owned); NULL without a process. */
@@ -65,18 +65,18 @@ struct tdm__redis_embedded {
     struct tdm__timer *timer;
     /* Milliseconds on CLOCK_MONOTONIC of the last start. */
     int64_t started_ms;
-    int64_t back_off_ms; /* Delay before the next restart in milliseconds. */
-    uint32_t deaths;     /* Number of times the process has ended. */
+    int64_t back_off_ms;  /* Delay before the next restart in milliseconds. */
+    uint32_t exits_count; /* Number of times the process has ended. */
     /* How the last process ended, with the last warning of its log. */
-    char last_words[320];
+    char last_exit_text[320];
 };
 
-static void on_end(void *arg, int fd, unsigned ready);
+static void server_on_exit(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
 
 /* Starts the process and watches its end. */
-static tdm_status run_server(struct tdm__redis_embedded *server)
+static tdm_status server_spawn(struct tdm__redis_embedded *server)
 {
     char *argv[] = {LINK_NAME,
                     "--port",
@@ -118,16 +118,16 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
     status = tdm__spawn(&options, &server->process);
     (void)close(options.output_fd);
     TDM_TRY(status);
-    server->alive = true;
+    server->running = true;
     server->started_ms = tdm__clock_ms();
-    return tdm__fd_watch_create(server->loop, server->process.pidfd, TDM__READABLE, on_end, server,
-                                &server->watch);
+    return tdm__fd_watch_create(server->loop, server->process.pidfd, TDM__READABLE, server_on_exit,
+                                server, &server->watch);
 }
 
 /* Schedules the next start and doubles the delay. */
-static void start_later(struct tdm__redis_embedded *server)
+static void server_start_later(struct tdm__redis_embedded *server)
 {
-    if (tdm__clock_ms() - server->started_ms > LIVED_WELL_MS) {
+    if (tdm__clock_ms() - server->started_ms > STABLE_RUN_MS) {
         server->back_off_ms = BACK_OFF_MS_MIN;
     }
     TDM_ASSERT(tdm__timer_set(server->timer, tdm__clock_ms() + server->back_off_ms) == TDM_OK);
@@ -174,7 +174,7 @@ static const char *last_warning(char *text)
 
 /* Describes how the process ended. A process that exited has logged the cause; a killed one has
  * not. */
-static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
+static void server_note_exit(struct tdm__redis_embedded *server, int wait_status)
 {
     char tail[LOG_TAIL_BYTES];
     const char *why;
@@ -183,12 +183,12 @@ static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
     (void)tdm__wait_status_text(wait_status, how, sizeof(how));
     read_log_tail(server, tail);
     why = WIFEXITED(wait_status) ? last_warning(tail) : NULL;
-    (void)snprintf(server->last_words, sizeof(server->last_words), "%s%s%.200s", how,
+    (void)snprintf(server->last_exit_text, sizeof(server->last_exit_text), "%s%s%.200s", how,
                    why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
 /* Handles the end of the process: logs it and schedules a restart, unless it is being stopped. */
-static void on_end(void *arg, int fd, unsigned ready)
+static void server_on_exit(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_embedded *server = arg;
     int wait_status;
@@ -201,25 +201,25 @@ static void on_end(void *arg, int fd, unsigned ready)
     tdm__fd_watch_destroy(server->watch);
     server->watch = NULL;
     tdm__process_forget(&server->process);
-    server->alive = false;
-    server->deaths++;
-    note_last_words(server, wait_status);
+    server->running = false;
+    server->exits_count++;
+    server_note_exit(server, wait_status);
     if (!server->stopping) {
         tdm__log(TDM__ERROR, "redis", "%s ended: %s; see %s/redis.log", LINK_NAME,
-                 server->last_words, server->directory);
-        start_later(server);
+                 server->last_exit_text, server->directory);
+        server_start_later(server);
     }
 }
 
 /* Starts the server again. */
-static void on_timer(void *arg)
+static void server_on_timer(void *arg)
 {
     struct tdm__redis_embedded *server = arg;
 
-    if (run_server(server) != TDM_OK) {
+    if (server_spawn(server) != TDM_OK) {
         tdm__log(TDM__ERROR, "redis", "%s: %s", LINK_NAME, tdm_error_detail());
-        if (!server->alive) {
-            start_later(server);
+        if (!server->running) {
+            server_start_later(server);
         }
     }
 }
@@ -227,7 +227,7 @@ static void on_timer(void *arg)
 /* ---- the directory ---------------------------------------------------------------------- */
 
 /* Creates the directory, or checks that an existing one belongs to this user only. */
-static tdm_status make_directory(const char *path)
+static tdm_status directory_create(const char *path)
 {
     struct stat status;
 
@@ -265,7 +265,7 @@ static tdm_status find_program(char program[PATH_MAX])
 }
 
 /* Replaces the symbolic link to redis-server. */
-static tdm_status make_link(struct tdm__redis_embedded *server)
+static tdm_status server_create_link(struct tdm__redis_embedded *server)
 {
     char program[PATH_MAX];
 
@@ -281,7 +281,7 @@ static tdm_status make_link(struct tdm__redis_embedded *server)
 }
 
 /* Sets all paths and creates the directory and the link. */
-static tdm_status set_up_directory(struct tdm__redis_embedded *server, const char *directory)
+static tdm_status server_set_up_directory(struct tdm__redis_embedded *server, const char *directory)
 {
     char absolute[PATH_MAX];
     int written;
@@ -301,8 +301,8 @@ static tdm_status set_up_directory(struct tdm__redis_embedded *server, const cha
                          server->directory);
     }
     TDM_TRY(tdm__redis_address_parse(server->url, &server->address));
-    TDM_TRY(make_directory(server->directory));
-    return make_link(server);
+    TDM_TRY(directory_create(server->directory));
+    return server_create_link(server);
 }
 
 /* ---- start and stop --------------------------------------------------------------------- */
@@ -312,44 +312,46 @@ struct readiness {
     /* The starting server. */
     const struct tdm__redis_embedded *server;
     /* A connection that becomes ready when the server replies. */
-    struct tdm__redis_connection *link;
+    struct tdm__redis_connection *connection;
 };
 
 /* Tells the loop to stop when the server is ready or has ended too often. */
-static bool is_decided(void *arg)
+static bool start_is_decided(void *arg)
 {
     const struct readiness *readiness = arg;
 
-    return tdm__redis_connection_is_ready(readiness->link) ||
-           readiness->server->deaths >= DEATHS_MAX_AT_START;
+    return tdm__redis_connection_is_ready(readiness->connection) ||
+           readiness->server->exits_count >= START_EXITS_MAX;
 }
 
 /* Ignores an event of the connection. */
-static void ignore(void *arg)
+static void ignore_event(void *arg)
 {
     (void)arg;
 }
 
-static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore, .lost = ignore};
+static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore_event,
+                                                               .lost = ignore_event};
 
 /* Blocks until the server replies to PING. Fails with the reason from its log. */
-static tdm_status wait_until_ready(struct tdm__redis_embedded *server)
+static tdm_status server_wait_ready(struct tdm__redis_embedded *server)
 {
     struct readiness readiness = {.server = server};
     tdm_status status = tdm__redis_connection_create(server->loop, &server->address, &readiness_ops,
-                                                     NULL, &readiness.link);
+                                                     NULL, &readiness.connection);
 
     TDM_TRY(status);
-    status = tdm__loop_run(server->loop, is_decided, &readiness, tdm__deadline_after(START_MS));
+    status =
+        tdm__loop_run(server->loop, start_is_decided, &readiness, tdm__deadline_after(START_MS));
     if (status != TDM_OK) {
         status = tdm__fail(TDM_E_STORE, "%s does not answer within %d ms: %s; see %s/redis.log",
-                           LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.link),
+                           LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.connection),
                            server->directory);
-    } else if (!tdm__redis_connection_is_ready(readiness.link)) {
+    } else if (!tdm__redis_connection_is_ready(readiness.connection)) {
         status = tdm__fail(TDM_E_STORE, "%s ended %u times: %s; see %s/redis.log", LINK_NAME,
-                           server->deaths, server->last_words, server->directory);
+                           server->exits_count, server->last_exit_text, server->directory);
     }
-    tdm__redis_connection_destroy(readiness.link);
+    tdm__redis_connection_destroy(readiness.connection);
     return status;
 }
 
@@ -364,15 +366,15 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     }
     server->loop = loop;
     server->back_off_ms = BACK_OFF_MS_MIN;
-    status = set_up_directory(server, directory);
+    status = server_set_up_directory(server, directory);
     if (status == TDM_OK) {
-        status = tdm__timer_create(loop, on_timer, server, &server->timer);
+        status = tdm__timer_create(loop, server_on_timer, server, &server->timer);
     }
     if (status == TDM_OK) {
-        status = run_server(server);
+        status = server_spawn(server);
     }
     if (status == TDM_OK) {
-        status = wait_until_ready(server);
+        status = server_wait_ready(server);
     }
     if (status != TDM_OK) {
         char detail[TDM__ERROR_DETAIL_BYTES];
@@ -386,9 +388,9 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
 }
 
 /* Tells the loop whether the process has ended. */
-static bool has_ended(void *arg)
+static bool server_has_ended(void *arg)
 {
-    return !((const struct tdm__redis_embedded *)arg)->alive;
+    return !((const struct tdm__redis_embedded *)arg)->running;
 }
 
 void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
@@ -397,16 +399,17 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
         return;
     }
     server->stopping = true;
-    if (server->alive) {
+    if (server->running) {
         tdm__process_signal(&server->process, SIGTERM);
-        if (tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(STOP_MS)) !=
+        if (tdm__loop_run(server->loop, server_has_ended, server, tdm__deadline_after(STOP_MS)) !=
             TDM_OK) {
             tdm__process_signal(&server->process, SIGKILL);
-            (void)tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(KILL_MS));
+            (void)tdm__loop_run(server->loop, server_has_ended, server,
+                                tdm__deadline_after(KILL_MS));
         }
     }
     /* Even SIGKILL did not end a process that hangs in the kernel. init will reap it. */
-    if (server->alive) {
+    if (server->running) {
         tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
         tdm__fd_watch_destroy(server->watch);
         tdm__process_forget(&server->process);
@@ -422,5 +425,5 @@ const char *tdm__redis_embedded_url(const struct tdm__redis_embedded *server)
 
 pid_t tdm__redis_embedded_pid(const struct tdm__redis_embedded *server)
 {
-    return server->alive ? server->process.pid : 0;
+    return server->running ? server->process.pid : 0;
 }

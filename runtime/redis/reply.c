@@ -33,7 +33,7 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 /* The functions of hiredis, with a limited createArray. Written once and constant afterwards, so
  * all threads may share it. */
-static redisReplyObjectFunctions limited;
+static redisReplyObjectFunctions limited_functions;
 static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
 static void *(*create_array)(const redisReadTask *task, int elements);
 
@@ -48,24 +48,24 @@ static void *create_limited_array(const redisReadTask *task, int elements)
     return create_array(task, elements);
 }
 
-/* Initialises `limited` from the functions of a reader of hiredis. */
-static void make_limited(void)
+/* Initialises `limited_functions` from the functions of a reader of hiredis. */
+static void limited_functions_init(void)
 {
     redisReader *reader = redisReaderCreate();
 
     if (reader != NULL) {
-        limited = *reader->fn;
-        create_array = limited.createArray;
-        limited.createArray = create_limited_array;
+        limited_functions = *reader->fn;
+        create_array = limited_functions.createArray;
+        limited_functions.createArray = create_limited_array;
         redisReaderFree(reader);
     }
 }
 
 void tdm__redis_reader_limit(redisReader *reader)
 {
-    (void)pthread_once(&limited_once, make_limited);
+    (void)pthread_once(&limited_once, limited_functions_init);
     if (create_array != NULL) {
-        reader->fn = &limited;
+        reader->fn = &limited_functions;
     }
 }
 
@@ -108,12 +108,12 @@ const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t te
     return text;
 }
 
-/* Fails with TDM_E_STORE. `question` names the command. */
-static tdm_status unexpected(const char *question, const redisReply *reply)
+/* Fails with TDM_E_STORE. `command` names the command. */
+static tdm_status reply_unexpected(const char *command, const redisReply *reply)
 {
     char text[TEXT_BYTES];
 
-    return tdm__fail(TDM_E_STORE, "redis answered %s with %s", question,
+    return tdm__fail(TDM_E_STORE, "redis answered %s with %s", command,
                      tdm__redis_reply_text(reply, text, sizeof(text)));
 }
 
@@ -143,11 +143,11 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements % RECORD_ELEMENTS != 0 ||
         reply->elements / RECORD_ELEMENTS > UINT32_MAX) {
-        return unexpected("a read", reply);
+        return reply_unexpected("a read", reply);
     }
     for (size_t i = 0; i < reply->elements; i++) {
         if (!is_string(reply->element[i])) {
-            return unexpected("a read", reply->element[i]);
+            return reply_unexpected("a read", reply->element[i]);
         }
         payload_bytes += reply->element[i]->len;
     }
@@ -162,7 +162,7 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
         if (!tdm__store_is_key(key->str, key->len) ||
             !parse_version(number->str, number->len, &version)) {
             free(records);
-            return unexpected("a read", key);
+            return reply_unexpected("a read", key);
         }
         tdm__store_records_append(records, key->str, key->len, version,
                                   (struct tdm_bytes){data->str, data->len});
@@ -190,7 +190,7 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
     const size_t conflict_bytes = sizeof(conflict) - 1;
 
     if (!is_string(reply)) {
-        return unexpected("a commit", reply);
+        return reply_unexpected("a commit", reply);
     }
     if (starts_with(reply, done) &&
         parse_put_version(reply->str + done_bytes, reply->len - done_bytes, version_out)) {
@@ -200,7 +200,7 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
         tdm__store_is_key(reply->str + conflict_bytes, reply->len - conflict_bytes)) {
         return tdm__fail(TDM_E_CONFLICT, "%s", reply->str + conflict_bytes);
     }
-    return unexpected("a commit", reply);
+    return reply_unexpected("a commit", reply);
 }
 
 const char *tdm__redis_reply_message(const redisReply *reply)
@@ -225,5 +225,5 @@ tdm_status tdm__redis_reply_loaded(const redisReply *reply)
     if (reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "already exists") != NULL) {
         return TDM_OK;
     }
-    return unexpected("FUNCTION LOAD", reply);
+    return reply_unexpected("FUNCTION LOAD", reply);
 }

@@ -41,7 +41,7 @@ enum {
     /* Milliseconds after its first sending during which a commit may be sent again. It ends some
      * time before the server forgets the outcome. */
     REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
-    BASE_BYTES = 120,        /* Capacity of the key prefix. */
+    KEY_PREFIX_BYTES = 120,  /* Capacity of the key prefix. */
     CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
 };
 
@@ -56,14 +56,14 @@ struct operation {
     uint64_t sequence; /* Position in the order of requests, from 1. */
     /* Completion to report to the caller (owned); NULL once it is reported, and for FUNCTION LOAD.
      */
-    struct tdm__store_completion *outcome;
+    struct tdm__store_completion *completion;
     struct tdm__redis_command command; /* Encoded command. */
     /* Milliseconds on CLOCK_MONOTONIC at which the operation fails; for a refused one, when its
      * error is reported. */
     int64_t deadline_ms;
     /* Milliseconds on CLOCK_MONOTONIC when it was last sent. */
     int64_t sent_ms;
-    bool repeated; /* Whether a commit has been sent at least once. */
+    bool sent_before; /* Whether a commit has been sent at least once. */
     /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
     char *refusal;
 };
@@ -74,14 +74,14 @@ TAILQ_HEAD(operation_list, operation);
 struct redis_store {
     /* Must be the first field, because it is cast to this structure. */
     struct tdm__store store;
-    struct tdm__loop *loop;             /* Loop on which it runs (borrowed). */
-    struct tdm__redis_address address;  /* Address of the server. */
-    char base[BASE_BYTES];              /* Prefix of all keys of the cluster. */
-    struct tdm__redis_connection *link; /* Connection for commands (owned). */
+    struct tdm__loop *loop;                   /* Loop on which it runs (borrowed). */
+    struct tdm__redis_address address;        /* Address of the server. */
+    char key_prefix[KEY_PREFIX_BYTES];        /* Prefix of all keys of the cluster. */
+    struct tdm__redis_connection *connection; /* Connection for commands (owned). */
     /* Subscription to changes (owned); NULL before the first watcher. */
-    struct tdm__redis_subscription *changes;
+    struct tdm__redis_subscription *subscription;
     /* Queue of completions (owned). */
-    struct tdm__store_completions *outcomes;
+    struct tdm__store_completions *completions;
     struct tdm__watchers watchers; /* Watched prefixes. */
     struct operation_list waiting; /* Operations to be sent, by sequence. */
     /* Operations without a reply, by the time of sending. */
@@ -97,12 +97,12 @@ struct redis_store {
 };
 
 /* Sends waiting operations as long as that is possible. */
-static void send_waiting(struct redis_store *redis);
+static void redis_send_waiting(struct redis_store *redis);
 
 /* ---- operations ------------------------------------------------------------------------- */
 
 /* Sets the timer unless it fires earlier already. */
-static void arm_timer(struct redis_store *redis, int64_t at_ms)
+static void redis_arm_timer(struct redis_store *redis, int64_t at_ms)
 {
     if (at_ms < redis->timer_ms) {
         redis->timer_ms = at_ms;
@@ -111,7 +111,7 @@ static void arm_timer(struct redis_store *redis, int64_t at_ms)
 }
 
 /* Frees an operation that is in no list. */
-static void free_operation(struct operation *operation)
+static void operation_free(struct operation *operation)
 {
     tdm__redis_command_free(&operation->command);
     free(operation->refusal);
@@ -122,15 +122,16 @@ static void free_operation(struct operation *operation)
 static void operation_complete(struct operation *operation, tdm_status status,
                                struct tdm__store_records *records)
 {
-    tdm__store_completions_add(operation->redis->outcomes, operation->outcome, status, records);
-    operation->outcome = NULL;
+    tdm__store_completions_add(operation->redis->completions, operation->completion, status,
+                               records);
+    operation->completion = NULL;
 }
 
 /* Fails an operation whose deadline has passed, with the connection's trouble in the message. */
 static void operation_fail_deadline(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
-    const char *trouble = tdm__redis_connection_trouble(redis->link);
+    const char *trouble = tdm__redis_connection_trouble(redis->connection);
 
     operation_complete(operation,
                        tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s",
@@ -139,7 +140,7 @@ static void operation_fail_deadline(struct operation *operation)
 }
 
 /* Inserts an operation into `waiting` by its sequence. */
-static void put_waiting(struct operation *operation)
+static void operation_enqueue(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
     struct operation *other;
@@ -165,18 +166,18 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
     }
     if (status != TDM_OK) {
         operation_complete(operation, status, NULL);
-        free_operation(operation);
+        operation_free(operation);
         return;
     }
     operation->sequence = ++redis->last_sequence;
-    put_waiting(operation);
-    arm_timer(redis, operation->deadline_ms);
-    send_waiting(redis);
+    operation_enqueue(operation);
+    redis_arm_timer(redis, operation->deadline_ms);
+    redis_send_waiting(redis);
 }
 
 /* Allocates an operation. Running out of memory ends the process. */
-static struct operation *create_operation(struct redis_store *redis, enum operation_kind kind,
-                                          struct tdm__store_completion *outcome,
+static struct operation *operation_create(struct redis_store *redis, enum operation_kind kind,
+                                          struct tdm__store_completion *completion,
                                           int64_t deadline_ms)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
@@ -184,7 +185,7 @@ static struct operation *create_operation(struct redis_store *redis, enum operat
     TDM_ASSERT(operation != NULL);
     operation->redis = redis;
     operation->kind = kind;
-    operation->outcome = outcome;
+    operation->completion = completion;
     operation->deadline_ms = deadline_ms;
     return operation;
 }
@@ -192,14 +193,14 @@ static struct operation *create_operation(struct redis_store *redis, enum operat
 /* ---- replies ---------------------------------------------------------------------------- */
 
 /* Fails all waiting operations. */
-static void fail_waiting(struct redis_store *redis, tdm_status status)
+static void redis_fail_waiting(struct redis_store *redis, tdm_status status)
 {
     while (!TAILQ_EMPTY(&redis->waiting)) {
         struct operation *operation = TAILQ_FIRST(&redis->waiting);
 
         TAILQ_REMOVE(&redis->waiting, operation, entry);
         operation_complete(operation, status, NULL);
-        free_operation(operation);
+        operation_free(operation);
     }
 }
 
@@ -215,41 +216,41 @@ static void on_load_reply(struct redis_store *redis, const redisReply *reply)
     }
     status = tdm__redis_reply_loaded(reply);
     if (status == TDM_OK) {
-        send_waiting(redis);
+        redis_send_waiting(redis);
     } else {
-        fail_waiting(redis, status);
+        redis_fail_waiting(redis, status);
     }
 }
 
-/* Handles a reply; declared here for send_operation(). */
+/* Handles a reply; declared here for operation_send(). */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg);
 
 /* Sends an operation and adds it to `sent`. Returns false if the connection is not ready. */
-static bool send_operation(struct operation *operation)
+static bool operation_send(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
 
-    if (!tdm__redis_connection_send(redis->link, on_reply, operation, operation->command.text,
+    if (!tdm__redis_connection_send(redis->connection, on_reply, operation, operation->command.text,
                                     operation->command.bytes)) {
         return false;
     }
     operation->sent_ms = tdm__clock_ms();
     TAILQ_INSERT_TAIL(&redis->sent, operation, entry);
-    arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+    redis_arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     return true;
 }
 
 /* Sends FUNCTION LOAD unless it is in progress. */
-static void load_library(struct redis_store *redis)
+static void redis_load_library(struct redis_store *redis)
 {
     struct operation *operation;
 
     if (redis->loading) {
         return;
     }
-    operation = create_operation(redis, OPERATION_LOAD, NULL, TDM__NEVER);
-    if (tdm__redis_command_load(&operation->command) != TDM_OK || !send_operation(operation)) {
-        free_operation(operation);
+    operation = operation_create(redis, OPERATION_LOAD, NULL, TDM__NEVER);
+    if (tdm__redis_command_load(&operation->command) != TDM_OK || !operation_send(operation)) {
+        operation_free(operation);
         return;
     }
     redis->loading = true;
@@ -268,7 +269,7 @@ static void operation_complete_reply(struct operation *operation, const redisRep
         status = tdm__redis_reply_records(reply, &records);
     } else {
         status = tdm__redis_reply_commit(reply, &version);
-        tdm__store_completion_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->completion, version);
     }
     operation_complete(operation, status, records);
 }
@@ -279,7 +280,7 @@ static void operation_fail_refused(struct operation *operation)
     TAILQ_REMOVE(&operation->redis->refused, operation, entry);
     operation_complete(operation,
                        tdm__fail(TDM_E_STORE, "redis answered with %s", operation->refusal), NULL);
-    free_operation(operation);
+    operation_free(operation);
 }
 
 /* Delays an error reply by REFUSED_MS, even beyond the deadline. A server that refuses writes or
@@ -288,13 +289,13 @@ static void operation_hold_refused(struct operation *operation, const redisReply
 {
     struct redis_store *redis = operation->redis;
     char text[TDM__ERROR_DETAIL_BYTES];
-    int64_t told_ms = tdm__clock_ms() + REFUSED_MS;
+    int64_t report_ms = tdm__clock_ms() + REFUSED_MS;
 
     operation->refusal = strdup(tdm__redis_reply_text(reply, text, sizeof(text)));
     TDM_ASSERT(operation->refusal != NULL);
-    operation->deadline_ms = told_ms;
+    operation->deadline_ms = report_ms;
     TAILQ_INSERT_TAIL(&redis->refused, operation, entry);
-    arm_timer(redis, told_ms);
+    redis_arm_timer(redis, report_ms);
 }
 
 /* Handles the reply to any operation. `reply` is NULL if the connection ended without one. The
@@ -309,20 +310,20 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
     TAILQ_REMOVE(&redis->sent, operation, entry);
     if (operation->kind == OPERATION_LOAD) {
         on_load_reply(redis, reply);
-    } else if (operation->outcome != NULL && (reply == NULL || no_function)) {
-        put_waiting(operation);
+    } else if (operation->completion != NULL && (reply == NULL || no_function)) {
+        operation_enqueue(operation);
         if (no_function) {
-            load_library(redis);
+            redis_load_library(redis);
         }
         return;
-    } else if (operation->outcome != NULL &&
+    } else if (operation->completion != NULL &&
                ((const redisReply *)reply)->type == REDIS_REPLY_ERROR) {
         operation_hold_refused(operation, reply);
         return;
-    } else if (operation->outcome != NULL) {
+    } else if (operation->completion != NULL) {
         operation_complete_reply(operation, reply);
     }
-    free_operation(operation);
+    operation_free(operation);
 }
 
 /* ---- sending and deadlines -------------------------------------------------------------- */
@@ -331,27 +332,28 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
  * after its first read. */
 static bool is_subscribing(const struct redis_store *redis)
 {
-    return redis->changes != NULL && !tdm__redis_subscription_was_subscribed(redis->changes);
+    return redis->subscription != NULL &&
+           !tdm__redis_subscription_was_subscribed(redis->subscription);
 }
 
-static void send_waiting(struct redis_store *redis)
+static void redis_send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
 
     while (!redis->loading && !is_subscribing(redis) &&
            (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
         TAILQ_REMOVE(&redis->waiting, operation, entry);
-        if (!send_operation(operation)) {
+        if (!operation_send(operation)) {
             TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
             return;
         }
-        if (operation->kind == OPERATION_COMMIT && !operation->repeated) {
+        if (operation->kind == OPERATION_COMMIT && !operation->sent_before) {
             int64_t last_ms = operation->sent_ms + REPEAT_MS;
 
-            operation->repeated = true;
+            operation->sent_before = true;
             if (operation->deadline_ms > last_ms) {
                 operation->deadline_ms = last_ms;
-                arm_timer(redis, last_ms);
+                redis_arm_timer(redis, last_ms);
             }
         }
     }
@@ -368,25 +370,25 @@ static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
         if (operation->deadline_ms <= now_ms) {
             TAILQ_REMOVE(&redis->waiting, operation, entry);
             operation_fail_deadline(operation);
-            free_operation(operation);
+            operation_free(operation);
         } else {
-            arm_timer(redis, operation->deadline_ms);
+            redis_arm_timer(redis, operation->deadline_ms);
         }
     }
     while ((operation = TAILQ_FIRST(&redis->refused)) != NULL && operation->deadline_ms <= now_ms) {
         operation_fail_refused(operation);
     }
     if (operation != NULL) {
-        arm_timer(redis, operation->deadline_ms);
+        redis_arm_timer(redis, operation->deadline_ms);
     }
     TAILQ_FOREACH(operation, &redis->sent, entry)
     {
-        if (operation->outcome != NULL && operation->deadline_ms <= now_ms) {
+        if (operation->completion != NULL && operation->deadline_ms <= now_ms) {
             operation_fail_deadline(operation);
-        } else if (operation->outcome != NULL) {
-            arm_timer(redis, operation->deadline_ms);
+        } else if (operation->completion != NULL) {
+            redis_arm_timer(redis, operation->deadline_ms);
         }
-        arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+        redis_arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     }
 }
 
@@ -402,14 +404,14 @@ static void on_timer(void *arg)
     operations_fail_overdue(redis, now_ms);
     oldest = TAILQ_FIRST(&redis->sent);
     if (oldest != NULL && oldest->sent_ms + ATTEMPT_MS <= now_ms) {
-        tdm__redis_connection_drop(redis->link, "the server does not answer");
+        tdm__redis_connection_drop(redis->connection, "the server does not answer");
     }
 }
 
 /* Sends the operations that waited for the connection. */
 static void on_connection_ready(void *arg)
 {
-    send_waiting(arg);
+    redis_send_waiting(arg);
 }
 
 /* Runs after on_reply() has moved all sent operations back to `waiting`. */
@@ -431,13 +433,13 @@ static void redis_read(struct tdm__store *store, const char *const *patterns,
                        void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation = create_operation(
+    struct operation *operation = operation_create(
         redis, OPERATION_READ, tdm__store_completion_of_read(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
 
     if (status == TDM_OK) {
-        status =
-            tdm__redis_command_read(redis->base, patterns, patterns_count, &operation->command);
+        status = tdm__redis_command_read(redis->key_prefix, patterns, patterns_count,
+                                         &operation->command);
     }
     operation_submit(redis, operation, status);
 }
@@ -447,20 +449,21 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
                          void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation = create_operation(
+    struct operation *operation = operation_create(
         redis, OPERATION_COMMIT, tdm__store_completion_of_commit(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_writes(writes, writes_count);
 
     if (status == TDM_OK) {
-        status = tdm__redis_command_commit(redis->base, writes, writes_count, &operation->command);
+        status =
+            tdm__redis_command_commit(redis->key_prefix, writes, writes_count, &operation->command);
     }
     operation_submit(redis, operation, status);
 }
 
 /* Sends the operations that waited for the subscription. */
-static void send_waiting_after(void *arg)
+static void on_subscribed(void *arg)
 {
-    send_waiting(arg);
+    redis_send_waiting(arg);
 }
 
 /* Adds a watcher. The subscription starts with the first one, because each commit of the cluster
@@ -469,17 +472,18 @@ static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct tdm__redis_subscription_options options = {.base = redis->base,
+    struct tdm__redis_subscription_options options = {.key_prefix = redis->key_prefix,
                                                       .watchers = &redis->watchers,
-                                                      .outcomes = redis->outcomes,
-                                                      .subscribed = send_waiting_after,
+                                                      .completions = redis->completions,
+                                                      .subscribed = on_subscribed,
                                                       .arg = redis};
 
     TDM_TRY(tdm__watchers_add(&redis->watchers, prefix, fn, arg));
-    if (redis->changes != NULL) {
+    if (redis->subscription != NULL) {
         return TDM_OK;
     }
-    return tdm__redis_subscription_create(redis->loop, &redis->address, &options, &redis->changes);
+    return tdm__redis_subscription_create(redis->loop, &redis->address, &options,
+                                          &redis->subscription);
 }
 
 /* Closes the store. Fails all operations and runs their callbacks. */
@@ -488,17 +492,17 @@ static void redis_close(struct tdm__store *store)
     struct redis_store *redis = (struct redis_store *)store;
 
     store->closing = true;
-    tdm__redis_subscription_destroy(redis->changes);
-    if (redis->link != NULL) {
+    tdm__redis_subscription_destroy(redis->subscription);
+    if (redis->connection != NULL) {
         /* Operations that were sent wait from now on. */
-        tdm__redis_connection_destroy(redis->link);
+        tdm__redis_connection_destroy(redis->connection);
     }
-    if (redis->outcomes != NULL) {
+    if (redis->completions != NULL) {
         while (!TAILQ_EMPTY(&redis->refused)) {
             operation_fail_refused(TAILQ_FIRST(&redis->refused));
         }
-        fail_waiting(redis, TDM_E_STORE);
-        tdm__store_completions_destroy(redis->outcomes);
+        redis_fail_waiting(redis, TDM_E_STORE);
+        tdm__store_completions_destroy(redis->completions);
     }
     tdm__watchers_fini(&redis->watchers);
     tdm__timer_destroy(redis->timer);
@@ -517,7 +521,7 @@ static const struct tdm__store_ops redis_ops = {
 
 /* Sets the key prefix. The cluster's name stands inside "{}" in every key, so it must be a plain
  * word. */
-static tdm_status make_base(struct redis_store *redis, const char *cluster)
+static tdm_status redis_set_key_prefix(struct redis_store *redis, const char *cluster)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789-_.";
@@ -529,7 +533,7 @@ static tdm_status make_base(struct redis_store *redis, const char *cluster)
                          "'_' or '.'",
                          cluster, bytes, CLUSTER_BYTES_MAX);
     }
-    (void)snprintf(redis->base, sizeof(redis->base), "tdm:{%s}:", cluster);
+    (void)snprintf(redis->key_prefix, sizeof(redis->key_prefix), "tdm:{%s}:", cluster);
     return TDM_OK;
 }
 
@@ -538,10 +542,10 @@ static tdm_status redis_store_start(struct redis_store *redis)
 {
     /* The library hiredis writes with write(2), which raises SIGPIPE. */
     tdm__ignore_sigpipe();
-    TDM_TRY(tdm__store_completions_create(redis->loop, &redis->outcomes));
+    TDM_TRY(tdm__store_completions_create(redis->loop, &redis->completions));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
     return tdm__redis_connection_create(redis->loop, &redis->address, &connection_ops, redis,
-                                        &redis->link);
+                                        &redis->connection);
 }
 
 /* The first read, of no patterns, which shows whether the library is loaded. */
@@ -552,8 +556,8 @@ struct probe {
 };
 
 /* Stores the outcome of the first read. */
-static void on_probe(void *arg, tdm_status status, const struct tdm__store_record *records,
-                     uint32_t records_count)
+static void probe_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                          uint32_t records_count)
 {
     struct probe *probe = arg;
 
@@ -565,7 +569,7 @@ static void on_probe(void *arg, tdm_status status, const struct tdm__store_recor
 }
 
 /* Tells the loop whether the first read has completed. */
-static bool is_open(void *arg)
+static bool probe_is_done(void *arg)
 {
     return ((const struct probe *)arg)->ended;
 }
@@ -576,10 +580,10 @@ static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
     struct probe probe = {.ended = false};
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
 
-    redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
+    redis_read(&redis->store, NULL, 0, deadline_ms, probe_on_read, &probe);
     /* The read ends at its deadline, so the result of the loop does not matter. */
     while (!probe.ended) {
-        (void)tdm__loop_run(redis->loop, is_open, &probe, deadline_ms);
+        (void)tdm__loop_run(redis->loop, probe_is_done, &probe, deadline_ms);
     }
     return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);
 }
@@ -601,7 +605,7 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     TAILQ_INIT(&redis->refused);
     status = tdm__redis_address_parse(url, &redis->address);
     if (status == TDM_OK) {
-        status = make_base(redis, cluster);
+        status = redis_set_key_prefix(redis, cluster);
     }
     if (status == TDM_OK) {
         status = redis_store_start(redis);

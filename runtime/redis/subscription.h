@@ -14,10 +14,10 @@ struct tdm__redis_subscription;
 
 /* What a subscription needs. All pointers are borrowed for its lifetime. */
 struct tdm__redis_subscription_options {
-    const char *base;                     /* Prefix of all keys of the cluster. */
+    const char *key_prefix;               /* Prefix of all keys of the cluster. */
     const struct tdm__watchers *watchers; /* Watchers to notify. */
     /* Queue in which the notifications wait for the loop. */
-    struct tdm__store_completions *outcomes;
+    struct tdm__store_completions *completions;
     /* Runs when the subscription is active for the first time. */
     void (*subscribed)(void *arg);
     void *arg; /* Passed to `subscribed`. */
@@ -26,11 +26,11 @@ struct tdm__redis_subscription_options {
 tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
                                           const struct tdm__redis_address *address,
                                           const struct tdm__redis_subscription_options *options,
-                                          struct tdm__redis_subscription **changes_out);
+                                          struct tdm__redis_subscription **subscription_out);
 /* Ends the subscription. NULL is allowed. */
-void tdm__redis_subscription_destroy(struct tdm__redis_subscription *changes);
+void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscription);
 /* Returns whether the subscription has ever been active. From that moment on each change is
  * reported, or its whole prefix after a reconnect. */
-bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *changes);
+bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription);
 
 #endif

@@ -1,13 +1,13 @@
 /* conn.c - creates a connection, drives it from its watch and timer, and ends it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection moves through the states of enum conn_state: connecting, handshake, open, closing,
- * ended. on_watch() runs one step of the current state whenever the socket is ready. A step that
- * fails ends the connection with that status.
+ * ended. conn_on_ready() runs one step of the current state whenever the socket is ready. A step
+ * that fails ends the connection with that status.
  *
  * Invariants: an ended connection is in no list of its endpoint and owns no descriptor. Callbacks
- * run only after the state is final. on_watch() and on_timer() hold a reference while they work,
- * because a callback may end the connection. All functions run on the loop's thread. handshake.c,
- * receive.c and send.c implement the steps. */
+ * run only after the state is final. conn_on_ready() and conn_on_timer() hold a reference while
+ * they work, because a callback may end the connection. All functions run on the loop's thread.
+ * handshake.c, receive.c and send.c implement the steps. */
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -37,7 +37,7 @@ static void conn_unlink(struct tdm__conn *conn)
         (void)close(conn->fd);
         conn->fd = -1;
     }
-    tdm__output_drop(&conn->output);
+    tdm__output_clear(&conn->output);
     tdm__conn_discard_input(conn);
     free(conn->handshake);
     conn->handshake = NULL;
@@ -92,13 +92,13 @@ static void log_unauthenticated_client(struct tdm__conn *conn, const char *detai
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
-    bool proved = conn->peer.kind != 0;
+    bool authenticated = conn->peer.kind != 0;
 
     if (conn->state == CONN_ENDED) {
         return;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing) {
+    if (conn->accepted && !authenticated && reason != TDM_E_CLOSED && !conn->rpc->closing) {
         log_unauthenticated_client(conn, detail);
     } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
@@ -109,9 +109,9 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     conn->rpc = NULL;
     conn_unlink(conn);
     tdm__calls_fail_all(conn, detail);
-    tdm__unanswered_notify_closed(conn);
+    tdm__incoming_notify_closed(conn);
     tdm__call_table_fini(&conn->calls);
-    tdm__call_table_fini(&conn->unanswered);
+    tdm__call_table_fini(&conn->incoming_calls);
     if (conn->on_closed != NULL) {
         conn->on_closed(conn->on_closed_arg, conn, reason, detail);
     }
@@ -135,7 +135,7 @@ void tdm__conn_close(struct tdm__conn *conn)
 /* ---- driving ---------------------------------------------------------------------------- */
 
 /* Finishes a non-blocking connect and starts the handshake, or returns the error of the connect. */
-static tdm_status finish_connect(struct tdm__conn *conn)
+static tdm_status conn_finish_connect(struct tdm__conn *conn)
 {
     int error = 0;
     socklen_t error_bytes = sizeof(error);
@@ -211,7 +211,7 @@ static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 {
     switch (conn->state) {
     case CONN_CONNECTING:
-        return finish_connect(conn);
+        return conn_finish_connect(conn);
     case CONN_HANDSHAKE:
         return conn_step_handshake(conn);
     case CONN_OPEN:
@@ -225,7 +225,7 @@ static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 }
 
 /* Runs when the socket is ready. Holds a reference during the step. */
-static void on_watch(void *arg, int fd, unsigned ready)
+static void conn_on_ready(void *arg, int fd, unsigned ready)
 {
     struct tdm__conn *conn = arg;
     tdm_status status;
@@ -240,7 +240,7 @@ static void on_watch(void *arg, int fd, unsigned ready)
 }
 
 /* Runs at the earliest deadline: fails the handshake, or one expired call. */
-static void on_timer(void *arg)
+static void conn_on_timer(void *arg)
 {
     struct tdm__conn *conn = arg;
 
@@ -268,7 +268,7 @@ tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms)
 /* ---- making ----------------------------------------------------------------------------- */
 
 /* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
-static bool is_connected(int fd)
+static bool socket_is_connected(int fd)
 {
     struct sockaddr_storage peer;
     socklen_t peer_bytes = sizeof(peer);
@@ -277,7 +277,7 @@ static bool is_connected(int fd)
 }
 
 /* Returns whether the socket is a Unix socket. */
-static bool is_local(int fd)
+static bool socket_is_unix(int fd)
 {
     int domain = 0;
     socklen_t domain_bytes = sizeof(domain);
@@ -292,16 +292,16 @@ static tdm_status conn_init(struct tdm__conn *conn)
     struct tdm__loop *loop = conn->rpc->loop;
 
     TDM_TRY(tdm__call_table_init(&conn->calls));
-    TDM_TRY(tdm__call_table_init(&conn->unanswered));
+    TDM_TRY(tdm__call_table_init(&conn->incoming_calls));
     conn->handshake = calloc(1, sizeof(*conn->handshake));
     if (conn->handshake == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
     }
-    TDM_TRY(tdm__timer_create(loop, on_timer, conn, &conn->timer));
+    TDM_TRY(tdm__timer_create(loop, conn_on_timer, conn, &conn->timer));
     conn->handshake_deadline_ms = tdm__deadline_after(HANDSHAKE_MS);
     TDM_TRY(tdm__conn_set_timer(conn, conn->handshake_deadline_ms));
-    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, on_watch, conn, &conn->watch));
-    return is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
+    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, conn_on_ready, conn, &conn->watch));
+    return socket_is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
 }
 
 tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
@@ -318,7 +318,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     conn->references = 1;
     conn->fd = fd;
     conn->server = server;
-    conn->local = is_local(fd);
+    conn->local = socket_is_unix(fd);
     conn->timer_ms = TDM__NEVER;
     tdm__output_init(&conn->output);
     (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
@@ -327,7 +327,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
         conn->fd = -1;
         conn_unlink(conn);
         tdm__call_table_fini(&conn->calls);
-        tdm__call_table_fini(&conn->unanswered);
+        tdm__call_table_fini(&conn->incoming_calls);
         free(conn);
         return status;
     }

@@ -74,7 +74,7 @@ _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
 
 /* Returns the role of this side. */
-static uint8_t role_of(const struct tdm__conn *conn)
+static uint8_t conn_role(const struct tdm__conn *conn)
 {
     return conn->server ? ROLE_SERVER : ROLE_CLIENT;
 }
@@ -82,10 +82,10 @@ static uint8_t role_of(const struct tdm__conn *conn)
 /* ---- hellos and MACs -------------------------------------------------------------------- */
 
 /* Fills this side's hello with its identity and a new random nonce. */
-static tdm_status make_hello(struct tdm__conn *conn)
+static tdm_status hello_fill(struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *self = &conn->rpc->self;
-    struct wire_hello wire = {.role = role_of(conn),
+    struct wire_hello wire = {.role = conn_role(conn),
                               .kind = (uint8_t)self->kind,
                               .version = htole32(tdm__protocol_version()),
                               .pid = htole64((uint64_t)self->pid)};
@@ -97,7 +97,7 @@ static tdm_status make_hello(struct tdm__conn *conn)
     if (RAND_bytes(wire.nonce, sizeof(wire.nonce)) != 1) {
         return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
     }
-    memcpy(conn->handshake->ours.bytes, &wire, sizeof(wire));
+    memcpy(conn->handshake->own_hello.bytes, &wire, sizeof(wire));
     return TDM_OK;
 }
 
@@ -116,7 +116,7 @@ static bool name_is_valid(const char name[64])
 
 /* Returns whether the received bytes are a hello of Tandem with another version. At least
  * VERSION_END bytes must have arrived. */
-static bool is_of_another_version(const struct handshake *handshake)
+static bool hello_has_other_version(const struct handshake *handshake)
 {
     struct wire_hello wire;
 
@@ -127,20 +127,20 @@ static bool is_of_another_version(const struct handshake *handshake)
 
 /* Fails if the peer is not Tandem or has another version. It runs before the rest of the hello
  * arrives, because a peer of another version may send nothing more. */
-static tdm_status check_magic(const struct tdm__conn *conn)
+static tdm_status hello_check_version(const struct tdm__conn *conn)
 {
     const struct handshake *handshake = conn->handshake;
     struct wire_hello wire;
-    char theirs[16];
+    char peer_hello[16];
 
     memcpy(&wire, handshake->input, sizeof(wire));
-    if (is_of_another_version(handshake)) {
-        (void)snprintf(theirs, sizeof(theirs), wire.old_version != 0 ? "%u" : "%08x",
+    if (hello_has_other_version(handshake)) {
+        (void)snprintf(peer_hello, sizeof(peer_hello), wire.old_version != 0 ? "%u" : "%08x",
                        wire.old_version != 0 ? le16toh(wire.old_version) : le32toh(wire.version));
         return tdm__fail(TDM_E_PROTOCOL,
                          "%s speaks version %s of the protocol, this process version %08x: "
                          "install the same Tandem for both",
-                         conn->label, theirs, tdm__protocol_version());
+                         conn->label, peer_hello, tdm__protocol_version());
     }
     if (memcmp(wire.magic, hello_magic, sizeof(hello_magic)) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s does not speak Tandem's protocol", conn->label);
@@ -150,14 +150,14 @@ static tdm_status check_magic(const struct tdm__conn *conn)
 
 /* Checks the complete hello of the peer and extracts its identity, which is not authenticated yet.
  */
-static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
+static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
 {
     static const uint8_t zero[2];
     struct wire_hello wire;
 
-    memcpy(&conn->handshake->theirs, conn->handshake->input, HELLO_BYTES);
+    memcpy(&conn->handshake->peer_hello, conn->handshake->input, HELLO_BYTES);
     memcpy(&wire, conn->handshake->input, sizeof(wire));
-    if (wire.role == role_of(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
+    if (wire.role == conn_role(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
         wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
         memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a wrong hello: role %u, kind %u", conn->label,
@@ -173,12 +173,12 @@ static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *
 }
 
 /* Computes the MAC of the side with this role over both hellos. */
-static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
+static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
 {
     const struct handshake *handshake = conn->handshake;
     uint8_t text[1 + 2 * HELLO_BYTES];
-    const struct hello *client = conn->server ? &handshake->theirs : &handshake->ours;
-    const struct hello *server = conn->server ? &handshake->ours : &handshake->theirs;
+    const struct hello *client = conn->server ? &handshake->peer_hello : &handshake->own_hello;
+    const struct hello *server = conn->server ? &handshake->own_hello : &handshake->peer_hello;
     unsigned mac_bytes = 0;
 
     text[0] = role;
@@ -193,12 +193,12 @@ static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t m
 }
 
 /* Compares the peer's MAC with the expected one in constant time. */
-static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
+static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_hello)
 {
     uint8_t expected[MAC_BYTES];
 
-    TDM_TRY(make_mac(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
-    if (CRYPTO_memcmp(expected, theirs, MAC_BYTES) != 0) {
+    TDM_TRY(mac_compute(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
+    if (CRYPTO_memcmp(expected, peer_hello, MAC_BYTES) != 0) {
         return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token", conn->label);
     }
     return TDM_OK;
@@ -208,7 +208,7 @@ static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
 
 /* Sends a whole message. It never sends only a part, because a new socket's buffer holds more than
  * a whole handshake. */
-static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_t size_bytes)
+static tdm_status handshake_send(const struct tdm__conn *conn, const void *data, size_t size_bytes)
 {
     ssize_t sent;
 
@@ -249,54 +249,54 @@ static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_ident
  * MAC. */
 static tdm_status handshake_reply_hello(struct tdm__conn *conn)
 {
-    uint8_t answer[HELLO_BYTES + MAC_BYTES];
-    struct tdm__peer_identity unproved;
+    uint8_t reply[HELLO_BYTES + MAC_BYTES];
+    struct tdm__peer_identity unauthenticated;
 
-    TDM_TRY(read_hello(conn, &unproved));
-    memcpy(answer, conn->handshake->ours.bytes, HELLO_BYTES);
-    TDM_TRY(make_mac(conn, ROLE_SERVER, answer + HELLO_BYTES));
-    TDM_TRY(send_all(conn, answer, sizeof(answer)));
+    TDM_TRY(hello_read(conn, &unauthenticated));
+    memcpy(reply, conn->handshake->own_hello.bytes, HELLO_BYTES);
+    TDM_TRY(mac_compute(conn, ROLE_SERVER, reply + HELLO_BYTES));
+    TDM_TRY(handshake_send(conn, reply, sizeof(reply)));
     conn->handshake->wanted_bytes += MAC_BYTES;
     return TDM_OK;
 }
 
 /* Checks the MAC that follows the hello in the input. A client then sends its own MAC. Both sides
  * open the connection. */
-static tdm_status check_proof(struct tdm__conn *conn)
+static tdm_status handshake_finish(struct tdm__conn *conn)
 {
     struct tdm__peer_identity peer = {.pid = 0};
     uint8_t mac[MAC_BYTES];
 
-    TDM_TRY(read_hello(conn, &peer));
-    TDM_TRY(check_mac(conn, conn->handshake->input + HELLO_BYTES));
+    TDM_TRY(hello_read(conn, &peer));
+    TDM_TRY(mac_check(conn, conn->handshake->input + HELLO_BYTES));
     if (!conn->server) {
-        TDM_TRY(make_mac(conn, ROLE_CLIENT, mac));
-        TDM_TRY(send_all(conn, mac, sizeof(mac)));
+        TDM_TRY(mac_compute(conn, ROLE_CLIENT, mac));
+        TDM_TRY(handshake_send(conn, mac, sizeof(mac)));
     }
     return conn_open(conn, &peer);
 }
 
 /* Checks the version. A server sends its hello even to a client of another version, so that the
  * client can name both versions. */
-static tdm_status check_peer_version(const struct tdm__conn *conn)
+static tdm_status handshake_check_version(const struct tdm__conn *conn)
 {
-    if (conn->server && is_of_another_version(conn->handshake)) {
-        (void)send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+    if (conn->server && hello_has_other_version(conn->handshake)) {
+        (void)handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
     }
-    return check_magic(conn);
+    return hello_check_version(conn);
 }
 
 tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
-    TDM_TRY(make_hello(conn));
+    TDM_TRY(hello_fill(conn));
     TDM_TRY(tdm__fd_watch_set_events(conn->watch, TDM__READABLE));
     if (conn->server) {
         conn->handshake->wanted_bytes = HELLO_BYTES;
         return TDM_OK;
     }
     conn->handshake->wanted_bytes = HELLO_BYTES + MAC_BYTES;
-    return send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+    return handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
 }
 
 tdm_status tdm__handshake_step(struct tdm__conn *conn)
@@ -317,10 +317,11 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
     }
     handshake->input_bytes += (uint32_t)received;
     if (handshake->input_bytes >= VERSION_END) {
-        TDM_TRY(check_peer_version(conn));
+        TDM_TRY(handshake_check_version(conn));
     }
     if (handshake->input_bytes < handshake->wanted_bytes) {
         return TDM_OK;
     }
-    return handshake->wanted_bytes == HELLO_BYTES ? handshake_reply_hello(conn) : check_proof(conn);
+    return handshake->wanted_bytes == HELLO_BYTES ? handshake_reply_hello(conn)
+                                                  : handshake_finish(conn);
 }

@@ -67,9 +67,9 @@ struct call_table {
     /* All entries in the order of insertion. */
     TAILQ_HEAD(, tdm__call_table_entry) in_order;
     /* Hash buckets (owned); NULL before init and after fini. */
-    struct tdm__call_table_entry **chains;
-    uint32_t chains_count; /* Number of buckets, a power of two. */
-    uint32_t count;        /* Number of entries. */
+    struct tdm__call_table_entry **buckets;
+    uint32_t buckets_count; /* Number of buckets, a power of two. */
+    uint32_t count;         /* Number of entries. */
 };
 
 /* Initialises an empty table with the smallest number of buckets. */
@@ -93,7 +93,7 @@ struct listener {
     struct tdm__rpc *rpc;        /* Endpoint that owns the listener (borrowed). */
     struct tdm__fd_watch *watch; /* Reports clients that want to connect (owned). */
     /* Resumes accepting after a lack of descriptors (owned). */
-    struct tdm__timer *pause;
+    struct tdm__timer *pause_timer;
     int fd; /* Listening socket (owned); -1 before it exists. */
     /* Path to unlink at the end; "" for TCP. */
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
@@ -107,8 +107,8 @@ struct tdm__rpc {
     /* Secret of the cluster; cleared before the memory is freed. */
     uint8_t token[TDM__TOKEN_BYTES];
     /* Handler of the calls that arrive; NULL makes every call fail. */
-    tdm__call_handler_fn *serve;
-    void *serve_arg;                   /* Passed to `serve`. */
+    tdm__call_handler_fn *call_handler;
+    void *call_handler_arg;            /* Passed to `call_handler`. */
     tdm__late_reply_fn *on_late_reply; /* Receives late replies; NULL discards them. */
     void *on_late_reply_arg;           /* Passed to `on_late_reply`. */
     tdm__accepted_fn *accepted;        /* Reports accepted connections; NULL if unset. */
@@ -138,7 +138,7 @@ struct tdm__incoming_call {
     struct tdm__call_table_entry entry;
     /* Number of owners of the memory: the frame itself and each document that borrows the payload.
      */
-    atomic_uint owners;
+    atomic_uint owners_count;
     /* Connection that brought the call (retained); NULL for other frames. */
     struct tdm__conn *conn;
     bool listed;                    /* Whether the call is in conn->unanswered. */
@@ -189,8 +189,8 @@ struct hello {
 
 /* State of a handshake in progress. It belongs to its connection. */
 struct handshake {
-    struct hello ours;   /* Hello that this process sends. */
-    struct hello theirs; /* Hello that the peer sent. */
+    struct hello own_hello;  /* Hello that this process sends. */
+    struct hello peer_hello; /* Hello that the peer sent. */
     /* Bytes received: the peer's hello, then its MAC. */
     uint8_t input[HELLO_BYTES + MAC_BYTES];
     uint32_t input_bytes; /* Number of valid bytes in `input`. */
@@ -282,7 +282,7 @@ struct tdm__conn {
     /* Calls that this side sent (struct tdm__rpc_call). */
     struct call_table calls;
     /* Calls of the peer without a reply (struct tdm__incoming_call). */
-    struct call_table unanswered;
+    struct call_table incoming_calls;
     /* ID of the last call that this side sent; 0 before the first. */
     uint64_t last_call_id;
 
@@ -328,7 +328,7 @@ enum { FRAME_PIECES = 4 };
 void tdm__output_init(struct conn_output *output);
 /* Reserves `size_bytes` at the end of the output. The caller must fill them before any other call
  * on the output. */
-tdm_status tdm__output_place(struct conn_output *output, size_t size_bytes, uint8_t **place_out);
+tdm_status tdm__output_reserve(struct conn_output *output, size_t size_bytes, uint8_t **place_out);
 /* Copies the pieces without their first `skip` bytes to the end of the output. The descriptors are
  * duplicated. */
 tdm_status tdm__output_append(struct conn_output *output, const struct iovec pieces[FRAME_PIECES],
@@ -340,9 +340,9 @@ enum { OUTPUT_PIECES_MAX = 16 };
 size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
                           const int **fds_out, uint32_t *fds_count_out);
 /* Removes the first `sent_bytes` bytes, which have been written. */
-void tdm__output_forget(struct conn_output *output, size_t sent_bytes);
+void tdm__output_consume(struct conn_output *output, size_t sent_bytes);
 /* Discards all bytes and frees the memory. */
-void tdm__output_drop(struct conn_output *output);
+void tdm__output_clear(struct conn_output *output);
 
 /* Sends a frame now or before the next poll. Returns TDM_E_AGAIN when too many bytes wait, but
  * never for failures and notices. send.c defines this function and the next four. */
@@ -376,7 +376,7 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
 /* Passes a CANCEL or CREDIT frame to its call. Returns TDM_E_PROTOCOL for impossible credit. */
 tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Notifies every call without a reply that the connection has ended. */
-void tdm__unanswered_notify_closed(struct tdm__conn *conn);
+void tdm__incoming_notify_closed(struct tdm__conn *conn);
 
 /* calls.c */
 /* Passes a reply to its call, or reports it as late if the call was forgotten. */

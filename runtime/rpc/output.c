@@ -27,7 +27,7 @@ void tdm__output_init(struct conn_output *output)
 }
 
 /* Closes the descriptors of a chunk: they have been sent, or are discarded. */
-static void close_fds(struct output_chunk *chunk)
+static void chunk_close_fds(struct output_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->fds_count; i++) {
         (void)close(chunk->fds[i]);
@@ -37,7 +37,8 @@ static void close_fds(struct output_chunk *chunk)
 
 /* Duplicates the descriptors into the chunk. On failure the chunk keeps those already duplicated.
  */
-static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t fds_count)
+static tdm_status chunk_duplicate_fds(struct output_chunk *chunk, const int *fds,
+                                      uint32_t fds_count)
 {
     for (uint32_t i = 0; i < fds_count; i++) {
         int copy = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
@@ -51,8 +52,8 @@ static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t 
 }
 
 /* Appends an empty chunk with a capacity of at least `size` bytes. */
-static tdm_status add_chunk(struct conn_output *output, size_t size,
-                            struct output_chunk **chunk_out)
+static tdm_status output_add_chunk(struct conn_output *output, size_t size,
+                                   struct output_chunk **chunk_out)
 {
     size_t capacity = size > CHUNK_BYTES ? size : CHUNK_BYTES;
     struct output_chunk *chunk = malloc(sizeof(*chunk) + capacity);
@@ -70,17 +71,17 @@ static tdm_status add_chunk(struct conn_output *output, size_t size,
 }
 
 /* Removes a chunk, closes its descriptors and frees it. */
-static void remove_chunk(struct conn_output *output, struct output_chunk *chunk)
+static void output_remove_chunk(struct conn_output *output, struct output_chunk *chunk)
 {
     TAILQ_REMOVE(&output->chunks, chunk, link);
-    close_fds(chunk);
+    chunk_close_fds(chunk);
     free(chunk);
 }
 
 /* Returns a chunk with `size` free bytes. With `at_begin` the chunk is empty, because descriptors
  * are sent with the first byte of a chunk. */
-static tdm_status find_room(struct conn_output *output, size_t size, bool at_begin,
-                            struct output_chunk **chunk_out)
+static tdm_status output_find_chunk(struct conn_output *output, size_t size, bool at_begin,
+                                    struct output_chunk **chunk_out)
 {
     struct output_chunk *last = TAILQ_LAST(&output->chunks, chunks);
 
@@ -89,9 +90,9 @@ static tdm_status find_room(struct conn_output *output, size_t size, bool at_beg
         return TDM_OK;
     }
     if (last != NULL && last->end == 0) {
-        remove_chunk(output, last);
+        output_remove_chunk(output, last);
     }
-    return add_chunk(output, size, chunk_out);
+    return output_add_chunk(output, size, chunk_out);
 }
 
 /* Returns the number of bytes in all pieces. */
@@ -106,8 +107,8 @@ static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 }
 
 /* Copies the pieces without their first `skip` bytes to the end of the chunk. */
-static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
-                        size_t skip)
+static void chunk_copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
+                              size_t skip)
 {
     for (int i = 0; i < FRAME_PIECES; i++) {
         size_t skipped = skip < pieces[i].iov_len ? skip : pieces[i].iov_len;
@@ -121,11 +122,11 @@ static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FR
     }
 }
 
-tdm_status tdm__output_place(struct conn_output *output, size_t size_bytes, uint8_t **place_out)
+tdm_status tdm__output_reserve(struct conn_output *output, size_t size_bytes, uint8_t **place_out)
 {
     struct output_chunk *chunk;
 
-    TDM_TRY(find_room(output, size_bytes, false, &chunk));
+    TDM_TRY(output_find_chunk(output, size_bytes, false, &chunk));
     *place_out = chunk->bytes + chunk->end;
     chunk->end += size_bytes;
     output->size_bytes += size_bytes;
@@ -139,13 +140,13 @@ tdm_status tdm__output_append(struct conn_output *output, const struct iovec pie
     struct output_chunk *chunk;
     tdm_status status;
 
-    TDM_TRY(find_room(output, size, fds_count > 0, &chunk));
-    status = take_fds(chunk, fds, fds_count);
+    TDM_TRY(output_find_chunk(output, size, fds_count > 0, &chunk));
+    status = chunk_duplicate_fds(chunk, fds, fds_count);
     if (status != TDM_OK) {
-        remove_chunk(output, chunk);
+        output_remove_chunk(output, chunk);
         return status;
     }
-    copy_pieces(chunk, pieces, skip);
+    chunk_copy_pieces(chunk, pieces, skip);
     output->size_bytes += size;
     return TDM_OK;
 }
@@ -172,39 +173,39 @@ size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[
 }
 
 /* Frees a chunk that has been sent. The last one of the usual size is kept and reused. */
-static void chunk_done(struct conn_output *output, struct output_chunk *chunk)
+static void chunk_finish(struct conn_output *output, struct output_chunk *chunk)
 {
     if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {
         chunk->begin = 0;
         chunk->end = 0;
         return;
     }
-    remove_chunk(output, chunk);
+    output_remove_chunk(output, chunk);
 }
 
-void tdm__output_forget(struct conn_output *output, size_t sent_bytes)
+void tdm__output_consume(struct conn_output *output, size_t sent_bytes)
 {
     output->size_bytes -= sent_bytes;
     while (sent_bytes > 0) {
         struct output_chunk *chunk = TAILQ_FIRST(&output->chunks);
         size_t rest = chunk->end - chunk->begin;
 
-        close_fds(chunk);
+        chunk_close_fds(chunk);
         if (sent_bytes < rest) {
             chunk->begin += sent_bytes;
             return;
         }
         sent_bytes -= rest;
-        chunk_done(output, chunk);
+        chunk_finish(output, chunk);
     }
 }
 
-void tdm__output_drop(struct conn_output *output)
+void tdm__output_clear(struct conn_output *output)
 {
     struct output_chunk *chunk;
 
     while ((chunk = TAILQ_FIRST(&output->chunks)) != NULL) {
-        remove_chunk(output, chunk);
+        output_remove_chunk(output, chunk);
     }
     output->size_bytes = 0;
 }

@@ -26,12 +26,12 @@ uint32_t tdm__protocol_version(void)
 {
     /* Cached version; 0 before the first call. Threads that compute it at the same time store the
      * same value. */
-    static _Atomic uint32_t known;
-    uint32_t version = atomic_load_explicit(&known, memory_order_relaxed);
+    static _Atomic uint32_t cached_version;
+    uint32_t version = atomic_load_explicit(&cached_version, memory_order_relaxed);
 
     if (version == 0) {
         version = version_compute();
-        atomic_store_explicit(&known, version, memory_order_relaxed);
+        atomic_store_explicit(&cached_version, version, memory_order_relaxed);
     }
     return version;
 }

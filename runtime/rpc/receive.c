@@ -41,7 +41,7 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
     if (incoming == NULL) {
         return NULL;
     }
-    atomic_init(&incoming->owners, 1);
+    atomic_init(&incoming->owners_count, 1);
     incoming->conn = NULL;
     incoming->listed = false;
     incoming->on_notice = NULL;
@@ -65,12 +65,12 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
 
 /* Releases one ownership of the frame's memory. The last owner must see all writes of the others.
  * Only an owner can add owners, so a sole owner needs no atomic decrement. */
-static void incoming_disown(void *arg)
+static void incoming_release_memory(void *arg)
 {
     struct tdm__incoming_call *incoming = arg;
 
-    if (atomic_load_explicit(&incoming->owners, memory_order_acquire) == 1 ||
-        atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
+    if (atomic_load_explicit(&incoming->owners_count, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&incoming->owners_count, 1, memory_order_acq_rel) == 1) {
         tdm__free_list_free(incoming, incoming->allocated_bytes);
     }
 }
@@ -79,11 +79,11 @@ tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document
 {
     struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
 
-    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_disown, incoming, document_out));
-    if (atomic_load_explicit(&incoming->owners, memory_order_relaxed) == 1) {
-        atomic_store_explicit(&incoming->owners, 2, memory_order_relaxed);
+    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_release_memory, incoming, document_out));
+    if (atomic_load_explicit(&incoming->owners_count, memory_order_relaxed) == 1) {
+        atomic_store_explicit(&incoming->owners_count, 2, memory_order_relaxed);
     } else {
-        atomic_fetch_add_explicit(&incoming->owners, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&incoming->owners_count, 1, memory_order_relaxed);
     }
     return TDM_OK;
 }
@@ -96,7 +96,7 @@ void tdm__incoming_free(struct tdm__incoming_call *incoming)
         }
     }
     tdm_document_destroy(incoming->document);
-    incoming_disown(incoming);
+    incoming_release_memory(incoming);
 }
 
 void tdm__conn_discard_input(struct tdm__conn *conn)
@@ -117,9 +117,9 @@ void tdm__conn_discard_input(struct tdm__conn *conn)
 
 /* Moves the descriptors of a received message to conn->fds. Fails if there are more than frames can
  * have. */
-static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
+static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *message)
 {
-    bool room = true;
+    bool all_fit = true;
 
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
          header = CMSG_NXTHDR(message, header)) {
@@ -136,11 +136,11 @@ static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
                 conn->fds[conn->fds_count++] = fds[i];
             } else {
                 (void)close(fds[i]);
-                room = false;
+                all_fit = false;
             }
         }
     }
-    if (!room || (message->msg_flags & MSG_CTRUNC) != 0) {
+    if (!all_fit || (message->msg_flags & MSG_CTRUNC) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent more descriptors than its frames can have",
                          conn->label);
     }
@@ -181,8 +181,8 @@ static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
  * Nothing behind a tail is read, because the receiver may first set the buffer for the next tail.
  *
  * The size of `control` uses CMSG_LEN, not CMSG_SPACE. Padding at its end would let the kernel pass
- * one descriptor more than take_fds() has memory for. */
-static tdm_status read_socket(struct tdm__conn *conn)
+ * one descriptor more than conn_collect_fds() has memory for. */
+static tdm_status conn_read_socket(struct tdm__conn *conn)
 {
     union {
         struct cmsghdr header;
@@ -213,7 +213,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
         return tdm__fail(TDM_E_CLOSED, "%s closed the connection%s", conn->label,
                          partial != NULL || conn->input_end > 0 ? " in the middle of a frame" : "");
     }
-    TDM_TRY(take_fds(conn, &message));
+    TDM_TRY(conn_collect_fds(conn, &message));
     /* One clock reading serves all frames that arrived together. */
     conn->input_ms = tdm__clock_coarse_ms();
     direct = (size_t)received < wanted ? (size_t)received : wanted;
@@ -227,7 +227,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
 /* ---- frames ----------------------------------------------------------------------------- */
 
 /* Assigns the descriptors that the frame's header announces. Fails if fewer have arrived. */
-static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+static tdm_status incoming_claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
 
@@ -246,7 +246,7 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *i
 }
 
 /* Copies the name of the method from the input buffer, and checks it. */
-static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+static tdm_status incoming_read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t length = incoming->frame.method_bytes;
 
@@ -272,7 +272,7 @@ void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_
 
 /* Returns the buffer for the frame's tail, or NULL. The setting is valid for the next call only,
  * whether it uses the buffer or not. */
-static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
+static char *conn_take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     char *tail_buffer = conn->tail_buffer;
 
@@ -285,20 +285,21 @@ static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *f
 }
 
 /* Copies at most `wanted` bytes from the input buffer and returns the number of bytes. */
-static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
+static uint32_t conn_consume_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 {
-    size_t here = conn->input_end - conn->input_begin;
+    size_t available = conn->input_end - conn->input_begin;
 
-    here = here < wanted ? here : wanted;
-    memcpy(place, conn->input + conn->input_begin, here);
-    conn->input_begin += here;
-    return (uint32_t)here;
+    available = available < wanted ? available : wanted;
+    memcpy(place, conn->input + conn->input_begin, available);
+    conn->input_begin += available;
+    return (uint32_t)available;
 }
 
 /* Creates the partial frame. Its header and method are in the input buffer. */
-static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
+static tdm_status conn_begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__incoming_call *incoming = incoming_create(frame, take_tail_buffer(conn, frame));
+    struct tdm__incoming_call *incoming =
+        incoming_create(frame, conn_take_tail_buffer(conn, frame));
 
     if (incoming == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s",
@@ -307,35 +308,35 @@ static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *f
     incoming->arrived_ms = conn->input_ms;
     conn->partial = incoming;
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
-    TDM_TRY(claim_fds(conn, incoming));
-    TDM_TRY(read_method(conn, incoming));
-    incoming->received_bytes = take_input(conn, incoming->payload, frame->payload_bytes);
+    TDM_TRY(incoming_claim_fds(conn, incoming));
+    TDM_TRY(incoming_read_method(conn, incoming));
+    incoming->received_bytes = conn_consume_input(conn, incoming->payload, frame->payload_bytes);
     if (frame->tail_bytes > 0) {
-        incoming->received_bytes += take_input(conn, incoming->tail, frame->tail_bytes);
+        incoming->received_bytes += conn_consume_input(conn, incoming->tail, frame->tail_bytes);
     }
     return TDM_OK;
 }
 
 /* Returns the next frame if it is complete. It decodes the input buffer but does not read the
  * socket. */
-static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
+static tdm_status conn_next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
 {
-    size_t here = conn->input_end - conn->input_begin;
+    size_t available = conn->input_end - conn->input_begin;
     struct tdm__frame frame;
     tdm_status status;
 
     if (conn->partial == NULL) {
-        if (here < TDM__FRAME_HEADER_BYTES) {
+        if (available < TDM__FRAME_HEADER_BYTES) {
             return TDM_OK;
         }
         status = tdm__frame_decode(conn->input + conn->input_begin, &frame);
         if (status != TDM_OK) {
             return tdm__wrap(status, "%s", conn->label);
         }
-        if (here < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
+        if (available < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
             return TDM_OK;
         }
-        TDM_TRY(begin_frame(conn, &frame));
+        TDM_TRY(conn_begin_frame(conn, &frame));
     }
     if (conn->partial->received_bytes ==
         conn->partial->frame.payload_bytes + conn->partial->frame.tail_bytes) {
@@ -349,10 +350,10 @@ tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
                              struct tdm__incoming_call **incoming_out)
 {
     *incoming_out = NULL;
-    TDM_TRY(next_frame(conn, incoming_out));
+    TDM_TRY(conn_next_frame(conn, incoming_out));
     if (*incoming_out != NULL || !readable) {
         return TDM_OK;
     }
-    TDM_TRY(read_socket(conn));
-    return next_frame(conn, incoming_out);
+    TDM_TRY(conn_read_socket(conn));
+    return conn_next_frame(conn, incoming_out);
 }

@@ -19,16 +19,16 @@
 
 enum {
     /* Frames larger than this are written without a copy. */
-    TOGETHER_BYTES_MAX = 4096,
-    GOOD_PIECE_BYTES = 16 * 1024, /* Output of this size is written at once. */
+    COPIED_FRAME_BYTES_MAX = 4096,
+    FLUSH_BYTES = 16 * 1024, /* Output of this size is written at once. */
     /* With fewer pending calls, the caller probably waits for each of them. */
-    FEW_CALLS = 16
+    PROMPT_CALLS_MAX = 16
 };
 
 /* Calls sendmsg(2) with descriptors. Returns 0 if the socket is full, and -1 with errno if it
  * failed. */
-static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
-                           uint32_t fds_count)
+static ssize_t socket_send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
+                                  uint32_t fds_count)
 {
     union {
         struct cmsghdr header;
@@ -54,20 +54,20 @@ static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, co
 
 /* Discards all output because the connection cannot be written. Replies that have already arrived
  * are still read; the reader finds the end of the connection behind them. */
-static void conn_give_up_writing(struct tdm__conn *conn)
+static void conn_stop_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
-    tdm__output_drop(&conn->output);
+    tdm__output_clear(&conn->output);
     (void)shutdown(conn->fd, SHUT_RDWR);
     (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
 }
 
 /* Asks the watch to report when the socket is writable. */
-static void wait_for_room(struct tdm__conn *conn)
+static void conn_wait_writable(struct tdm__conn *conn)
 {
     conn->output_blocked = true;
     if (tdm__fd_watch_set_events(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
-        conn_give_up_writing(conn);
+        conn_stop_writing(conn);
     }
 }
 
@@ -92,14 +92,14 @@ void tdm__conn_flush(struct tdm__conn *conn)
         const int *fds = NULL;
         uint32_t fds_count = 0;
         size_t pieces_count = tdm__output_gather(&conn->output, pieces, &fds, &fds_count);
-        ssize_t sent = send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
+        ssize_t sent = socket_send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
 
         if (sent < 0) {
-            conn_give_up_writing(conn);
+            conn_stop_writing(conn);
         } else if (sent == 0) {
-            wait_for_room(conn);
+            conn_wait_writable(conn);
         } else {
-            tdm__output_forget(&conn->output, (size_t)sent);
+            tdm__output_consume(&conn->output, (size_t)sent);
         }
     }
 }
@@ -149,7 +149,7 @@ uint32_t tdm__current_cpu(void)
 
 /* Tells the loop to poll actively. A reply from another CPU may arrive before this thread would be
  * asleep. */
-static void expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
+static void conn_expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
 {
     if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
         tdm__loop_expect_event_soon(conn->rpc->loop);
@@ -164,7 +164,7 @@ static size_t frame_bytes(const struct tdm__frame *frame)
 }
 
 /* Returns whether the error means that the connection has been lost. */
-static bool conn_is_lost(int error_number)
+static bool errno_means_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
            error_number == EHOSTUNREACH || error_number == ENETDOWN;
@@ -179,14 +179,14 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     ssize_t sent;
 
     memcpy(copy, pieces, sizeof(copy));
-    sent = send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
+    sent = socket_send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
 
     if (sent >= 0) {
         *sent_out = (size_t)sent;
         return TDM_OK;
     }
-    if (conn_is_lost(errno)) {
-        conn_give_up_writing(conn);
+    if (errno_means_lost(errno)) {
+        conn_stop_writing(conn);
         return TDM_OK;
     }
     if (errno == ETOOMANYREFS) {
@@ -197,21 +197,21 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
 
 /* Returns whether a full output refuses this frame. Failures and notices are small and the peer
  * waits for them, so they are always accepted. */
-static bool may_be_refused(const struct tdm__frame *frame)
+static bool frame_may_be_refused(const struct tdm__frame *frame)
 {
     return frame->status == TDM_OK && frame->kind != TDM__FRAME_CANCEL &&
            frame->kind != TDM__FRAME_CREDIT;
 }
 
 /* Returns whether the peer may be waiting for this frame only, so that it must not be delayed. */
-static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame *frame)
+static bool frame_must_flush(const struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
-        return conn->calls.count < FEW_CALLS;
+        return conn->calls.count < PROMPT_CALLS_MAX;
     case TDM__FRAME_REPLY:
         /* The call is still counted in the table. */
-        return conn->unanswered.count <= 1;
+        return conn->incoming_calls.count <= 1;
     case TDM__FRAME_CANCEL:
         return true;
     case TDM__FRAME_ITEM:
@@ -231,12 +231,12 @@ static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
 }
 
 /* Encodes the frame directly into the output, and flushes or corks the connection. */
-static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                     const char *method, const void *payload, const void *tail)
+static tdm_status conn_send_copied(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                   const char *method, const void *payload, const void *tail)
 {
     uint8_t *place;
 
-    TDM_TRY(tdm__output_place(&conn->output, frame_bytes(frame), &place));
+    TDM_TRY(tdm__output_reserve(&conn->output, frame_bytes(frame), &place));
     tdm__frame_encode(frame, place);
     place = output_put(place + TDM__FRAME_HEADER_BYTES, method, frame->method_bytes);
     place = output_put(place, payload, frame->payload_bytes);
@@ -244,7 +244,7 @@ static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__f
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
-    if (conn->output.size_bytes >= GOOD_PIECE_BYTES || leaves_at_once(conn, frame)) {
+    if (conn->output.size_bytes >= FLUSH_BYTES || frame_must_flush(conn, frame)) {
         tdm__conn_flush(conn);
     } else {
         conn_cork(conn);
@@ -254,9 +254,9 @@ static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__f
 
 /* Writes a large frame without a copy. Once a part of a frame has been written, the rest must
  * follow, or the connection can no longer be written. */
-static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                  const char *method, const void *payload, const void *tail,
-                                  const int *fds)
+static tdm_status conn_send_uncopied(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                     const char *method, const void *payload, const void *tail,
+                                     const int *fds)
 {
     uint8_t header[TDM__FRAME_HEADER_BYTES];
     struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
@@ -276,11 +276,11 @@ static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__fram
     }
     status = tdm__output_append(&conn->output, pieces, sent, fds, sent == 0 ? frame->fds_count : 0);
     if (status != TDM_OK && sent > 0) {
-        conn_give_up_writing(conn);
+        conn_stop_writing(conn);
         return TDM_OK;
     }
     if (status == TDM_OK && conn->state == CONN_OPEN) {
-        wait_for_room(conn);
+        conn_wait_writable(conn);
     }
     return status;
 }
@@ -291,16 +291,16 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
     size_t total = frame_bytes(frame);
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
-    expect_reply_soon(conn, frame->cpu);
+    conn_expect_reply_soon(conn, frame->cpu);
     if (conn->write_failed) {
         return TDM_OK; /* The reader will end the connection. */
     }
-    if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
+    if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && frame_may_be_refused(frame)) {
         return tdm__fail(TDM_E_AGAIN, "%zu bytes wait for %s, which reads too slowly",
                          conn->output.size_bytes, conn->label);
     }
-    if (frame->fds_count == 0 && total <= TOGETHER_BYTES_MAX) {
-        return conn_send_together(conn, frame, method, payload, tail);
+    if (frame->fds_count == 0 && total <= COPIED_FRAME_BYTES_MAX) {
+        return conn_send_copied(conn, frame, method, payload, tail);
     }
-    return conn_send_alone(conn, frame, method, payload, tail, fds);
+    return conn_send_uncopied(conn, frame, method, payload, tail, fds);
 }

@@ -16,10 +16,10 @@ struct tdm__store_completion;
 
 /* Creates an empty queue on the loop, which is borrowed. */
 tdm_status tdm__store_completions_create(struct tdm__loop *loop,
-                                         struct tdm__store_completions **outcomes_out);
+                                         struct tdm__store_completions **completions_out);
 /* Completes all waiting operations with TDM_E_STORE, discards changes, and frees the queue. A
  * callback of the queue may call it. */
-void tdm__store_completions_destroy(struct tdm__store_completions *outcomes);
+void tdm__store_completions_destroy(struct tdm__store_completions *completions);
 
 /* Creates the completion of a read when the read starts, so that completing it later cannot fail.
  * Running out of memory here ends the process, because starting an operation returns no status. */
@@ -28,15 +28,15 @@ struct tdm__store_completion *tdm__store_completion_of_read(tdm__store_read_fn *
 struct tdm__store_completion *tdm__store_completion_of_commit(tdm__store_commit_fn *fn, void *arg);
 
 /* Sets the version that a successful commit gave its records. It is ignored if the commit fails. */
-void tdm__store_completion_set_version(struct tdm__store_completion *outcome, uint64_t version);
+void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version);
 
 /* Adds a completion to the queue, which owns it and `records` from now on. `records` may be NULL.
  * The text of a failure is taken from tdm_error_detail(). */
-void tdm__store_completions_add(struct tdm__store_completions *outcomes,
-                                struct tdm__store_completion *outcome, tdm_status status,
+void tdm__store_completions_add(struct tdm__store_completions *completions,
+                                struct tdm__store_completion *completion, tdm_status status,
                                 struct tdm__store_records *records);
 /* Adds the notification that `key` has changed, to run `fn` with `arg`. */
-void tdm__store_completions_add_change(struct tdm__store_completions *outcomes,
+void tdm__store_completions_add_change(struct tdm__store_completions *completions,
                                        tdm__store_changed_fn *fn, void *arg, const char *key);
 
 #endif

@@ -33,7 +33,7 @@ struct tdm__read_cache {
     /* Number of transactions that must read before the cache is used again. */
     uint32_t reads_left;
     /* Number of reads that the last conflict caused; 0 if the last guess was right. */
-    uint32_t wrong_reads;
+    uint32_t conflict_reads;
 };
 
 tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
@@ -41,7 +41,7 @@ tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
     struct tdm__read_cache *read_cache = calloc(1, sizeof(*read_cache));
 
     if (read_cache == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a picture of records");
+        return tdm__fail(TDM_E_NOMEM, "a read cache");
     }
     *cache_out = read_cache;
     return TDM_OK;
@@ -96,7 +96,7 @@ static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t c
 }
 
 /* Copies a record into one allocation that begins with the key. Returns false without memory. */
-static bool copy_record(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
+static bool record_copy(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
 {
     size_t key_bytes = strlen(record->key) + 1;
     char *block = malloc(key_bytes + record->bytes.size_bytes);
@@ -114,7 +114,7 @@ static bool copy_record(const struct tdm__store_record *record, struct tdm__stor
 }
 
 /* Returns the index of the first record whose key is not before `key`. */
-static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char *key)
+static uint32_t cache_lower_bound(const struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t low = 0;
     uint32_t high = read_cache->count;
@@ -132,17 +132,17 @@ static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char
 }
 
 /* Returns whether the record at this index has this key. */
-static bool is_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
+static bool cache_has_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
 {
     return at < read_cache->count && strcmp(read_cache->records[at].key, key) == 0;
 }
 
 /* Removes the record with this key, if it is cached. */
-static void remove_record(struct tdm__read_cache *read_cache, const char *key)
+static void cache_remove_record(struct tdm__read_cache *read_cache, const char *key)
 {
-    uint32_t at = lower_bound(read_cache, key);
+    uint32_t at = cache_lower_bound(read_cache, key);
 
-    if (is_at(read_cache, at, key)) {
+    if (cache_has_at(read_cache, at, key)) {
         free((char *)read_cache->records[at].key);
         read_cache->count--;
         memmove(&read_cache->records[at], &read_cache->records[at + 1],
@@ -151,15 +151,16 @@ static void remove_record(struct tdm__read_cache *read_cache, const char *key)
 }
 
 /* Inserts a record or replaces the one with its key. Returns false without memory. */
-static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__store_record *record)
+static bool cache_put_record(struct tdm__read_cache *read_cache,
+                             const struct tdm__store_record *record)
 {
-    uint32_t at = lower_bound(read_cache, record->key);
+    uint32_t at = cache_lower_bound(read_cache, record->key);
     struct tdm__store_record copy;
 
-    if (!cache_reserve_records(read_cache, read_cache->count + 1) || !copy_record(record, &copy)) {
+    if (!cache_reserve_records(read_cache, read_cache->count + 1) || !record_copy(record, &copy)) {
         return false;
     }
-    if (is_at(read_cache, at, record->key)) {
+    if (cache_has_at(read_cache, at, record->key)) {
         free((char *)read_cache->records[at].key);
     } else {
         memmove(&read_cache->records[at + 1], &read_cache->records[at],
@@ -171,7 +172,7 @@ static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__sto
 }
 
 /* Returns whether the pattern is a prefix followed by '*'. */
-static bool is_prefix(const char *pattern)
+static bool pattern_is_prefix(const char *pattern)
 {
     size_t bytes = strlen(pattern);
 
@@ -179,7 +180,7 @@ static bool is_prefix(const char *pattern)
 }
 
 /* Records that all records of the pattern are cached. Returns false if that is impossible. */
-static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
+static bool cache_add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
 {
     char *copy = read_cache->prefixes_count < PREFIXES_MAX ? strdup(prefix) : NULL;
 
@@ -190,7 +191,7 @@ static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
 }
 
 /* Returns whether all records of the pattern are cached. */
-static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
+static bool cache_has_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
         if (strcmp(read_cache->prefixes[i], prefix) == 0) {
@@ -204,7 +205,7 @@ static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *p
 
 /* Returns whether the cache is young enough and no conflict requires a read. It counts down the
  * required reads. */
-static bool cache_may_answer(struct tdm__read_cache *read_cache)
+static bool cache_is_usable(struct tdm__read_cache *read_cache)
 {
     if (read_cache->reads_left > 0) {
         read_cache->reads_left--;
@@ -232,11 +233,11 @@ const struct tdm__store_record *tdm__read_cache_lookup(struct tdm__read_cache *r
 {
     uint32_t count = 0;
 
-    if (!cache_may_answer(read_cache)) {
+    if (!cache_is_usable(read_cache)) {
         return NULL;
     }
     for (uint32_t i = 0; i < patterns_count; i++) {
-        if (is_prefix(patterns[i]) && !holds_prefix(read_cache, patterns[i])) {
+        if (pattern_is_prefix(patterns[i]) && !cache_has_prefix(read_cache, patterns[i])) {
             return NULL;
         }
     }
@@ -262,10 +263,10 @@ void tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const 
     read_cache->guessed = false;
     read_cache->since_ms = tdm__clock_ms();
     for (uint32_t i = 0; i < patterns_count && is_whole; i++) {
-        is_whole = !is_prefix(patterns[i]) || add_prefix(read_cache, patterns[i]);
+        is_whole = !pattern_is_prefix(patterns[i]) || cache_add_prefix(read_cache, patterns[i]);
     }
     for (uint32_t i = 0; i < records_count && is_whole; i++) {
-        is_whole = put_record(read_cache, &records[i]);
+        is_whole = cache_put_record(read_cache, &records[i]);
     }
     if (!is_whole) {
         cache_clear(read_cache);
@@ -277,11 +278,11 @@ static bool cache_keep_record(struct tdm__read_cache *read_cache,
                               const struct tdm__store_write *write, uint64_t version)
 {
     if (write->kind == TDM__STORE_PUT) {
-        return put_record(read_cache,
-                          &(struct tdm__store_record){write->key, version, write->bytes});
+        return cache_put_record(read_cache,
+                                &(struct tdm__store_record){write->key, version, write->bytes});
     }
     if (write->kind == TDM__STORE_DELETE) {
-        remove_record(read_cache, write->key);
+        cache_remove_record(read_cache, write->key);
     }
     return true;
 }
@@ -289,10 +290,11 @@ static bool cache_keep_record(struct tdm__read_cache *read_cache,
 /* Doubles the number of transactions that must read, up to READS_MAX. */
 static void cache_note_conflict(struct tdm__read_cache *read_cache)
 {
-    read_cache->wrong_reads = read_cache->wrong_reads == 0 ? 1 : 2 * read_cache->wrong_reads;
-    read_cache->wrong_reads =
-        read_cache->wrong_reads > READS_MAX ? READS_MAX : read_cache->wrong_reads;
-    read_cache->reads_left = read_cache->wrong_reads;
+    read_cache->conflict_reads =
+        read_cache->conflict_reads == 0 ? 1 : 2 * read_cache->conflict_reads;
+    read_cache->conflict_reads =
+        read_cache->conflict_reads > READS_MAX ? READS_MAX : read_cache->conflict_reads;
+    read_cache->reads_left = read_cache->conflict_reads;
 }
 
 void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status status,
@@ -308,7 +310,7 @@ void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status
         cache_clear(read_cache);
     }
     if (read_cache->guessed && status == TDM_OK) {
-        read_cache->wrong_reads = 0;
+        read_cache->conflict_reads = 0;
     } else if (read_cache->guessed && status == TDM_E_CONFLICT) {
         cache_note_conflict(read_cache);
     }

@@ -28,7 +28,8 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
 }
 
 /* Copies bytes into the unused memory and returns the copy. */
-static char *put_text(struct tdm__store_records *records, const void *data, size_t size_bytes)
+static char *records_put_text(struct tdm__store_records *records, const void *data,
+                              size_t size_bytes)
 {
     char *place = records->free_space;
 
@@ -47,10 +48,10 @@ void tdm__store_records_append(struct tdm__store_records *records, const char *k
     struct tdm__store_record *record = &records->items[records->count];
 
     TDM_ASSERT(records->count < records->capacity);
-    record->key = put_text(records, key, key_bytes);
-    (void)put_text(records, "", 1);
+    record->key = records_put_text(records, key, key_bytes);
+    (void)records_put_text(records, "", 1);
     record->version = version;
-    record->bytes.data = put_text(records, bytes.data, bytes.size_bytes);
+    record->bytes.data = records_put_text(records, bytes.data, bytes.size_bytes);
     record->bytes.size_bytes = bytes.size_bytes;
     records->count++;
 }

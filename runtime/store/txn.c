@@ -76,7 +76,7 @@ static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
 }
 
 /* Ensures that one more write fits. */
-static tdm_status make_room(struct tdm__txn *txn)
+static tdm_status txn_reserve_write(struct tdm__txn *txn)
 {
     uint32_t capacity = txn->writes_capacity == 0 ? 8 : 2 * txn->writes_capacity;
     struct tdm__store_write *writes;
@@ -95,7 +95,7 @@ static tdm_status make_room(struct tdm__txn *txn)
 
 /* Adds a write on condition that the record still has the version that was read. The key and the
  * bytes are copied, because the body's memory may be gone when the commit is sent. */
-static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
+static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
     const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
     size_t key_bytes = strlen(write->key) + 1;
@@ -103,10 +103,11 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write 
     char *text;
 
     if (!txn_has_read_key(txn, write->key)) {
-        return tdm__fail(TDM_E_INVAL, "\"%s\" is none of the keys this transaction reads",
+        return tdm__fail(TDM_E_INVAL,
+                         "write of \"%s\" refused: the transaction does not read this key",
                          write->key);
     }
-    TDM_TRY(make_room(txn));
+    TDM_TRY(txn_reserve_write(txn));
     text = malloc(key_bytes + write->bytes.size_bytes);
     if (text == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s: write of %zu bytes", write->key,
@@ -125,7 +126,7 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write 
 }
 
 /* Returns whether the body has already written this key. */
-static bool is_written(const struct tdm__txn *txn, const char *key)
+static bool txn_has_write(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
         if (strcmp(txn->writes[i].key, key) == 0) {
@@ -138,22 +139,23 @@ static bool is_written(const struct tdm__txn *txn, const char *key)
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms)
 {
-    return add_write(txn,
-                     &(struct tdm__store_write){
-                         .kind = TDM__STORE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
+    return txn_add_write(
+        txn, &(struct tdm__store_write){
+                 .kind = TDM__STORE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
 }
 
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 {
-    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_DELETE, .key = key});
+    return txn_add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_DELETE, .key = key});
 }
 
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 {
-    if (is_written(txn, key)) {
+    if (txn_has_write(txn, key)) {
         return TDM_OK; /* Every write checks the version. */
     }
-    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
+    return txn_add_write(txn,
+                         &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
 /* ---- one attempt after the other -------------------------------------------------------- */
@@ -168,7 +170,7 @@ static void txn_clear_writes(struct tdm__txn *txn)
 }
 
 /* Runs the completion function and frees the transaction. */
-static void finish(struct tdm__txn *txn, tdm_status status)
+static void txn_finish(struct tdm__txn *txn, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
 
@@ -183,7 +185,7 @@ static void finish(struct tdm__txn *txn, tdm_status status)
 }
 
 /* Handles the outcome of the commit: ends the transaction, or retries after a conflict. */
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
 
@@ -192,13 +194,14 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
                                      txn->writes_count);
     }
     if (status != TDM_E_CONFLICT) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     txn->conflicts++;
     if (tdm__deadline_remaining_ms(txn->deadline_ms) == 0) {
-        finish(txn, tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
-                              txn->conflicts, tdm_error_detail()));
+        txn_finish(txn,
+                   tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
+                             txn->conflicts, tdm_error_detail()));
         return;
     }
     txn_read_again(txn);
@@ -206,7 +209,7 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
 
 /* Adds a version check for every key that the transaction reads. Without a read no process has
  * confirmed that keys missing from the cache are absent. */
-static tdm_status rely_on_keys(struct tdm__txn *txn)
+static tdm_status txn_require_keys_unchanged(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
         const char *key = txn->patterns[i];
@@ -230,7 +233,7 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     txn->records_count = records_count;
     status = txn->body(txn->arg, txn);
     if (status == TDM_OK && is_guess) {
-        status = rely_on_keys(txn);
+        status = txn_require_keys_unchanged(txn);
     }
     txn->records = NULL;
     txn->records_count = 0;
@@ -241,17 +244,17 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
 static void commit(struct tdm__txn *txn)
 {
     txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
-                            on_committed, txn);
+                            txn_on_committed, txn);
 }
 
 /* Runs the body on the records that the store returned, and commits. */
-static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
-                    uint32_t records_count)
+static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                        uint32_t records_count)
 {
     struct tdm__txn *txn = arg;
 
     if (status != TDM_OK) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     if (txn->read_cache != NULL) {
@@ -260,7 +263,7 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     }
     status = txn_run_body(txn, records, records_count, false);
     if (status != TDM_OK || txn->writes_count == 0) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     commit(txn);
@@ -270,12 +273,12 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
 static void txn_read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
-                          txn->deadline_ms, on_read, txn);
+                          txn->deadline_ms, txn_on_read, txn);
 }
 
 /* Starts the first attempt, from the cache if possible. If the body fails or writes nothing on
  * cached records, the store is read. */
-static void begin(struct tdm__txn *txn)
+static void txn_start(struct tdm__txn *txn)
 {
     uint32_t records_count = 0;
     const struct tdm__store_record *records =
@@ -338,6 +341,6 @@ tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_c
     txn->done = done;
     txn->arg = arg;
     txn->read_cache = read_cache;
-    begin(txn);
+    txn_start(txn);
     return TDM_OK;
 }

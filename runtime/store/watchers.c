@@ -42,24 +42,24 @@ tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
 }
 
 void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes, const char *key)
+                              struct tdm__store_completions *completions, const char *key)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
         if (strncmp(key, watcher->prefix, strlen(watcher->prefix)) == 0) {
-            tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, key);
+            tdm__store_completions_add_change(completions, watcher->fn, watcher->arg, key);
         }
     }
 }
 
 void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes)
+                              struct tdm__store_completions *completions)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
-        tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, watcher->prefix);
+        tdm__store_completions_add_change(completions, watcher->fn, watcher->arg, watcher->prefix);
     }
 }
 

@@ -20,11 +20,11 @@ tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
                              tdm__store_changed_fn *fn, void *arg);
 /* Queues a notification for each watcher whose prefix `key` begins with. */
 void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes, const char *key);
+                              struct tdm__store_completions *completions, const char *key);
 /* Queues a notification for every watcher with its own prefix as the key, because changes may have
  * been missed. */
 void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes);
+                              struct tdm__store_completions *completions);
 /* Frees all watchers. */
 void tdm__watchers_fini(struct tdm__watchers *watchers);
 

@@ -63,7 +63,7 @@ static void the_order_is_that_of_adding_also_after_growth(void **state)
 
 static void a_table_without_memory_finds_nothing(void **state)
 {
-    const struct call_table none = {.chains = NULL};
+    const struct call_table none = {.buckets = NULL};
 
     (void)state;
     assert_null(tdm__call_table_find(&none, 1));

@@ -28,7 +28,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    tdm__output_drop(&output);
+    tdm__output_clear(&output);
     return 0;
 }
 
@@ -56,7 +56,7 @@ static void place(size_t size)
 {
     uint8_t *bytes;
 
-    assert_int_equal(tdm__output_place(&output, size, &bytes), TDM_OK);
+    assert_int_equal(tdm__output_reserve(&output, size, &bytes), TDM_OK);
     for (size_t i = 0; i < size; i++) {
         bytes[i] = next_in++;
     }
@@ -80,7 +80,7 @@ static uint32_t take(size_t limit)
         }
     }
     assert_true(taken > 0);
-    tdm__output_forget(&output, taken);
+    tdm__output_consume(&output, taken);
     return fds_count;
 }
 
@@ -150,7 +150,7 @@ static void descriptors_that_never_leave_are_closed(void **state)
     assert_int_equal(output.size_bytes, 10);
     assert_int_equal(take(SIZE_MAX), 1);
     append(10, 0, good, 1);
-    tdm__output_drop(&output);
+    tdm__output_clear(&output);
     assert_int_equal(lowest_free_fd(), free_before);
 }
 

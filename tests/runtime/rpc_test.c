@@ -426,7 +426,7 @@ static void a_deadline_ends_the_wait_with_names(void **state)
     request.deadline_ms = start_ms + 30;
     assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_TIMEOUT);
     assert_true(tdm__clock_ms() >= start_ms + 30);
-    (void)snprintf(expected, sizeof(expected), "no answer to hold from right (pid %d) within",
+    (void)snprintf(expected, sizeof(expected), "no reply to hold from right (pid %d) within",
                    (int)getpid());
     assert_non_null(strstr(tdm_error_detail(), expected));
     assert_true(tdm__incoming_deadline(pair.held[0]) <= tdm__clock_ms() + 30);
