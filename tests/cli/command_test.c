@@ -23,7 +23,7 @@ static int remember(const struct tdm__parsed_arguments *args)
     seen = *args;
     seen_json = tdm__option_value(args, "--json");
     seen_out = tdm__option_value(args, "--out");
-    return TDM__EXIT_FAILED; /* nothing else returns 1 here */
+    return TDM__EXIT_FAILED; /* Nothing else returns 1 here. */
 }
 
 static const struct tdm__command copy = {.name = "copy",

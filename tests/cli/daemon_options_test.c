@@ -90,7 +90,7 @@ static void a_complaint_names_what_was_said(void **state)
     assert_non_null(strstr(COMPLAINT("--gpu-byte", "4194304"), "did you mean --gpu-bytes?"));
     assert_non_null(strstr(COMPLAINT("--nonsense"), "--nonsense"));
     assert_memory_equal(COMPLAINT("--gpus"), "tandemd: ", 9);
-    /* Nobody could join a node of such a name. */
+    /* Other nodes would refuse the hello of a node with such a name. */
     assert_non_null(strstr(COMPLAINT("--name", "größe"), "printable ASCII"));
     assert_non_null(strstr(COMPLAINT("--name", "two\nlines"), "printable ASCII"));
     assert_non_null(strstr(COMPLAINT("--name", "0123456789012345678901234567890123456789"

@@ -18,7 +18,8 @@ enum { SEEDS_COUNT = 5, ONE_IN = 4 };
 
 static uint64_t first_seed(void)
 {
-    return (uint64_t)tdm__clock_ns(); /* printed below: a failure can be run again */
+    /* The test prints the seed, so that a failure can be repeated. */
+    return (uint64_t)tdm__clock_ns();
 }
 
 static void count_over(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed)

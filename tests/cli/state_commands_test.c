@@ -18,7 +18,8 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static char said[1 << 16]; /* by the last command, stdout and stderr */
+/* Output of the last command, stdout and stderr. */
+static char said[1 << 16];
 
 static tdm_status speaker_say(tdm_call *call, void *self)
 {
@@ -149,7 +150,8 @@ static void actors_are_killed_by_name_or_id(void **state)
     assert_int_equal(tandem(args), 0);
     first = strstr(said, "killed prey/1 (");
     assert_non_null(first);
-    assert_null(strstr(first + 1, "killed prey/1 (")); /* who is named twice dies once */
+    /* An actor that is named twice is killed once. */
+    assert_null(strstr(first + 1, "killed prey/1 ("));
     assert_non_null(strstr(said, "killed prey/2 ("));
     for (int i = 0; i < 2; i++) {
         tdm_status status = tdm_actor_call(actors[i], "say", &ref, "s", "word");
@@ -169,7 +171,8 @@ static void actors_are_killed_by_name_or_id(void **state)
 static void wrong_words_lead_to_the_help_of_their_command(void **state)
 {
     (void)state;
-    assert_int_equal(tandem("list nodes --live"), 2); /* not: taken, and without effect */
+    /* The option must not be accepted without an effect. */
+    assert_int_equal(tandem("list nodes --live"), 2);
     assert_non_null(strstr(said, "--live goes with actors"));
     assert_int_equal(tandem("list actors --each"), 2);
     assert_non_null(strstr(said, "--each goes with calls"));
@@ -189,7 +192,7 @@ static void wrong_words_lead_to_the_help_of_their_command(void **state)
 
 #define TANDEMD "version >/dev/null; " TDM_TEST_BUILD_DIR "/tandemd "
 
-/* On stderr, and without args about a token that nobody asked for. */
+/* The error is on stderr, and does not mention a token. */
 static void a_daemon_that_cannot_start_says_why(void **state)
 {
     (void)state;
@@ -272,7 +275,8 @@ static void the_living_come_first(void **state)
     actor = make_speaker("alive");
     assert_int_equal(tandem("list actors"), 0);
     assert_non_null(strstr(said, " signal 9 (killed)\n"));
-    assert_null(strstr(said, "died: node")); /* the other columns say it */
+    /* The other columns show this. */
+    assert_null(strstr(said, "died: node"));
     assert_true(strstr(said, "alive") < strstr(said, "dead "));
     assert_int_equal(tandem("list actors --live"), 0);
     assert_non_null(strstr(said, "alive"));
@@ -413,7 +417,8 @@ static void logs_are_read_by_name_and_by_id(void **state)
     assert_int_equal(tandem(args), 0);
     assert_int_equal(strncmp(said, "aside: line 0\n", 14), 0);
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
-    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0); /* it has ended */
+    /* The actor has ended. */
+    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0);
     assert_string_equal(said, "line 19\n");
     assert_int_equal(tandem("logs nobody"), 1);
     assert_non_null(strstr(said, "no actor has the name \"nobody\""));

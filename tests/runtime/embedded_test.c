@@ -170,7 +170,8 @@ static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **sta
     (void)snprintf(path, sizeof(path), "%s/redis", directory);
     assert_int_equal(mkdir(path, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/redis/appendonlydir", directory);
-    file = fopen(path, "we"); /* a file where redis-server wants a directory */
+    /* The file is where redis-server wants to create a directory. */
+    file = fopen(path, "we");
     assert_non_null(file);
     (void)fclose(file);
     assert_int_equal(tdm__redis_embedded_start(loop, directory, &server), TDM_E_STORE);

@@ -1,4 +1,4 @@
-/* handshake_test.c - who does not know the token gets nowhere, whatever he sends. */
+/* handshake_test.c - a peer that does not know the token is refused, whatever it sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/log.h"
@@ -94,7 +94,7 @@ static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
     fd = socket(AF_UNIX, SOCK_STREAM, 0);
     memcpy(local.sun_path, stale, sizeof(stale));
     assert_int_equal(bind(fd, (struct sockaddr *)&local, sizeof(local)), 0);
-    (void)close(fd); /* the file stays */
+    (void)close(fd); /* The socket file remains. */
     assert_int_equal(tdm__rpc_listen(rpc, stale_address, NULL, 0), TDM_OK);
 }
 
@@ -142,7 +142,7 @@ static bool has_ended(void *arg)
 
 struct awaited {
     int fd;
-    uint8_t *bytes; /* they stay to be read */
+    uint8_t *bytes; /* Bytes that the peer can still read. */
     size_t bytes_count;
 };
 
@@ -154,7 +154,7 @@ static bool has_come(void *arg)
            (ssize_t)awaited->bytes_count;
 }
 
-/* Exactly so many bytes. */
+/* Reads exactly `size` bytes. */
 static void expect_answer(int fd, uint8_t *bytes, size_t bytes_count)
 {
     struct awaited awaited = {fd, bytes, bytes_count};
@@ -271,7 +271,7 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(8, 2);  /* a server connects */
+    expect_wrong_hello(8, 2);  /* A server that connects. */
     expect_wrong_hello(8, 0);  /* no role */
     expect_wrong_hello(9, 0);  /* no kind */
     expect_wrong_hello(9, 9);  /* unknown kind */
@@ -381,7 +381,7 @@ static void an_address_where_nobody_listens_fails(void **state)
     assert_int_equal(tdm__rpc_connect(pair.rpcs[0], "unix:/tmp/no/such/socket", &conn), TDM_E_IO);
     assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
                      TDM_OK);
-    tdm__rpc_destroy(pair.rpcs[1]); /* the port is free again */
+    tdm__rpc_destroy(pair.rpcs[1]); /* The port is free again. */
     pair.rpcs[1] = NULL;
     status = tdm__rpc_connect(pair.rpcs[0], bound, &conn);
     if (status == TDM_OK) {

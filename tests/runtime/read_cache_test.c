@@ -73,8 +73,8 @@ struct act {
     tdm_status wanted;
     bool writes_nothing;
     uint32_t bodies;
-    uint32_t seen; /* records, in the last body */
-    char value;    /* that it left */
+    uint32_t seen; /* Number of records that the last body saw. */
+    char value;    /* Value that the last body wrote. */
     bool ended;
     tdm_status status;
 };

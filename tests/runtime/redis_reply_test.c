@@ -113,7 +113,8 @@ static void a_commit_is_ok_or_a_conflict_or_refused(void **state)
     (void)state;
     assert_int_equal(assert_commit("$4\r\nOK 0\r\n", TDM_OK), TDM__VERSION_NONE);
     assert_int_equal(assert_commit("$19\r\nOK 1763764000000001\r\n", TDM_OK), 1763764000000001);
-    assert_commit("$2\r\nOK\r\n", TDM_E_STORE); /* what older functions say */
+    /* Reply of an older version of the functions. */
+    assert_commit("$2\r\nOK\r\n", TDM_E_STORE);
     assert_commit("$3\r\nOK \r\n", TDM_E_STORE);
     assert_commit("$5\r\nOK 1x\r\n", TDM_E_STORE);
     assert_commit("$5\r\nOK 01\r\n", TDM_E_STORE);

@@ -17,7 +17,7 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(tdm__call_table_init(&table), TDM_OK);
     for (uint64_t i = 0; i < ENTRIES; i++) {
-        entries[i].id = i * 64 + 1; /* many of them share a bucket */
+        entries[i].id = i * 64 + 1; /* Many of these IDs share a bucket. */
         tdm__call_table_add(&table, &entries[i]);
     }
     return 0;

@@ -14,7 +14,8 @@ struct told {
     uint32_t count;
     enum tdm__call_notice notice;
     uint64_t items_taken;
-    struct tdm__incoming_call *to_reply; /* inside the notice */
+    /* Call to which the notice function replies; NULL if none. */
+    struct tdm__incoming_call *to_reply;
 };
 
 struct items {

@@ -122,10 +122,10 @@ static void descriptors_go_with_the_first_byte_of_their_frame(void **state)
     append(10, 0, fds, 1);
     assert_int_equal(take(SIZE_MAX), 0);
     assert_int_equal(take(5), 2);
-    assert_int_equal(take(SIZE_MAX), 0); /* the rest: they have gone */
+    assert_int_equal(take(SIZE_MAX), 0); /* The remaining descriptors were sent. */
     assert_int_equal(take(SIZE_MAX), 1);
     assert_int_equal(output.size_bytes, 0);
-    append(10, 0, fds, 1); /* into the chunk that was kept */
+    append(10, 0, fds, 1); /* This goes into the chunk that was kept. */
     assert_int_equal(take(SIZE_MAX), 1);
 }
 

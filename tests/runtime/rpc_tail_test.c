@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-enum { LARGE = 3 << 20, SMALL = 100 }; /* several times what a socket holds, and one read */
+/* LARGE is several times the capacity of a socket; SMALL arrives with one read. */
+enum { LARGE = 3 << 20, SMALL = 100 };
 
 static struct rpc_pair pair;
 static struct pair_reply answers[PAIR_HELD_MAX];

@@ -20,7 +20,8 @@
 #include <cmocka.h>
 
 static struct rpc_pair pair;
-static struct pair_reply answers[8]; /* outlive the test: the last end in tear_down */
+/* They outlive the test, because the last ones end in tear_down(). */
+static struct pair_reply answers[8];
 
 static int set_up(void **state)
 {
@@ -42,7 +43,7 @@ static void call(struct tdm__conn *conn, const char *method, struct pair_reply *
     struct tdm__rpc_request request = pair_request(method, "text");
 
     assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
-    assert_int_equal(answer->count, 0); /* never inside the call */
+    assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
 }
 
 static void a_call_is_replied_to(void **state)
@@ -262,7 +263,8 @@ static void queued_descriptors_keep_to_their_frames(void **state)
         assert_int_equal(tdm__incoming_take_fd(pair.held[i], 1), -1);
         assert_int_equal(tdm__incoming_take_fd(pair.held[i], 2), -1);
         assert_int_equal(write(writer, "p", 1), 1);
-        assert_int_equal(read(reader, &byte, 1), 1); /* the same pipe */
+        /* Both descriptors refer to the same pipe. */
+        assert_int_equal(read(reader, &byte, 1), 1);
         (void)close(reader);
         (void)close(writer);
     }
@@ -293,7 +295,8 @@ static void more_descriptors_than_a_frame_can_have_end_the_connection(void **sta
     control.header.cmsg_level = SOL_SOCKET;
     control.header.cmsg_type = SCM_RIGHTS;
     control.header.cmsg_len = CMSG_LEN(sizeof(int) * MANY);
-    memset(CMSG_DATA(&control.header), 0, sizeof(int) * MANY); /* stdin, again and again */
+    /* Descriptor 0, many times. */
+    memset(CMSG_DATA(&control.header), 0, sizeof(int) * MANY);
     free_before = lowest_free_fd();
     assert_int_equal(sendmsg(sockets[0], &message, 0), 1);
     pair_run_until(&pair, &pair.closed, 1);
@@ -404,7 +407,8 @@ static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
     assert_non_null(data);
     pair_join(&pair);
     request.packed = (struct tdm_bytes){data, PIECE};
-    for (; status == TDM_OK && sent < 100; sent++) { /* the loop does not run: nobody reads */
+    /* The loop does not run, so no process reads. */
+    for (; status == TDM_OK && sent < 100; sent++) {
         status = tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL);
     }
     assert_int_equal(status, TDM_E_AGAIN);
@@ -450,7 +454,8 @@ static void each_call_has_its_own_deadline(void **state)
     }
     for (int i = 0; i < 4; i++) {
         pair_run_until(&pair, &answers[in_order[i]].count, 1);
-        for (int k = 0; k < 5; k++) { /* several may end together, on a busy machine; none early */
+        /* Several calls may end together on a busy machine, but none early. */
+        for (int k = 0; k < 5; k++) {
             assert_true(answers[k].count == 0 || tdm__clock_ms() >= now_ms + after_ms[k]);
         }
     }
@@ -522,7 +527,7 @@ static void borrowed_call_memory_may_be_freed_after_the_reply(void **state)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[0], &call_id),
                      TDM_OK);
     tdm__conn_forget_call(pair.conns[0], call_id);
-    memset(&memory, 0xff, sizeof(memory)); /* it is the lender's again */
+    memset(&memory, 0xff, sizeof(memory)); /* The memory belongs to the caller again. */
     call_lent("hold", TDM_E_CLOSED, &ended);
     pair_run_until(&pair, &pair.held_count, 2);
     tdm__conn_close(pair.conns[0]);
@@ -539,7 +544,8 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
     call(pair.conns[1], "hold", &answers[1]);
     pair_run_until(&pair, &pair.held_count, 2);
     tdm__conn_close(pair.conns[0]);
-    assert_int_equal(answers[0].count + pair.closed, 0); /* later, not now */
+    /* Both happen later, in the loop. */
+    assert_int_equal(answers[0].count + pair.closed, 0);
     pair_run_until(&pair, &pair.closed, 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(answers[i].count, 1);
@@ -550,7 +556,7 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
         assert_null(tdm__incoming_conn(pair.held[i]));
         assert_string_not_equal(tdm__incoming_peer(pair.held[i])->name, "");
     }
-    /* tear_down answers what is held: it goes nowhere */
+    /* The function tear_down() replies to the held calls; these replies are discarded. */
 }
 
 static void a_reply_before_the_end_still_arrives(void **state)

@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-static char long_key[TDM__STORE_KEY_BYTES_MAX + 2]; /* a byte too long */
+/* A key that is one byte too long. */
+static char long_key[TDM__STORE_KEY_BYTES_MAX + 2];
 
 static int fill_key(void **state)
 {

@@ -17,8 +17,10 @@ enum { TOLD_BYTES = 512 };
 
 static struct tdm__loop *loop;
 static struct tdm__store_completions *outcomes;
-static char told[TOLD_BYTES]; /* a word for each callback, in their order */
-static bool destroys;         /* the next callback of a read ends the queue */
+/* One word for each callback, in the order in which they ran. */
+static char told[TOLD_BYTES];
+/* Whether the next callback of a read destroys the queue. */
+static bool destroys;
 
 static int set_up(void **state)
 {

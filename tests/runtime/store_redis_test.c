@@ -254,7 +254,8 @@ static void who_was_refused_is_told_so_after_a_breath(void **state)
 
 /* ---- watches ---------------------------------------------------------------------------- */
 
-static uint32_t resyncs; /* watches stay until the store is closed */
+/* Counts for the whole test, because watchers remain until the store is closed. */
+static uint32_t resyncs;
 
 static void on_changed(void *arg, const char *key)
 {

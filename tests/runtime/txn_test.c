@@ -36,7 +36,8 @@ struct ending {
     tdm_status status;
     char detail[200];
     uint32_t runs;
-    uint32_t runs_disturbed; /* somebody else writes "a/1" during that many first runs */
+    /* Number of first runs of the body during which another writer changes "a/1". */
+    uint32_t runs_disturbed;
 };
 
 static void on_done(void *arg, tdm_status status, const char *detail)
@@ -78,7 +79,8 @@ static struct tdm_bytes bytes_of(const char *text)
 /* "a/1" and "a/2" are there; gives "b" the number of records seen and removes "a/2". */
 static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
 {
-    char text[] = "0"; /* gone when the commit is made: the transaction must copy it */
+    /* The memory is gone when the commit is sent, so the transaction must copy it. */
+    char text[] = "0";
 
     (void)arg;
     assert_int_equal(tdm__txn_records_count(txn), 2);

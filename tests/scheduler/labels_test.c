@@ -1,4 +1,4 @@
-/* labels_test.c - labels of nodes, wishes of actors, and hostile bytes. */
+/* labels_test.c - labels of nodes, constraints of actors, and malformed messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/labels.h"
 
@@ -69,7 +69,7 @@ static const struct tdm__field list_fields[] = {
 static const struct tdm__message list_table = {"list", sizeof(struct tdm__message_list), 1,
                                                list_fields};
 
-/* Encodes and decodes a list of strings, and reads it as labels. */
+/* Encodes and decodes a list of strings, and reads it as label constraints. */
 static tdm_status travel(const struct tdm__message_list *sent, struct tdm__labels *back_out)
 {
     struct tdm__message_list list;

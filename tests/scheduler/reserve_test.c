@@ -1,4 +1,4 @@
-/* reserve_test.c - places and names in the store: taken once, given back once. */
+/* reserve_test.c - resources and names in the store are allocated once and released once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve.h"
 #include "tests/support/reserve_fixture.h"
@@ -63,7 +63,8 @@ static void a_place_is_taken_and_given_back_once(void **state)
     held = record_of(&first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "GPU"));
-    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+    /* A repeated release succeeds. */
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
@@ -73,7 +74,8 @@ static void a_place_is_taken_and_given_back_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
-/* Nobody knows where it is, or whether: the outcome of its placing was lost. */
+/* The outcome of the reservation was lost, so the caller does not know whether and where the actor
+ * was placed. */
 static void what_the_store_has_of_an_actor_is_given_back(void **state)
 {
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
@@ -84,11 +86,13 @@ static void what_the_store_has_of_an_actor_is_given_back(void **state)
     (void)reserve_fixture_join(&world, "one", 2);
     held = record_of(&first);
     memset(&held.node, 0, sizeof(held.node));
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* fine if nothing */
+    /* Releasing nothing succeeds. */
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* not the later one's */
+    /* The resources of the later actor must remain. */
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     first = wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
@@ -120,7 +124,7 @@ static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
 
-    /* The node is lost; another takes over, and a late release does not take the name away. */
+    /* The node is lost and another actor gets the name. A late release must not remove the name. */
     held = record_of(&second);
     reserve_fixture_lose(&world, &node);
     (void)reserve_fixture_join(&world, "two", 2);
@@ -181,12 +185,13 @@ static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
     reserve_fixture_forget(&world, "name/lab/trainer");
     reserve_fixture_lose(&world, &node);
     reserve_fixture_join_again(&world, &node, "one", 2, &held.grant, 1);
-    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+    /* A repeated restoration succeeds. */
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    first = wish(2, "name/lab/trainer"); /* all of it came back, and no more */
+    first = wish(2, "name/lab/trainer"); /* Everything was restored, but only once. */
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     second = wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);

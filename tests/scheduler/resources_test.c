@@ -1,4 +1,4 @@
-/* resources_test.c - nothing is lost, doubled or rounded between asking and giving back. */
+/* resources_test.c - amounts are neither lost, doubled nor rounded between request and release. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
@@ -237,7 +237,7 @@ static void check_bounds(const struct tdm__pool *pool)
     }
 }
 
-/* Takes and gives back in random order; in the end the pool is bit for bit what it was. */
+/* Allocates and releases in random order. At the end the pool is bit for bit as at the start. */
 static void taking_and_giving_back_restores_exactly(void **state)
 {
     enum { HELD_MAX = 24, ROUNDS = 20000 };
