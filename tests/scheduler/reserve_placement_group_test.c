@@ -314,7 +314,7 @@ static void a_group_spreads_over_six_hundred_nodes(void **state)
         assert_int_equal(tdm__resources_add(&bundles[i], "GPU", 1), TDM_OK);
     }
     assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
-    /* The node has joined. */
+    /* The group exists already. */
     assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
     assert_int_equal(reserve_fixture_close_group(&world, &group, &node), TDM_OK);
     assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
