@@ -70,7 +70,8 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
 /* Returns whether a word from argv[first] on requests help. */
 bool tdm__arguments_ask_for_help(int argc, char **argv, int first);
 /* Parses the words from argv[first] on into the options of `command` and the operands. `arg` is
- * passed to take(). Returns TDM__EXIT_SUCCESS, or prints the error and returns TDM__EXIT_USAGE. */
+ * passed to receive_option(). Returns TDM__EXIT_SUCCESS, or prints the error and returns
+ * TDM__EXIT_USAGE. */
 int tdm__arguments_parse(const struct tdm__command *command, int argc, char **argv, int first,
                          void *arg, struct tdm__parsed_arguments *args);
 /* Returns the value of a parsed option, or NULL if the option is absent. */

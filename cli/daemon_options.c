@@ -203,50 +203,50 @@ static bool read_environment(struct cli_daemon_options *options)
 
 /* Indices of the options in `args`. */
 enum option_index {
-    WORD_PRIVATE,
-    WORD_PRINT_LOGS,
-    WORD_DIRECTORY,
-    WORD_REDIS,
-    WORD_CLUSTER,
-    WORD_LISTEN,
-    WORD_PORT,
-    WORD_METRICS_ADDRESS,
-    WORD_NAME,
-    WORD_CPUS,
-    WORD_DEVICE,
-    WORD_GPUS,
-    WORD_GPU_BYTES,
-    WORD_RESOURCE,
-    WORD_MEMORY_BYTES,
-    WORD_OBJECT_STORE_BYTES,
-    WORD_LABELS,
-    WORD_HEALTH_TIMEOUT_MS,
-    WORD_STORE_FAULTS,
-    WORDS_COUNT
+    OPTION_PRIVATE,
+    OPTION_PRINT_LOGS,
+    OPTION_DIRECTORY,
+    OPTION_REDIS,
+    OPTION_CLUSTER,
+    OPTION_LISTEN,
+    OPTION_PORT,
+    OPTION_METRICS_ADDRESS,
+    OPTION_NAME,
+    OPTION_CPUS,
+    OPTION_DEVICE,
+    OPTION_GPUS,
+    OPTION_GPU_BYTES,
+    OPTION_RESOURCE,
+    OPTION_MEMORY_BYTES,
+    OPTION_OBJECT_STORE_BYTES,
+    OPTION_LABELS,
+    OPTION_HEALTH_TIMEOUT_MS,
+    OPTION_STORE_FAULTS,
+    OPTIONS_COUNT
 };
 
 /* Table of the options. */
 static struct tdm__option args[] = {
-    [WORD_PRIVATE] = {"--private", false, NULL},
-    [WORD_PRINT_LOGS] = {"--print-logs", false, NULL},
-    [WORD_DIRECTORY] = {"--directory", true, NULL},
-    [WORD_REDIS] = {"--redis", true, NULL},
-    [WORD_CLUSTER] = {"--cluster", true, NULL},
-    [WORD_LISTEN] = {"--listen", true, NULL},
-    [WORD_PORT] = {"--port", true, NULL},
-    [WORD_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
-    [WORD_NAME] = {"--name", true, NULL},
-    [WORD_CPUS] = {"--cpus", true, NULL},
-    [WORD_DEVICE] = {"--device", true, NULL},
-    [WORD_GPUS] = {"--gpus", true, NULL},
-    [WORD_GPU_BYTES] = {"--gpu-bytes", true, NULL},
-    [WORD_RESOURCE] = {"--resource", true, NULL},
-    [WORD_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
-    [WORD_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
-    [WORD_LABELS] = {"--labels", true, NULL},
-    [WORD_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
-    [WORD_STORE_FAULTS] = {"--store-faults", true, NULL},
-    [WORDS_COUNT] = {NULL, false, NULL}};
+    [OPTION_PRIVATE] = {"--private", false, NULL},
+    [OPTION_PRINT_LOGS] = {"--print-logs", false, NULL},
+    [OPTION_DIRECTORY] = {"--directory", true, NULL},
+    [OPTION_REDIS] = {"--redis", true, NULL},
+    [OPTION_CLUSTER] = {"--cluster", true, NULL},
+    [OPTION_LISTEN] = {"--listen", true, NULL},
+    [OPTION_PORT] = {"--port", true, NULL},
+    [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
+    [OPTION_NAME] = {"--name", true, NULL},
+    [OPTION_CPUS] = {"--cpus", true, NULL},
+    [OPTION_DEVICE] = {"--device", true, NULL},
+    [OPTION_GPUS] = {"--gpus", true, NULL},
+    [OPTION_GPU_BYTES] = {"--gpu-bytes", true, NULL},
+    [OPTION_RESOURCE] = {"--resource", true, NULL},
+    [OPTION_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
+    [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
+    [OPTION_LABELS] = {"--labels", true, NULL},
+    [OPTION_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
+    [OPTIONS_COUNT] = {NULL, false, NULL}};
 
 /* Applies one option of the command line. Returns false if its value is wrong. */
 static bool apply_option(void *arg, uint32_t index, const char *value)
@@ -255,53 +255,53 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     const char *name = args[index].name;
 
     switch ((enum option_index)index) {
-    case WORD_PRIVATE:
+    case OPTION_PRIVATE:
         options->is_private = true;
         return true;
-    case WORD_PRINT_LOGS:
+    case OPTION_PRINT_LOGS:
         options->print_logs = true;
         return true;
-    case WORD_DIRECTORY:
+    case OPTION_DIRECTORY:
         options->directory = value;
         return true;
-    case WORD_REDIS:
+    case OPTION_REDIS:
         options->redis_url = value;
         return true;
-    case WORD_CLUSTER:
+    case OPTION_CLUSTER:
         options->cluster = value;
         return true;
-    case WORD_LISTEN:
+    case OPTION_LISTEN:
         options->listen_host = value;
         return true;
-    case WORD_METRICS_ADDRESS:
+    case OPTION_METRICS_ADDRESS:
         options->metrics_address = value;
         return true;
-    case WORD_NAME:
+    case OPTION_NAME:
         return read_name(value, options->name);
-    case WORD_PORT:
+    case OPTION_PORT:
         return read_count(name, value, 65535, &options->port);
-    case WORD_CPUS:
+    case OPTION_CPUS:
         return read_count(name, value, 100000, &options->cpus);
-    case WORD_DEVICE:
+    case OPTION_DEVICE:
         options->device = value;
         return true;
-    case WORD_GPUS:
+    case OPTION_GPUS:
         return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
-    case WORD_GPU_BYTES:
+    case OPTION_GPU_BYTES:
         return read_number(name, value, UINT64_MAX, &options->gpu_bytes);
-    case WORD_RESOURCE:
+    case OPTION_RESOURCE:
         return read_resource(name, value, strlen(value), &options->resources);
-    case WORD_MEMORY_BYTES:
+    case OPTION_MEMORY_BYTES:
         return read_number(name, value, UINT64_MAX >> 20, &options->memory_bytes);
-    case WORD_OBJECT_STORE_BYTES:
+    case OPTION_OBJECT_STORE_BYTES:
         return read_number(name, value, UINT64_MAX >> 1, &options->object_store_bytes);
-    case WORD_LABELS:
+    case OPTION_LABELS:
         return read_labels(value, &options->labels);
-    case WORD_HEALTH_TIMEOUT_MS:
+    case OPTION_HEALTH_TIMEOUT_MS:
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
-    case WORD_STORE_FAULTS:
+    case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
-    case WORDS_COUNT:
+    case OPTIONS_COUNT:
         break;
     }
     return false;

@@ -1,5 +1,11 @@
 /* faulty_store.c - a store that forwards to another one, and loses or delays operations by a seed.
  */
+/* The fault of an operation is drawn when the operation starts. So a run with the same seed and the
+ * same order of operations meets the same faults.
+ *
+ * An operation is in the store's list from its start until its completion. When the faulty store
+ * closes, operations that the inner store still has are removed from the list and fail; the inner
+ * store's callback then only frees them. Everything runs on the loop's thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/faulty_store.h"
 
@@ -11,13 +17,6 @@
 
 #include <stdlib.h>
 #include <sys/queue.h>
-
-/* The fault of an operation is drawn when the operation starts. So a run with the same seed and the
- * same order of operations meets the same faults.
- *
- * An operation is in the store's list from its start until its completion. When the faulty store
- * closes, operations that the inner store still has are removed from the list and fail; the inner
- * store's callback then only frees them. Everything runs on the loop's thread. */
 
 /* What happens to an operation: nothing, or its request or its reply is lost, or its reply is
  * delayed. */
@@ -168,6 +167,7 @@ static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
     faulty_on_reply(operation, status, NULL);
 }
 
+/* Starts a read, unless its request is lost. */
 static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                         void *arg)
@@ -181,6 +181,7 @@ static void faulty_read(struct tdm__store *store, const char *const *patterns,
     }
 }
 
+/* Starts a commit, unless its request is lost. */
 static void faulty_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                           void *arg)
@@ -195,6 +196,7 @@ static void faulty_commit(struct tdm__store *store, const struct tdm__store_writ
     }
 }
 
+/* Adds a watcher to the inner store; watches have no faults. */
 static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
                                tdm__store_changed_fn *fn, void *arg)
 {

@@ -78,6 +78,7 @@ static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count
     return false;
 }
 
+/* Chooses all named actors, and then kills each one. */
 static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     const struct tdm_actor_state *actors;
@@ -104,6 +105,7 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
     return status;
 }
 
+/* Runs the command. */
 static int kill_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;

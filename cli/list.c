@@ -219,7 +219,7 @@ static json_t *object_json(const struct tdm_object_state *object)
         (json_int_t)object->holders_count, "borrowers_count", (json_int_t)object->borrowers_count,
         "readers_count", (json_int_t)object->readers_count);
 
-    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* not UTF-8 */
+    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* A text is not UTF-8. */
 }
 
 /* Adds an object's row. */
@@ -314,7 +314,8 @@ static json_t *call_json(const struct tdm_call_state *call)
         "class_name", call->class_name, "actor_name", call->actor_name, "method", call->method,
         "state", call->state, "age_ms", (json_int_t)call->age_ms);
 
-    return json != NULL ? json : json_pack("{s:s}", "actor", call->actor); /* not UTF-8 */
+    return json != NULL ? json
+                        : json_pack("{s:s}", "actor", call->actor); /* A text is not UTF-8. */
 }
 
 /* Adds a call's row. */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Limits of the search and of error messages. */
 enum {
     /* Nodes that the search examines beyond the greedy descent, about 30 ms. */
     SEARCH_VISITS_MAX = 1000000,
@@ -66,8 +67,8 @@ struct search {
     struct frame *frames;                 /* One frame per bundle, by depth (owned). */
     const struct tdm__resources *bundles; /* Requested bundles (borrowed). */
     uint32_t nodes_count;
-    uint32_t bundles_count;
-    enum tdm_placement_strategy strategy;
+    uint32_t bundles_count;               /* Number of bundles to place. */
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
     /* Index of the only allowed node; nodes_count if all are allowed. */
     uint32_t only_node;
     uint64_t visits_left; /* Number of nodes that may still be examined. */

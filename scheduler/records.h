@@ -19,6 +19,7 @@
  * Reading a record checks everything, and returns TDM_E_PROTOCOL with the key if it is malformed.
  */
 
+/* Limits of records and leases. */
 enum {
     /* Milliseconds after which a node that does not renew its lease counts as lost. */
     TDM__NODE_LEASE_MS = 6000,
@@ -38,7 +39,7 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 
 /* A node of the cluster. */
 struct tdm__node_record {
-    struct tdm__id id;
+    struct tdm__id id;               /* The node's ID, new at each start of its daemon. */
     char name[TDM__NODE_NAME_BYTES]; /* Name for messages and lists. */
     /* Address of the daemon for processes of the same machine. */
     char unix_address[160];

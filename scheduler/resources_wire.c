@@ -1,15 +1,14 @@
 /* resources_wire.c - converts requests, grants and pools from and to messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The file runtime/messages/scheduling.def declares the messages. The functions here copy between
+ * them and the structures of the scheduler. Reading checks what a table cannot express: ranges,
+ * order, and consistency between fields. A message borrows from its structure, and a structure is a
+ * copy of its message. The functions keep no state, so any thread may call them. */
 #include "scheduler/resources.h"
 
 #include "runtime/error.h"
 
 #include <string.h>
-
-/* The file runtime/messages/scheduling.def declares the messages. The functions here copy between
- * them and the structures of the scheduler. Reading checks what a table cannot express: ranges,
- * order, and consistency between fields. A message borrows from its structure, and a structure is a
- * copy of its message. The functions keep no state, so any thread may call them. */
 
 /* ---- writing ---------------------------------------------------------------------------- */
 

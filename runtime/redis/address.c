@@ -1,5 +1,9 @@
 /* address.c - parses the URL of a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parser tdm__redis_address_parse() splits the URL into its parts, copies each part with a
+ * length check, and decodes %XX in user and password. The result is written only on success. No
+ * error message quotes the URL, because it may contain a password. The functions have no state and
+ * any thread may call them. */
 #include "runtime/redis/address.h"
 
 #include "runtime/error.h"
@@ -9,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
-
-/* The parser tdm__redis_address_parse() splits the URL into its parts, copies each part with a
- * length check, and decodes %XX in user and password. The result is written only on success. No
- * error message quotes the URL, because it may contain a password. The functions have no state and
- * any thread may call them. */
 
 /* Returns the text behind `start` if the text begins with it, else NULL. */
 static const char *text_after(const char *text, const char *start)

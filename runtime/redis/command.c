@@ -122,8 +122,8 @@ static const char *kind_text(enum tdm__store_write_kind kind)
 
 /* The two numbers of a write as text, which must stay until the command is encoded. */
 struct write_numbers {
-    char version[NUMBER_BYTES];
-    char lease[NUMBER_BYTES];
+    char version[NUMBER_BYTES]; /* Expected version of the record. */
+    char lease[NUMBER_BYTES];   /* Lease in milliseconds. */
 };
 
 /* Appends the five arguments of one write. `write_numbers` must stay until the command is encoded.

@@ -1,5 +1,13 @@
 /* connection.c - one connection to Redis that reconnects automatically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The states are: waiting for the next attempt (no context), handshake (a context that is not
+ * ready), ready. The timer is the next attempt in the first state and the time limit of the
+ * handshake in the second.
+ *
+ * hiredis frees its context when the connection ends, after all its callbacks. The only hook that
+ * always runs then is `cleanup`, so the connection learns of its end there. hiredis 0.14 has no
+ * time limits and no reconnection, so both are implemented here. Everything runs on the loop's
+ * thread. */
 #include "runtime/redis/connection.h"
 
 #include "runtime/assert.h"
@@ -13,15 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The states are: waiting for the next attempt (no context), handshake (a context that is not
- * ready), ready. The timer is the next attempt in the first state and the time limit of the
- * handshake in the second.
- *
- * hiredis frees its context when the connection ends, after all its callbacks. The only hook that
- * always runs then is `cleanup`, so the connection learns of its end there. hiredis 0.14 has no
- * time limits and no reconnection, so both are implemented here. Everything runs on the loop's
- * thread. */
-
+/* Times of a connection. */
 enum {
     HANDSHAKE_MS = 2000,    /* Time limit of the handshake in milliseconds. */
     BACK_OFF_MS_MIN = 10,   /* First delay between attempts in milliseconds. */

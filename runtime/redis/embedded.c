@@ -1,5 +1,13 @@
 /* embedded.c - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
+ * again after a delay that doubles with each failure. While the server starts, three ends are
+ * enough to give up.
+ *
+ * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
+ * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
+ * the machine fails, everything that the data describes fails too. All functions run on the loop's
+ * thread; start and stop run the loop themselves. */
 #include "runtime/redis/embedded.h"
 
 #include "runtime/assert.h"
@@ -20,19 +28,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
- * again after a delay that doubles with each failure. While the server starts, three ends are
- * enough to give up.
- *
- * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
- * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
- * the machine fails, everything that the data describes fails too. All functions run on the loop's
- * thread; start and stop run the loop themselves. */
-
 /* Name of the symbolic link through which the server is started. So ps shows that it belongs to
  * Tandem and is not the machine's redis-server. */
 #define LINK_NAME "tandem-store"
 
+/* Times and limits of the server process. */
 enum {
     START_MS = 10000,       /* Milliseconds to wait until the server is ready. */
     STOP_MS = 2000,         /* Milliseconds to wait after SIGTERM. */

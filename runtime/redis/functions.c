@@ -1,7 +1,5 @@
 /* functions.c - the library of Lua functions that is loaded into Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/redis/functions.h"
-
 /* Redis runs one function at a time, so a function is a transaction. KEYS[1] is the cluster's
  * prefix "tdm:{cluster}:"; all keys begin with it and so are in one slot:
  *
@@ -21,6 +19,7 @@
  * the last version if that is not later. So no version is assigned twice, even if the server lost
  * its last second or all of its data. It stays under 2^53, where Lua's numbers are exact, until the
  * year 2255. */
+#include "runtime/redis/functions.h"
 
 /* Lua source of the read function, and helpers for both functions. */
 static const char reading[] =

@@ -5,8 +5,10 @@
 
 /* Names of the library and its functions. They contain a version, because daemons of two versions
  * may share a server. Change the version with every change of the Lua code. */
-#define TDM__REDIS_LIBRARY         "tandem_4"
-#define TDM__REDIS_READ_FUNCTION   "tandem_4_read"
+#define TDM__REDIS_LIBRARY "tandem_4"
+/* Name of the function that reads records. */
+#define TDM__REDIS_READ_FUNCTION "tandem_4_read"
+/* Name of the function that commits writes. */
 #define TDM__REDIS_COMMIT_FUNCTION "tandem_4_commit"
 
 /* Milliseconds for which the server keeps the outcome of a commit for a repeated request. A commit

@@ -1,5 +1,17 @@
 /* store.c - the store in Redis: each operation is one call of a library function. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An operation waits (no connection, or the library is being loaded), is sent, and ends with its
+ * reply or at its deadline. When a connection ends, its sent operations wait again and are sent
+ * again unchanged. That is safe: a read changes nothing, and a commit carries its request ID. An
+ * operation whose deadline passed while it was sent stays in the list without an outcome until
+ * hiredis has called its callback.
+ *
+ * An error reply of the server is reported after REFUSED_MS, because the caller may otherwise retry
+ * at once in a busy loop.
+ *
+ * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
+ * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
+ * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
 #include "runtime/store.h"
 
 #include "runtime/assert.h"
@@ -21,19 +33,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* An operation waits (no connection, or the library is being loaded), is sent, and ends with its
- * reply or at its deadline. When a connection ends, its sent operations wait again and are sent
- * again unchanged. That is safe: a read changes nothing, and a commit carries its request ID. An
- * operation whose deadline passed while it was sent stays in the list without an outcome until
- * hiredis has called its callback.
- *
- * An error reply of the server is reported after REFUSED_MS, because the caller may otherwise retry
- * at once in a busy loop.
- *
- * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
- * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
- * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
-
+/* Times and limits of the store. */
 enum {
     /* Milliseconds to wait for a reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
@@ -428,6 +428,7 @@ static const struct tdm__redis_connection_ops connection_ops = {.ready = on_conn
 
 /* ---- the table -------------------------------------------------------------------------- */
 
+/* Starts a read. */
 static void redis_read(struct tdm__store *store, const char *const *patterns,
                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                        void *arg)
@@ -444,6 +445,7 @@ static void redis_read(struct tdm__store *store, const char *const *patterns,
     operation_submit(redis, operation, status);
 }
 
+/* Starts a commit. */
 static void redis_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)

@@ -1,5 +1,12 @@
 /* subscription.c - a subscription to the channel of changed keys, which notifies the watchers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The subscription is active from the confirmation of SUBSCRIBE until its connection is lost. After
+ * a reconnect all watchers are notified with their prefix, because changes may have been missed.
+ *
+ * A silent subscription may be idle or dead. So SUBSCRIBE is sent again every few seconds: the
+ * server ignores the repetition, and its confirmation shows that the server works. (PING would do,
+ * but hiredis 0.14 does not match its reply on a subscribed connection.) Everything runs on the
+ * loop's thread. */
 #include "runtime/redis/subscription.h"
 
 #include "runtime/assert.h"
@@ -12,14 +19,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The subscription is active from the confirmation of SUBSCRIBE until its connection is lost. After
- * a reconnect all watchers are notified with their prefix, because changes may have been missed.
- *
- * A silent subscription may be idle or dead. So SUBSCRIBE is sent again every few seconds: the
- * server ignores the repetition, and its confirmation shows that the server works. (PING would do,
- * but hiredis 0.14 does not match its reply on a subscribed connection.) Everything runs on the
- * loop's thread. */
 
 /* Milliseconds between two SUBSCRIBE commands. */
 enum { HEARTBEAT_MS = 5000 };

@@ -64,7 +64,7 @@ static void call_fail(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_st
     struct tdm__rpc_reply reply = {.status = status, .detail = detail};
 
     tdm__call_table_remove(&conn->calls, &call->entry);
-    memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
+    memset(reply.fds, 0xff, sizeof(reply.fds)); /* This sets all to -1. */
     call_complete(call, &reply);
 }
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This file owns the calls of peers, from the arrival of the frame to the reply.
  *
- * A call is listed in conn->unanswered until it is replied to or its connection ends, and it
+ * A call is listed in conn->incoming_calls until it is replied to or its connection ends, and it
  * retains its connection. It must be replied to exactly once. After the end of the connection the
  * reply is discarded. A caller must always receive a reply: if even the failure cannot be sent, the
  * connection is closed.

@@ -26,6 +26,7 @@ _Static_assert((int)TDM__RPC_FDS_MAX == (int)TDM__FRAME_FDS_MAX, "one limit");
 _Static_assert((int)TDM__RPC_NAME_BYTES_MAX == (int)TDM__FRAME_METHOD_BYTES_MAX, "one limit");
 _Static_assert(TDM__RPC_FRAME_BYTES_MAX == TDM__FRAME_BYTES_MAX, "one limit");
 
+/* Limits of a connection. */
 enum {
     /* Milliseconds within which a peer must complete the handshake. */
     HANDSHAKE_MS = 5000,
@@ -45,6 +46,7 @@ enum {
 
 /* An address that connect(2) or bind(2) accepts. `socket` is large enough for every family. */
 struct tdm__address {
+    /* The address in all the forms that the kernel accepts. */
     union {
         struct sockaddr any;
         struct sockaddr_un local;
@@ -79,8 +81,7 @@ void tdm__call_table_fini(struct call_table *table);
 /* Adds an entry. Its ID must not be in the table yet. Never fails. */
 void tdm__call_table_add(struct call_table *table, struct tdm__call_table_entry *entry);
 /* Returns the entry with this ID, or NULL. */
-struct tdm__call_table_entry *tdm__call_table_find(const struct call_table *table,
-                                                   uint64_t id); /* or NULL */
+struct tdm__call_table_entry *tdm__call_table_find(const struct call_table *table, uint64_t id);
 /* Removes an entry that is in the table. */
 void tdm__call_table_remove(struct call_table *table, struct tdm__call_table_entry *entry);
 
@@ -134,14 +135,14 @@ struct tdm__rpc {
  * delivered. The memory stays until the last document that borrows the payload is destroyed, which
  * may happen on another thread. */
 struct tdm__incoming_call {
-    /* Entry in conn->unanswered while `listed`; only for calls. */
+    /* Entry in conn->incoming_calls while `listed`; only for calls. */
     struct tdm__call_table_entry entry;
     /* Number of owners of the memory: the frame itself and each document that borrows the payload.
      */
     atomic_uint owners_count;
     /* Connection that brought the call (retained); NULL for other frames. */
     struct tdm__conn *conn;
-    bool listed;                    /* Whether the call is in conn->unanswered. */
+    bool listed;                    /* Whether the call is in conn->incoming_calls. */
     tdm__call_notice_fn *on_notice; /* Receives the call's notices; NULL if unset. */
     void *on_notice_arg;            /* Passed to `on_notice`. */
     uint64_t items_sent;            /* Index of the last stream item that was sent. */
@@ -184,7 +185,7 @@ enum conn_state {
 
 /* Bytes of a hello message as sent. */
 struct hello {
-    uint8_t bytes[HELLO_BYTES];
+    uint8_t bytes[HELLO_BYTES]; /* The structure wire_hello of handshake.c. */
 };
 
 /* State of a handshake in progress. It belongs to its connection. */
@@ -209,6 +210,7 @@ struct output_chunk {
     uint32_t fds_count; /* Number of descriptors in `fds`. */
     /* Descriptors that are sent with the first byte (owned). */
     int fds[TDM__RPC_FDS_MAX];
+    /* The bytes, of which `begin` to `end` are waiting. */
     uint8_t bytes[];
 };
 
@@ -321,7 +323,6 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn);
  * CONN_OPEN, the peer is authenticated. */
 tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
-/* output.c */
 /* Number of pieces of a frame: header, method, payload and tail. */
 enum { FRAME_PIECES = 4 };
 /* Initialises empty output. The functions of this group are in output.c. */
@@ -370,16 +371,16 @@ void tdm__incoming_free(struct tdm__incoming_call *incoming);
 /* Parses the payload into a document that borrows it, without a copy. */
 tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document **document_out);
 
-/* incoming.c */
-/* Passes a call to the endpoint's handler. Returns TDM_E_PROTOCOL if the call's ID is in use. */
+/* Passes a call to the endpoint's handler. Returns TDM_E_PROTOCOL if the call's ID is in use.
+ * The functions on calls of the peer are in incoming.c. */
 tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Passes a CANCEL or CREDIT frame to its call. Returns TDM_E_PROTOCOL for impossible credit. */
 tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Notifies every call without a reply that the connection has ended. */
 void tdm__incoming_notify_closed(struct tdm__conn *conn);
 
-/* calls.c */
-/* Passes a reply to its call, or reports it as late if the call was forgotten. */
+/* Passes a reply to its call, or reports it as late if the call was forgotten. The
+ * functions on calls of this process are in calls.c. */
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
 /* Passes a stream item to its call. Returns TDM_E_PROTOCOL if it is out of order. */
 tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_call *incoming);

@@ -9,11 +9,11 @@
 #include <sys/queue.h>
 #include <tandem/value.h>
 
-/* A process has one endpoint (tdm__rpc). The endpoint listens at addresses for other processes, and
- * connects to the processes it calls. Either end of a connection may call the other. A call names a
- * target (an actor or a service of the process) and a method. It carries one packed value and up to
- * 8 file descriptors (Unix sockets only). Each call completes exactly once: with the callee's
- * reply, or with the reason why no reply can arrive (deadline, closed connection).
+/* A process has one endpoint (tdm__rpc). The endpoint listens for other processes and connects to
+ * the processes it calls. Either end of a connection may call the other. A call names a target (an
+ * actor or a service of the process) and a method. It carries one packed value and up to 8 file
+ * descriptors (Unix sockets only). Each call completes exactly once: with the callee's reply, or
+ * with the reason why no reply can arrive (deadline, closed connection).
  *
  * Before anything else is read, both sides prove that they know the cluster's token, by HMAC-SHA256
  * over both nonces and both identities. A peer that does not do so within 5 s is dropped.
@@ -37,6 +37,7 @@ enum tdm__peer_kind { TDM__PEER_DRIVER = 1, TDM__PEER_WORKER, TDM__PEER_DAEMON, 
 
 /* The identity that a process states in the handshake. The MAC of the handshake protects it. */
 struct tdm__peer_identity {
+    /* What the process is; 0 before the peer is authenticated. */
     enum tdm__peer_kind kind;
     /* ID of the actor (workers) or of the node (daemons); random for other processes. */
     struct tdm__id id;

@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <string.h>
 
+/* Sizes that decide when a frame is copied and when the output is written. */
 enum {
     /* Frames larger than this are written without a copy. */
     COPIED_FRAME_BYTES_MAX = 4096,

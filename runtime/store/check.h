@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+/* Limits of every store. */
 enum {
     TDM__STORE_KEY_BYTES_MAX = 200, /* Most bytes of a key. */
     TDM__STORE_WRITES_MAX = 10000,  /* Most writes in one commit. */

@@ -27,9 +27,9 @@ struct tdm__store_completion {
     struct tdm__store_completion *next; /* Next completion in the queue; NULL at the end. */
     enum completion_kind kind;
     union {
-        tdm__store_read_fn *read;
-        tdm__store_commit_fn *commit;
-        tdm__store_changed_fn *changed;
+        tdm__store_read_fn *read;       /* Callback of a read. */
+        tdm__store_commit_fn *commit;   /* Callback of a commit. */
+        tdm__store_changed_fn *changed; /* Callback of a watcher. */
         /* Callback of this completion; `kind` selects the member. */
     } fn;
     void *arg;         /* Passed to the callback. */

@@ -1,5 +1,13 @@
 /* metered.c - a store that wraps another one and measures every operation. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The wrapper implements the operations of a store by calling the inner store, with its own
+ * callback in between. That callback measures the duration, counts conflicts and other failures,
+ * and calls the callback of the caller.
+ *
+ * The histograms and counters are global: all metered stores of a process share them. They are
+ * atomic, so the thread that serves metrics may read them at any time. Everything else runs on the
+ * loop's thread. */
+
 #include "runtime/store/metered.h"
 
 #include "runtime/assert.h"
@@ -79,6 +87,7 @@ static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
     operation.commit_fn(operation.arg, status, version);
 }
 
+/* Forwards a read. */
 static void metered_read(struct tdm__store *store, const char *const *patterns,
                          uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                          void *arg)
@@ -89,6 +98,7 @@ static void metered_read(struct tdm__store *store, const char *const *patterns,
                      operation_create(fn, NULL, arg));
 }
 
+/* Forwards a commit. */
 static void metered_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                            uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                            void *arg)
@@ -99,6 +109,7 @@ static void metered_commit(struct tdm__store *store, const struct tdm__store_wri
                        operation_create(NULL, fn, arg));
 }
 
+/* Forwards a watch; watches are not measured. */
 static tdm_status metered_watch(struct tdm__store *store, const char *prefix,
                                 tdm__store_changed_fn *fn, void *arg)
 {
@@ -107,6 +118,7 @@ static tdm_status metered_watch(struct tdm__store *store, const char *prefix,
     return inner->ops->watch(inner, prefix, fn, arg);
 }
 
+/* Closes the inner store and frees the wrapper. */
 static void metered_close(struct tdm__store *store)
 {
     struct metered_store *metered = (struct metered_store *)store;

@@ -1,5 +1,14 @@
 /* txn.c - optimistic transactions: read, decide, commit, and retry after a conflict. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A transaction reads the records of its patterns, runs its body on them, and commits the body's
+ * writes on condition that the read versions are still current. After a conflict it reads again,
+ * until its deadline. With a read cache the first attempt starts from the cached records instead of
+ * a read.
+ *
+ * A transaction always has exactly one operation pending in the store, so closing the store ends
+ * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
+ * running the body again could do its work twice. All functions run on the loop's thread.
+ * runtime/store.h specifies the interface. */
 #include "runtime/store.h"
 
 #include "runtime/assert.h"
@@ -11,16 +20,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* A transaction reads the records of its patterns, runs its body on them, and commits the body's
- * writes on condition that the read versions are still current. After a conflict it reads again,
- * until its deadline. With a read cache the first attempt starts from the cached records instead of
- * a read.
- *
- * A transaction always has exactly one operation pending in the store, so closing the store ends
- * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
- * running the body again could do its work twice. All functions run on the loop's thread.
- * runtime/store.h specifies the interface. */
 
 /* A running transaction. It frees itself after its completion function has run. */
 struct tdm__txn {
