@@ -1,15 +1,17 @@
 /* internal.h - what the files of the rpc share: endpoints, connections, frames that arrive. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lifetime of a connection. A connection has a reference count. References are held by its endpoint
+/* Lifetime of a connection.
+ *
+ * A connection has a reference count. References are held by its endpoint
  * while it is open, by each call that arrived on it until the reply, and by each function of this
  * folder on the stack that works on it. tdm__conn_finish() closes everything at once and notifies
  * all calls and watchers. Until the last reference is released only the memory remains, in state
  * CONN_ENDED, with conn->rpc NULL. So after every callback, code checks conn->state before it
  * touches anything else, and it does not touch the endpoint.
  *
- * The file-descriptor watch of a connection handles one frame per round and asks for another round
- * while its buffer is not empty. So a callback that runs the loop itself receives the remaining
- * frames there, in order. */
+ * The watch of a connection handles all frames that one read brought. Before each frame it asks for
+ * another round if more input is buffered. So a callback that runs the loop itself receives the
+ * remaining frames there, in order. */
 #ifndef TDM_RUNTIME_RPC_INTERNAL_H
 #define TDM_RUNTIME_RPC_INTERNAL_H
 

@@ -304,7 +304,7 @@ struct tdm__rpc_request {
     const char *method;
     struct tdm_bytes packed; /* Arguments as one packed value. They are copied. */
     /* Bytes that follow the value. Only what the socket does not accept at once is copied. Empty if
-     * there are none. */
+     * absent. */
     struct tdm_bytes tail;
     /* Descriptors to send with the call. They are duplicated. */
     const int *fds;

@@ -1,4 +1,4 @@
-/* rpc_call_table_test.c - a table finds what is in it, and nothing else, in the order added. */
+/* rpc_call_table_test.c - a table finds the calls that it contains, and keeps their order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
 

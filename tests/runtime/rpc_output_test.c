@@ -1,5 +1,4 @@
-/* rpc_output_test.c - what waits to be written comes out as it went in, with its descriptors.
- */
+/* rpc_output_test.c - waiting bytes are written in order, with their descriptors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
 #include "tests/support/test_random.h"
@@ -32,7 +31,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Bytes that count on, in four pieces; the first `skip` are left out. */
+/* Appends consecutive byte values in four pieces, without the first `skip`. */
 static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
 {
     uint8_t *bytes = malloc(size);
@@ -51,7 +50,7 @@ static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
     free(bytes);
 }
 
-/* Bytes that count on, written where they wait. */
+/* Writes consecutive byte values into reserved memory. */
 static void place(size_t size)
 {
     uint8_t *bytes;
@@ -62,7 +61,7 @@ static void place(size_t size)
     }
 }
 
-/* What one system call would take, at most `limit` bytes of it; the descriptors with it. */
+/* Consumes what one system call could write, at most `limit` bytes, and its descriptors. */
 static uint32_t take(size_t limit)
 {
     struct iovec pieces[OUTPUT_PIECES_MAX];
@@ -84,7 +83,7 @@ static uint32_t take(size_t limit)
     return fds_count;
 }
 
-static void bytes_come_out_in_order_whatever_their_sizes(void **state)
+static void bytes_of_any_sizes_are_written_in_order(void **state)
 {
     struct test_random chance = test_random_init("rpc_output_test", 11);
     size_t waiting = 0;
@@ -159,7 +158,7 @@ static void descriptors_that_never_leave_are_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OUTPUT_TEST(bytes_come_out_in_order_whatever_their_sizes),
+        OUTPUT_TEST(bytes_of_any_sizes_are_written_in_order),
         OUTPUT_TEST(descriptors_go_with_the_first_byte_of_their_frame),
         OUTPUT_TEST(descriptors_that_never_leave_are_closed),
     };

@@ -1,4 +1,4 @@
-/* rpc_test.c - calls are answered exactly once, in order, or fail with the reason. */
+/* rpc_test.c - every call completes exactly once, in order, or fails with the reason. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/rpc.h"
 
@@ -121,7 +121,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
 
     (void)state;
     pair_join(&pair);
-    /* The second and third lie in the same buffer while the first waits inside. */
+    /* The second and third frame are in the same buffer while the first callback waits. */
     for (int i = 0; i < 3; i++) {
         call(pair.conns[0], i == 0 ? "back" : "echo", &answers[i]);
     }
@@ -133,7 +133,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
     assert_int_equal(pair.served, 4);
 }
 
-/* Several times what a socket's buffer holds, both ways. */
+/* Sends several times the capacity of a socket's buffer in both directions. */
 static void big_payloads_arrive_whole(void **state)
 {
     enum { SIZE = 8 << 20, CALLS = 4 };
@@ -174,7 +174,7 @@ static ino_t inode_of(int fd)
     return file.st_ino;
 }
 
-static void descriptors_go_and_come_back_with_their_own_call(void **state)
+static void descriptors_travel_with_their_own_call(void **state)
 {
     struct tdm__rpc_request request = pair_request("fd", "x");
     struct pair_reply *noise = &answers[0];
@@ -214,7 +214,7 @@ static int lowest_free_fd(void)
     return fd;
 }
 
-static void descriptors_nobody_takes_are_closed(void **state)
+static void descriptors_that_are_not_taken_are_closed(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
     int free_before;
@@ -230,7 +230,7 @@ static void descriptors_nobody_takes_are_closed(void **state)
     assert_int_equal(lowest_free_fd(), free_before);
 }
 
-/* The frames wait in the queue behind a big one, with copies of their descriptors. */
+/* The frames wait in the output behind a large one, with duplicates of their descriptors. */
 static void queued_descriptors_keep_to_their_frames(void **state)
 {
     enum { CALLS = 3 };
@@ -270,8 +270,8 @@ static void queued_descriptors_keep_to_their_frames(void **state)
     }
 }
 
-/* As many as the kernel hands over at once, and then some: a peer of ours never does that, but
- * whoever does must not end this process. */
+/* The kernel delivers up to this many descriptors at once. Tandem never sends so many, but a
+ * hostile peer that does must not end this process. */
 static void more_descriptors_than_a_frame_can_have_end_the_connection(void **state)
 {
     enum { MANY = 3 * TDM__RPC_FDS_MAX };
@@ -348,7 +348,7 @@ static void keep_document(void *arg, struct tdm__rpc_reply *reply)
 {
     assert_int_equal(reply->status, TDM_OK);
     assert_int_equal(tdm__rpc_reply_document(reply, arg), TDM_OK);
-    /* In place: the same bytes, not a copy of them. */
+    /* The bytes are borrowed, not copied. */
     assert_ptr_equal(
         tdm_value_bytes(tdm_value_at(tdm_document_root(*(tdm_document **)arg), 0)).data,
         (const char *)reply->packed.data + 6);
@@ -359,7 +359,7 @@ static bool document_came(void *arg)
     return *(tdm_document **)arg != NULL;
 }
 
-/* The call's and the reply's bytes are read where they arrived, after both have been freed. */
+/* The values of the call and the reply are read where they arrived, after both have been freed. */
 static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state)
 {
     enum { PIECE = 1 << 20 };
@@ -395,7 +395,7 @@ static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state
     free(data);
 }
 
-static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
+static void a_slow_reader_fills_the_output_and_calls_fail(void **state)
 {
     enum { PIECE = 200 << 20 };
     char *data = calloc(1, PIECE);
@@ -462,7 +462,7 @@ static void each_call_has_its_own_deadline(void **state)
     assert_int_equal(answers[4].count, 0);
 }
 
-static void the_reply_to_a_forgotten_call_goes_nowhere(void **state)
+static void the_reply_to_a_forgotten_call_is_late(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
     struct pair_reply *answer = &answers[0];
@@ -685,7 +685,7 @@ static void the_death_of_the_peer_ends_the_calls(void **state)
 
 /* ---- how the bytes come ----------------------------------------------------------------- */
 
-/* Passes bytes from one socket to another, one at a time. */
+/* Forwards bytes from one socket to another, one at a time. */
 struct relay {
     struct tdm__fd_watch *watch;
     int to;
@@ -766,17 +766,17 @@ int main(void)
         RPC_TEST(many_calls_are_replied_to_in_order),
         RPC_TEST(a_method_may_call_its_caller_and_wait),
         RPC_TEST(big_payloads_arrive_whole),
-        RPC_TEST(descriptors_go_and_come_back_with_their_own_call),
-        RPC_TEST(descriptors_nobody_takes_are_closed),
+        RPC_TEST(descriptors_travel_with_their_own_call),
+        RPC_TEST(descriptors_that_are_not_taken_are_closed),
         RPC_TEST(queued_descriptors_keep_to_their_frames),
         RPC_TEST(more_descriptors_than_a_frame_can_have_end_the_connection),
         RPC_TEST(a_call_over_a_limit_is_refused_here),
         RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
         RPC_TEST(documents_outlive_the_call_and_the_reply_without_a_copy),
-        RPC_TEST(a_slow_reader_fills_the_queue_and_the_caller_is_told),
+        RPC_TEST(a_slow_reader_fills_the_output_and_calls_fail),
         RPC_TEST(a_deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
-        RPC_TEST(the_reply_to_a_forgotten_call_goes_nowhere),
+        RPC_TEST(the_reply_to_a_forgotten_call_is_late),
         RPC_TEST(borrowed_call_memory_may_be_freed_after_the_reply),
         RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
         RPC_TEST(a_reply_before_the_end_still_arrives),

@@ -1,5 +1,4 @@
-/* store_check_test.c - what a store is asked is looked at before anybody is bothered with it.
- */
+/* store_check_test.c - malformed keys, patterns and commits are refused before they are sent. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/check.h"
 

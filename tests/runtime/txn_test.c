@@ -1,4 +1,4 @@
-/* txn_test.c - transactions: what the body sees, what is committed, how they end. */
+/* txn_test.c - transactions: what the body sees, what is committed, and how they end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -76,7 +76,7 @@ static struct tdm_bytes bytes_of(const char *text)
     return (struct tdm_bytes){text, strlen(text)};
 }
 
-/* "a/1" and "a/2" are there; gives "b" the number of records seen and removes "a/2". */
+/* With "a/1" and "a/2" present, the body sets "b" to the number of records and removes "a/2". */
 static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
 {
     /* The memory is gone when the commit is sent, so the transaction must copy it. */
@@ -109,8 +109,8 @@ static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
     assert_int_equal(store_version(&world, "a/2"), 0);
 }
 
-/* Somebody else's write comes between the read and the commit: asked for first, so made first.
- */
+/* Another writer commits between the read and the commit. Its write starts first, so it is executed
+ * first. */
 static void disturb(struct ending *ending)
 {
     static struct store_reply answer;

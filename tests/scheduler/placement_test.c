@@ -170,7 +170,7 @@ static void an_arrangement_that_greed_misses_is_found(void **state)
     lies_on(&scene, 1, 0, 1);
 }
 
-static void an_actor_stays_at_owner_node_or_goes_where_it_fits(void **state)
+static void an_actor_is_placed_on_its_owner_node_or_where_it_fits(void **state)
 {
     struct scene scene = {0};
     struct tdm__placement_request wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
@@ -319,10 +319,10 @@ static void check_order(const struct scene *scene)
     }
 }
 
-static void random_plans_keep_every_promise(void **state)
+static void random_placements_keep_every_invariant(void **state)
 {
     enum { LAYOUTS = 4000 };
-    struct test_random chance = test_random_init("random_plans_keep_every_promise", 11);
+    struct test_random chance = test_random_init("random_placements_keep_every_invariant", 11);
     uint32_t outcomes[3] = {0};
     static struct scene scene;
 
@@ -383,10 +383,10 @@ static bool can_place(struct scene *scene, uint32_t bundle, enum tdm_placement_s
     return false;
 }
 
-static void plans_fail_only_where_nothing_would_do(void **state)
+static void placements_fail_only_if_none_exists(void **state)
 {
     enum { LAYOUTS = 1500 };
-    struct test_random chance = test_random_init("plans_fail_only_where_nothing_would_do", 13);
+    struct test_random chance = test_random_init("placements_fail_only_if_none_exists", 13);
     static struct scene scene;
 
     (void)state;
@@ -422,9 +422,9 @@ int main(void)
         cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
-        cmocka_unit_test(an_actor_stays_at_owner_node_or_goes_where_it_fits),
-        cmocka_unit_test(random_plans_keep_every_promise),
-        cmocka_unit_test(plans_fail_only_where_nothing_would_do),
+        cmocka_unit_test(an_actor_is_placed_on_its_owner_node_or_where_it_fits),
+        cmocka_unit_test(random_placements_keep_every_invariant),
+        cmocka_unit_test(placements_fail_only_if_none_exists),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static int close_world(void **state)
     return 0;
 }
 
-static void a_group_takes_all_and_gives_all_back(void **state)
+static void a_group_reserves_and_releases_all_resources(void **state)
 {
     struct tdm__id other;
 
@@ -85,7 +85,7 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
 }
 
 /* This happens if the store lost the group, which was written again before its actors were. */
-static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(void **state)
+static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
 {
     struct tdm__actor_request request = {.class_name = "engine", .name_key = "name/lab/trainer"};
     struct tdm__id node = reserve_fixture_join(&world, "one", 1);
@@ -112,7 +112,7 @@ static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(voi
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
 }
 
-static void a_bundle_that_its_node_does_not_know_keeps_no_other(void **state)
+static void a_bundle_unknown_to_its_node_blocks_no_other(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id other;
@@ -141,7 +141,7 @@ static void a_node_that_joins_again_keeps_its_bundles(void **state)
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
 }
 
-static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
+static void a_lost_group_is_restored_once(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id two = reserve_fixture_join(&world, "two", 1);
@@ -199,7 +199,7 @@ static tdm_status take_named(const char *name_space, const char *name)
     return reserve_fixture_group_by(&world, &request);
 }
 
-static void a_name_is_of_one_group_until_it_is_gone(void **state)
+static void a_name_belongs_to_one_group_until_its_release(void **state)
 {
     struct tdm__id held;
 
@@ -254,7 +254,7 @@ static void lose_store(const struct tdm__id *node, const struct tdm__id *of_grou
     reserve_fixture_join_again(&world, node, "one", 4, NULL, 0);
 }
 
-static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
+static void a_lost_name_is_restored_unless_another_group_has_it(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -278,7 +278,7 @@ static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
 }
 
 /* The first run of the body uses the read cache, and its commit comes too late. */
-static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
+static void a_name_released_by_a_conflicting_commit_is_restored(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -323,7 +323,7 @@ static void a_group_spreads_over_six_hundred_nodes(void **state)
 }
 
 /* Each node is written once, however many bundles it has. */
-static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
+static void a_group_of_many_bundles_on_two_nodes_is_released_and_reserved(void **state)
 {
     enum { BUNDLES = 4000 };
     static struct tdm__resources bundles[BUNDLES];
@@ -363,32 +363,30 @@ static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_group_takes_all_and_gives_all_back, open_world,
+        cmocka_unit_test_setup_teardown(a_group_reserves_and_releases_all_resources, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_name_is_of_one_group_until_it_is_gone, open_world,
+        cmocka_unit_test_setup_teardown(a_name_belongs_to_one_group_until_its_release, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
+        cmocka_unit_test_setup_teardown(a_lost_name_is_restored_unless_another_group_has_it,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
+        cmocka_unit_test_setup_teardown(a_name_released_by_a_conflicting_commit_is_restored,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_of_many_bundles_on_two_nodes_goes_and_comes,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            a_group_of_many_bundles_on_two_nodes_is_released_and_reserved, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_spreads_over_six_hundred_nodes, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world, close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            an_actor_that_its_bundle_does_not_know_still_gives_its_name_back, open_world,
-            close_world),
-        cmocka_unit_test_setup_teardown(a_bundle_that_its_node_does_not_know_keeps_no_other,
+        cmocka_unit_test_setup_teardown(an_actor_unknown_to_its_bundle_releases_its_name,
                                         open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_bundle_unknown_to_its_node_blocks_no_other, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(what_the_store_lost_of_a_group_is_written_again_once,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_lost_group_is_restored_once, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_returns_without_the_node_that_does_not, open_world,
                                         close_world),
     };

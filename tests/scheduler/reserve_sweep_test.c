@@ -104,7 +104,7 @@ static void place(const struct tdm__id *node, const struct tdm__id *owner_node, 
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
+static void the_records_of_a_lost_node_are_removed_and_others_kept(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -124,7 +124,7 @@ static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
     assert_int_equal(count("node/*"), 1);
 }
 
-static void what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node(void **state)
+static void recreatable_actors_are_kept_while_their_owner_node_exists(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -193,7 +193,7 @@ static struct tdm__id make_group(const struct tdm__id *owner_node, bool detached
     return request.id;
 }
 
-static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
+static void only_a_group_without_a_remover_is_an_orphan(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -222,7 +222,7 @@ static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
     assert_int_equal(count("group/*"), 3);
 }
 
-static void more_than_one_commit_holds_goes_in_parts(void **state)
+static void many_records_are_removed_by_several_commits(void **state)
 {
     enum { ACTORS = 460 };
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
@@ -246,14 +246,13 @@ static void more_than_one_commit_holds_goes_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_go_and_the_others_stay,
+        cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_are_removed_and_others_kept,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node, open_world,
-            close_world),
-        cmocka_unit_test_setup_teardown(only_a_group_that_nobody_removes_any_more_is_an_orphan,
+        cmocka_unit_test_setup_teardown(recreatable_actors_are_kept_while_their_owner_node_exists,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(more_than_one_commit_holds_goes_in_parts, open_world,
+        cmocka_unit_test_setup_teardown(only_a_group_without_a_remover_is_an_orphan, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(many_records_are_removed_by_several_commits, open_world,
                                         close_world),
     };
 

@@ -49,7 +49,7 @@ static struct tdm__actor_record record_of(const struct tdm__actor_request *reque
     return record;
 }
 
-static void a_place_is_taken_and_given_back_once(void **state)
+static void a_placement_is_reserved_and_released_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "");
@@ -76,7 +76,7 @@ static void a_place_is_taken_and_given_back_once(void **state)
 
 /* The outcome of the reservation was lost, so the caller does not know whether and where the actor
  * was placed. */
-static void what_the_store_has_of_an_actor_is_given_back(void **state)
+static void an_actor_is_released_by_its_stored_record(void **state)
 {
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
     struct tdm__actor_request second = wish(2, "name/lab/trainer");
@@ -160,7 +160,7 @@ static void the_owner_node_is_preferred(void **state)
     assert_string_equal(world.reserved.node.name, "two");
 }
 
-static void a_group_that_is_gone_has_no_places(void **state)
+static void a_released_group_places_no_actor(void **state)
 {
     struct tdm__actor_request request = wish(1, "");
 
@@ -170,7 +170,7 @@ static void a_group_that_is_gone_has_no_places(void **state)
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
-static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
+static void a_lost_actor_is_restored_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
@@ -215,7 +215,7 @@ static void a_name_that_went_to_another_meanwhile_stays_with_that_one(void **sta
     assert_non_null(strstr(world.detail, "trainer"));
 }
 
-static void what_asks_before_it_has_joined_again_waits(void **state)
+static void requests_before_rejoining_must_wait(void **state)
 {
     struct tdm__actor_request request = wish(0, "");
 
@@ -228,9 +228,9 @@ static void what_asks_before_it_has_joined_again_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_the_store_has_of_an_actor_is_given_back, open_world,
+        cmocka_unit_test_setup_teardown(an_actor_is_released_by_its_stored_record, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
+        cmocka_unit_test_setup_teardown(a_placement_is_reserved_and_released_once, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
@@ -239,13 +239,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(the_owner_node_is_preferred, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_that_is_gone_has_no_places, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(what_the_store_lost_of_an_actor_is_written_again_once,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_released_group_places_no_actor, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_lost_actor_is_restored_once, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(what_asks_before_it_has_joined_again_waits, open_world,
+        cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,
                                         close_world),
     };
 

@@ -142,7 +142,7 @@ static int close_store(void **state)
     return 0;
 }
 
-static void a_lost_reply_is_asked_for_again_and_nothing_done_twice(void **state)
+static void a_lost_reply_is_retried_without_repeating_the_work(void **state)
 {
     struct run run = {.wanted = TDM_OK};
 
@@ -262,7 +262,7 @@ static void queued_transactions_never_conflict_and_keep_order(void **state)
     }
 }
 
-static void a_store_that_closes_tells_all_who_wait(void **state)
+static void a_closing_store_fails_all_queued_transactions(void **state)
 {
     static struct run runs[MANY];
 
@@ -279,7 +279,7 @@ static void a_store_that_closes_tells_all_who_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_and_nothing_done_twice,
+        cmocka_unit_test_setup_teardown(a_lost_reply_is_retried_without_repeating_the_work,
                                         open_store, close_store),
         cmocka_unit_test_setup_teardown(the_deadline_ends_it, open_store, close_store),
         cmocka_unit_test_setup_teardown(what_the_body_refuses_is_not_tried_again, open_store,
@@ -290,7 +290,7 @@ int main(void)
                                         close_store),
         cmocka_unit_test_setup_teardown(queued_transactions_never_conflict_and_keep_order,
                                         open_store, close_store),
-        cmocka_unit_test_setup(a_store_that_closes_tells_all_who_wait, open_store),
+        cmocka_unit_test_setup(a_closing_store_fails_all_queued_transactions, open_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
