@@ -117,11 +117,12 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value", text);
     }
     if (is_list(value_of(text)) || strcmp(value_of(text), any_value) == 0) {
-        return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is a wish: a node has one value", text);
+        return tdm__fail(TDM_E_INVAL,
+                         "label \"%.60s\" is a constraint: a node has exactly one value", text);
     }
     for (uint32_t i = 0; i < labels->count; i++) {
         if (same_name(labels->texts[i], text)) {
-            return tdm__fail(TDM_E_INVAL, "labels \"%.60s\" and \"%.60s\": one value a name",
+            return tdm__fail(TDM_E_INVAL, "labels \"%.60s\" and \"%.60s\": a name has one value",
                              labels->texts[i], text);
         }
     }

@@ -422,10 +422,11 @@ static tdm_status search_fail(const struct search *search, const struct tdm__nod
     describe_bundles(search, &wanted_text);
     describe_nodes(nodes, search->nodes_count, &present_text);
     if (is_never) {
-        return tdm__fail(TDM_E_NO_RESOURCES, "wanted %s%s, more than there ever is: %s", wanted,
+        return tdm__fail(TDM_E_NO_RESOURCES,
+                         "placement of %s%s failed: the nodes can never hold it: %s", wanted,
                          strategy_text(search->strategy), present);
     }
-    return tdm__fail(TDM_E_AGAIN, "wanted %s%s, not free now: %s", wanted,
+    return tdm__fail(TDM_E_AGAIN, "placement of %s%s failed: not enough is free now: %s", wanted,
                      strategy_text(search->strategy), present);
 }
 
@@ -468,8 +469,8 @@ static tdm_status search_placements(struct search *search, const struct tdm__nod
                                     struct tdm__bundle_placement *placements_out)
 {
     if (!search_init(search, nodes)) {
-        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes", search->bundles_count,
-                         search->nodes_count);
+        return tdm__fail(TDM_E_NOMEM, "a placement of %u bundles on %u nodes",
+                         search->bundles_count, search->nodes_count);
     }
     if (search_run(search) == SEARCH_FOUND) {
         search_write_placements(search, placements_out);
@@ -556,13 +557,13 @@ static tdm_status fail_no_allowed_node(const struct tdm__placement_request *requ
 
     if (request->scheduling == TDM_SCHEDULE_NODE) {
         return tdm__fail(TDM_E_NO_RESOURCES,
-                         "node %s is not in the cluster, or its labels are not as wished",
+                         "node %s is not in the cluster, or does not have the required labels",
                          tdm__id_text(&request->node, text));
     }
     if (request->labels.count == 0) {
         return tdm__fail(TDM_E_NO_RESOURCES, "there are no nodes");
     }
-    return tdm__fail(TDM_E_NO_RESOURCES, "no node has labels as wished, the first being \"%s\"",
+    return tdm__fail(TDM_E_NO_RESOURCES, "no node has the required labels, the first being \"%s\"",
                      request->labels.texts[0]);
 }
 
@@ -577,7 +578,7 @@ static tdm_status fail_actor(const struct tdm__node_resources *nodes, uint32_t n
     tdm_status status;
 
     if (allowed == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a plan over %u nodes", nodes_count);
+        return tdm__fail(TDM_E_NOMEM, "a placement on %u nodes", nodes_count);
     }
     for (uint32_t i = 0; i < nodes_count; i++) {
         if (is_allowed(&nodes[i], request)) {

@@ -247,7 +247,7 @@ static void labels_rule_nodes_out(void **state)
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
     assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone!=b"), TDM_OK);
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
-    assert_non_null(strstr(tdm_error_detail(), "no node has labels as wished"));
+    assert_non_null(strstr(tdm_error_detail(), "no node has the required labels"));
 }
 
 /* ---- properties of random layouts ------------------------------------------------------- */
