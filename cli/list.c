@@ -1,10 +1,10 @@
 /* list.c - `tandem list`: prints what is in the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each kind of list has a function that fetches the states from the cluster, builds a table for
- * people and a JSON array for programs from the same entries, and prints the one that was
- * requested. Names that are not valid UTF-8 cannot be put in JSON, so such an entry contains only
- * its ID. Nodes and processes that did not reply are reported on stderr and do not fail the
- * command. There is one thread; fetching blocks for at most TDM__CLUSTER_TIMEOUT_MS. */
+/* Each kind of list has a function that fetches the states from the cluster. It builds a table for
+ * people and a JSON array for programs, and prints the one that was requested. JSON cannot contain
+ * text that is not valid UTF-8, so such an entry contains only its ID. Nodes and processes that did
+ * not reply are reported on stderr and do not fail the command. There is one thread. Fetching
+ * blocks for at most TDM__CLUSTER_TIMEOUT_MS. */
 
 #include "cli/cluster.h"
 #include "cli/table.h"
