@@ -1,4 +1,4 @@
-/* cluster.c - the way from a command to a running cluster. */
+/* cluster.c - connects a command of tandem to a running cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
 
@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks where nodes make their directories. */
-static tdm_status find_only(char *address, size_t room)
+/* Finds the socket of the only node of this user, in the directories that nodes create. Fails if
+ * there are several. */
+static tdm_status find_only_node(char *address, size_t room)
 {
     const char *parent = tdm__directory_parent_path();
     char list[1024] = "";
@@ -61,7 +62,7 @@ tdm_status tdm__cluster_join(const struct tdm__parsed_arguments *args, tdm_runti
         options.address = named;
     }
     if (options.address == NULL) {
-        TDM_TRY(find_only(address, sizeof(address)));
+        TDM_TRY(find_only_node(address, sizeof(address)));
         options.address = address;
     }
     options.start_timeout_ms = TDM__CLUSTER_TIMEOUT_MS;
@@ -94,6 +95,8 @@ int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status)
 {
     int code = status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 
-    tdm_runtime_stop(runtime); /* has args of its own to say about the connection's end */
+    /* The runtime may report its own error about the end of the connection, so the status is
+     * printed before. */
+    tdm_runtime_stop(runtime);
     return code;
 }

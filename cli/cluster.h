@@ -1,4 +1,4 @@
-/* cluster.h - the way from a command to a running cluster. */
+/* cluster.h - connects a command of tandem to a running cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_CLI_CLUSTER_H
 #define TDM_CLI_CLUSTER_H
@@ -9,18 +9,21 @@
 #include <tandem/state.h>
 #include <tandem/value.h>
 
-/* What a command may wait for an answer. */
+/* Milliseconds for which a command waits for a reply of the cluster. */
 enum { TDM__CLUSTER_TIMEOUT_MS = 5000 };
 
-/* Joins the node of --address, of TANDEM_ADDRESS, or the only one of this user on this machine.
- * Never starts one. */
+/* Joins the cluster through the node of --address or of TANDEM_ADDRESS, or else through the only
+ * node of this user on this machine. Never starts a node. The caller leaves with
+ * tdm__cluster_leave(). */
 tdm_status tdm__cluster_join(const struct tdm__parsed_arguments *args, tdm_runtime **runtime_out);
-/* Is the actor called so, or does its id begin so (at least 4 digits)? */
+/* Returns whether `word` is the actor's name, or the beginning of its ID with at least 4 digits. */
 bool tdm__cluster_actor_matches(const struct tdm_actor_state *actor, const char *word);
-/* Calls `method` with the node's id, for an answer that only that node has. */
+/* Calls `method` of this node's daemon with the ID of the node that the reply must describe.
+ * Blocks. The caller destroys the document. */
 tdm_status tdm__cluster_call_node(tdm_runtime *runtime, const char *method, const char *node_id,
                                   tdm_document **document_out);
-/* Leaves it; returns the exit code, having printed what went wrong if `status` is a failure. */
+/* Leaves the cluster and returns the exit code of the command. Prints the error first if `status`
+ * is a failure. */
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status);
 
 #endif

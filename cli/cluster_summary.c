@@ -1,4 +1,4 @@
-/* cluster_summary.c - a summary of a cluster: how many of what, and how much of it is used. */
+/* cluster_summary.c - a summary of a cluster: numbers of nodes and actors, and used resources. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster_summary.h"
 
@@ -7,11 +7,14 @@
 #include <jansson.h>
 #include <string.h>
 
+/* Names of the states, in the order of tdm__cluster_summary.actors. */
 static const char *const states[] = {"ALIVE",      "PENDING", "STARTING",
                                      "RESTARTING", "ENDING",  "DEAD"};
+/* Short names for the array sizes. */
 enum { STATES = TDM__SUMMARY_STATES, KINDS_MAX = TDM__SUMMARY_RESOURCES_MAX };
 _Static_assert(sizeof(states) / sizeof(states[0]) == STATES, "a name for each state");
 
+/* Adds an amount to the sum of its kind. Kinds beyond the capacity are ignored. */
 static void add_amount(struct tdm__cluster_summary *cluster_summary,
                        const struct tdm_amount *amount)
 {

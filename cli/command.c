@@ -1,5 +1,13 @@
-/* command.c - sorts the args of a call and finds its command. */
+/* command.c - parses the command line of tandem and runs the command. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A command line is parsed in two steps: the first word selects a command from a table, and the
+ * command's own table of options sorts the remaining words. tandemd uses only the second step.
+ * Wrong words get a suggestion if a known word is similar.
+ *
+ * Every command returns an exit code: 0 if the work succeeded, 1 if it failed, 2 if the command
+ * line was wrong. A failure to write to stdout turns success into failure. There is one thread, and
+ * nothing is allocated. */
+
 #include "cli/command.h"
 
 #include "colocate/job/suggestion.h"
@@ -10,8 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KNOWN_MAX = 32 };
+/* Most words among which a suggestion is searched. */
+enum { SUGGESTIONS_MAX = 32 };
 
+/* Prints an error about the command line of `program`, and where its help is. */
 __attribute__((format(printf, 3, 0))) static int
 print_refusal(const char *program, const char *command, const char *format, va_list args)
 {
@@ -33,9 +43,10 @@ int tdm__refuse_arguments(const char *command, const char *format, ...)
     return code;
 }
 
-/* Refuses args of `command`, which may be a whole program; NULL: there is no command. */
-__attribute__((format(printf, 2, 3))) static int refuse_words(const struct tdm__command *command,
-                                                              const char *format, ...)
+/* Refuses words of `command`, which may be a whole program; NULL means that no command was found.
+ */
+__attribute__((format(printf, 2, 3))) static int
+refuse_command_line(const struct tdm__command *command, const char *format, ...)
 {
     bool is_program = command != NULL && command->program != NULL;
     va_list args;
@@ -48,13 +59,13 @@ __attribute__((format(printf, 2, 3))) static int refuse_words(const struct tdm__
     return code;
 }
 
-/* `near` is what may have been meant, or NULL. */
+/* Refuses an unknown word. `suggestion` is a similar known word, or NULL. */
 static int refuse_unknown(const struct tdm__command *command, const char *what, const char *word,
-                          const char *near)
+                          const char *suggestion)
 {
-    return near == NULL
-               ? refuse_words(command, "unknown %s \"%s\"", what, word)
-               : refuse_words(command, "unknown %s \"%s\"; did you mean %s?", what, word, near);
+    return suggestion == NULL ? refuse_command_line(command, "unknown %s \"%s\"", what, word)
+                              : refuse_command_line(command, "unknown %s \"%s\"; did you mean %s?",
+                                                    what, word, suggestion);
 }
 
 int tdm__command_failed(tdm_status status)
@@ -77,21 +88,22 @@ const char *tdm__option_value(const struct tdm__parsed_arguments *args, const ch
 
 /* ---- options ---------------------------------------------------------------------------- */
 
+/* Refuses an unknown option, with a suggestion. */
 static int refuse_option(const struct tdm__command *command, const char *word)
 {
-    const char *known[KNOWN_MAX];
+    const char *known[SUGGESTIONS_MAX];
     uint32_t count = 0;
 
     for (const struct tdm__option *option = command->options;
-         option->name != NULL && count < KNOWN_MAX; option++) {
+         option->name != NULL && count < SUGGESTIONS_MAX; option++) {
         known[count++] = option->name;
     }
     return refuse_unknown(command, "option", word, tdm__suggestion_find(word, known, count));
 }
 
-/* `*index` is at an option's word, and stays at its last word. */
-static int sort_option(const struct tdm__command *command, int argc, char **argv, int *index,
-                       void *arg)
+/* Parses the option at argv[*index]. On return `*index` is at the option's last word. */
+static int parse_option(const struct tdm__command *command, int argc, char **argv, int *index,
+                        void *arg)
 {
     const char *word = argv[*index];
     const char *equals = strchr(word, '=');
@@ -103,7 +115,7 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
         }
         option->value = NULL;
         if (!option->takes_value && equals != NULL) {
-            return refuse_words(command, "no value is wanted in \"%s\"", word);
+            return refuse_command_line(command, "no value is wanted in \"%s\"", word);
         }
         if (!option->takes_value) {
             option->value = option->name;
@@ -113,22 +125,23 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
             option->value = argv[++*index];
         }
         if (option->value == NULL || option->value[0] == '\0') {
-            return refuse_words(command, "a value is missing after \"%s\"", option->name);
+            return refuse_command_line(command, "a value is missing after \"%s\"", option->name);
         }
-        return command->take == NULL ||
-                       command->take(arg, (uint32_t)(option - command->options), option->value)
+        return command->receive_option == NULL ||
+                       command->receive_option(arg, (uint32_t)(option - command->options),
+                                               option->value)
                    ? TDM__EXIT_SUCCESS
                    : TDM__EXIT_USAGE;
     }
     return refuse_option(command, word);
 }
 
-int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first, void *arg,
-                    struct tdm__parsed_arguments *args)
+int tdm__arguments_parse(const struct tdm__command *command, int argc, char **argv, int first,
+                         void *arg, struct tdm__parsed_arguments *args)
 {
     for (int i = first; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            int code = sort_option(command, argc, argv, &i, arg);
+            int code = parse_option(command, argc, argv, &i, arg);
 
             if (code != TDM__EXIT_SUCCESS) {
                 return code;
@@ -136,18 +149,19 @@ int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, i
         } else if (args->operands_count < command->operands_max) {
             args->operands[args->operands_count++] = argv[i];
         } else {
-            return refuse_words(command, "one word too many: \"%s\"", argv[i]);
+            return refuse_command_line(command, "one word too many: \"%s\"", argv[i]);
         }
     }
     if (args->operands_count < command->operands_min) {
-        return refuse_words(command, "%s needs more arguments\n%.*s", command->name,
-                            (int)strcspn(command->help, "\n"), command->help);
+        return refuse_command_line(command, "%s requires more arguments\n%.*s", command->name,
+                                   (int)strcspn(command->help, "\n"), command->help);
     }
     return TDM__EXIT_SUCCESS;
 }
 
 /* ---- commands --------------------------------------------------------------------------- */
 
+/* Prints the help of tandem. */
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {
     (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
@@ -157,11 +171,11 @@ static void print_help(const struct tdm__command *const *commands, uint32_t comm
         (void)printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     }
     (void)fputs("\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
-                "2 the arguments were wrong.\n",
+                "2 the command line was wrong.\n",
                 stdout);
 }
 
-bool tdm__words_ask_for_help(int argc, char **argv, int first)
+bool tdm__arguments_ask_for_help(int argc, char **argv, int first)
 {
     for (int i = first; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -171,8 +185,9 @@ bool tdm__words_ask_for_help(int argc, char **argv, int first)
     return false;
 }
 
-/* What could not be written was not done; a reader that has seen enough is no failure. */
-static int end_output(int code)
+/* Flushes stdout. A failure makes the command fail, except if the reader of a pipe has closed it.
+ */
+static int finish_output(int code)
 {
     errno = 0;
     if (fflush(stdout) == 0 && ferror(stdout) == 0) {
@@ -182,40 +197,44 @@ static int end_output(int code)
         return code;
     }
     return tdm__command_failed(
-        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout")); /* it failed before */
+        /* An earlier write has failed. */
+        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout"));
 }
 
+/* Parses the words of a command and runs it, or prints its help. */
 static int run_command(const struct tdm__command *command, int argc, char **argv)
 {
     struct tdm__parsed_arguments args = {.options = command->options};
     int code;
 
-    if (tdm__words_ask_for_help(argc, argv, 2)) {
+    if (tdm__arguments_ask_for_help(argc, argv, 2)) {
         (void)fputs(command->help, stdout);
         return TDM__EXIT_SUCCESS;
     }
-    code = tdm__words_sort(command, argc, argv, 2, NULL, &args);
-    return code != TDM__EXIT_SUCCESS ? code : end_output(command->run(&args));
+    code = tdm__arguments_parse(command, argc, argv, 2, NULL, &args);
+    return code != TDM__EXIT_SUCCESS ? code : finish_output(command->run(&args));
 }
 
+/* Refuses an unknown command, with a suggestion. */
 static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,
                           const char *word)
 {
-    const char *known[KNOWN_MAX];
+    const char *known[SUGGESTIONS_MAX];
     uint32_t count = 0;
 
-    for (; count < commands_count && count < KNOWN_MAX; count++) {
+    for (; count < commands_count && count < SUGGESTIONS_MAX; count++) {
         known[count] = commands[count]->name;
     }
     return refuse_unknown(NULL, "command", word, tdm__suggestion_find(word, known, count));
 }
 
+/* Returns whether the word requests the help of tandem. */
 static bool is_help_word(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* Returns the command of that name, or NULL. */
+/* Returns the command with this name, or NULL. */
 static const struct tdm__command *find_command(const struct tdm__command *const *commands,
                                                uint32_t commands_count, const char *name)
 {
@@ -240,7 +259,8 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
         print_help(commands, commands_count);
         return TDM__EXIT_SUCCESS;
     }
-    if (is_help_word(word)) { /* `tandem help run` */
+    /* This is `tandem help COMMAND`. */
+    if (is_help_word(word)) {
         command = find_command(commands, commands_count, argv[2]);
         if (command == NULL) {
             return refuse_command(commands, commands_count, argv[2]);

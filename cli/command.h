@@ -1,4 +1,4 @@
-/* command.h - the args of `tandem`: one table entry, one file each. */
+/* command.h - the commands of tandem, and the parser of their command lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_CLI_COMMAND_H
 #define TDM_CLI_COMMAND_H
@@ -7,40 +7,48 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* What every command exits with. */
+/* Exit codes of every command: success, the work failed, the command line was wrong. */
 enum { TDM__EXIT_SUCCESS = 0, TDM__EXIT_FAILED = 1, TDM__EXIT_USAGE = 2 };
 
-/* A word that begins with "--".  `value`: the next word, or what follows "=". */
+/* An option of a command: a word that begins with "--". */
 struct tdm__option {
-    const char *name; /* with the dashes; NULL ends a table */
+    const char *name; /* Name with the dashes; NULL ends a table. */
+    /* Whether a value follows, as the next word or behind "=". */
     bool takes_value;
-    const char *value; /* set by parsing: the value, or the name itself; borrowed from argv */
+    /* Result of parsing (borrowed from argv): the value, or the name itself for an option without a
+     * value. NULL if absent. */
+    const char *value;
 };
 
+/* Most operands of a command line. */
 enum { TDM__ARGUMENTS_MAX = 64 };
 
-/* The args of one call, sorted into options and the operands. */
+/* A parsed command line. */
 struct tdm__parsed_arguments {
+    /* Options of the command with their values (borrowed). */
     struct tdm__option *options;
+    /* Words that are not options, in their order (borrowed from argv). */
     const char *operands[TDM__ARGUMENTS_MAX];
-    uint32_t operands_count;
+    uint32_t operands_count; /* Number of operands. */
 };
 
+/* One command of tandem, or the whole command line of another program. */
 struct tdm__command {
-    /* The program whose whole command line this is, such as "tandemd".  NULL: a command of
+    /* Program of which this is the whole command line, such as "tandemd"; NULL for a command of
      * tandem. */
     const char *program;
-    const char *name;
-    const char *summary; /* one line of `tandem --help` */
-    const char *help;    /* lines of at most 80 columns */
-    struct tdm__option *options;
-    uint32_t operands_min; /* args besides options */
-    uint32_t operands_max;
-    int (*run)(const struct tdm__parsed_arguments *args); /* returns the exit code */
-    /* Receives each option as it is read, in the order of the args, with its index in
-     * `options`.  Prints what is wrong and returns false to refuse it.  NULL: the last value of
-     * each option counts. */
-    bool (*take)(void *arg, uint32_t index, const char *value);
+    const char *name;    /* Word that selects the command. */
+    const char *summary; /* One line for `tandem --help`. */
+    /* Text of the command's --help, with lines of at most 80 columns. */
+    const char *help;
+    struct tdm__option *options; /* Table of the options, which parsing fills in. */
+    uint32_t operands_min;       /* Least number of operands. */
+    uint32_t operands_max;       /* Largest number of operands. */
+    /* Runs the command and returns its exit code. */
+    int (*run)(const struct tdm__parsed_arguments *args);
+    /* Receives each option as it is parsed, with its index in `options`. Prints the problem and
+     * returns false to refuse it. NULL if the last value of each option is sufficient. */
+    bool (*receive_option)(void *arg, uint32_t index, const char *value);
 };
 
 extern const struct tdm__command tdm__command_run;
@@ -54,23 +62,24 @@ extern const struct tdm__command tdm__command_timeline;
 extern const struct tdm__command tdm__command_top;
 extern const struct tdm__command tdm__command_version;
 
-/* Finds the command of argv[1], prints help or what is wrong with the args, or runs it. */
+/* Runs the program tandem: finds the command of argv[1] and runs it, or prints help or an error.
+ * Returns the exit code. */
 int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count, int argc,
                       char **argv);
 
-/* Does a word from argv[first] on ask for help? */
-bool tdm__words_ask_for_help(int argc, char **argv, int first);
-/* Sorts the args from argv[first] on into the options of `command` and the operands, and passes
- * `arg` to take().  Returns TDM__EXIT_SUCCESS, or prints what is wrong and returns
+/* Returns whether a word from argv[first] on requests help. */
+bool tdm__arguments_ask_for_help(int argc, char **argv, int first);
+/* Parses the words from argv[first] on into the options of `command` and the operands. `arg` is
+ * passed to receive_option(). Returns TDM__EXIT_SUCCESS, or prints the error and returns
  * TDM__EXIT_USAGE. */
-int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first, void *arg,
-                    struct tdm__parsed_arguments *args);
-/* The value of a parsed option, NULL where it was not said. */
+int tdm__arguments_parse(const struct tdm__command *command, int argc, char **argv, int first,
+                         void *arg, struct tdm__parsed_arguments *args);
+/* Returns the value of a parsed option, or NULL if the option is absent. */
 const char *tdm__option_value(const struct tdm__parsed_arguments *args, const char *name);
-/* Prints "tandem: …" for a failed status and gives the exit code. */
+/* Prints "tandem: ..." with the detail of a failed status, and returns the exit code. */
 int tdm__command_failed(tdm_status status);
-/* Prints "tandem: …" for args that `command` (NULL: none) does not take, and where to read
- * about them; gives the exit code. */
+/* Prints an error in the arguments of `command` (NULL for tandem itself) and where to read about
+ * them. Returns the exit code. */
 __attribute__((format(printf, 2, 3))) int tdm__refuse_arguments(const char *command,
                                                                 const char *format, ...);
 

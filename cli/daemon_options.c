@@ -1,5 +1,11 @@
-/* daemon_options.c - the args of tandemd's command line. */
+/* daemon_options.c - the options of tandemd's command line. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The defaults come first, then the variables of the environment (for users who do not start the
+ * daemon themselves), then the options of the command line. cli/command.h parses the words and
+ * passes each option to apply_option(). A wrong value prints one line that names the option or the
+ * variable, and tandemd exits with code 2. Everything happens before the daemon starts, on one
+ * thread. */
+
 #include "cli/daemon_options.h"
 
 #include "cli/command.h"
@@ -11,8 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Unit of GPU memory in bytes, and the default of --health-timeout-ms. */
 enum { BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
 
+/* Text of tandemd --help. */
 static const char help[] =
     "usage: tandemd [options]        the daemon of one node\n"
     "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
@@ -38,7 +46,8 @@ static const char help[] =
     "  --print-logs       what workers print comes out here, prefixed\n"
     "  --private          end with the process at the other end of descriptor 3\n";
 
-/* `source`, here and below: the option or the variable that says it. */
+/* Reads a number from 0 to `max`. `source`, here and below, is the option or variable for the
+ * error. */
 static bool read_number(const char *source, const char *text, uint64_t max, uint64_t *number_out)
 {
     char *end;
@@ -55,6 +64,7 @@ static bool read_number(const char *source, const char *text, uint64_t max, uint
     return true;
 }
 
+/* Reads a number of 32 bits from 0 to `max`. */
 static bool read_count(const char *source, const char *text, uint32_t max, uint32_t *count_out)
 {
     uint64_t number;
@@ -66,36 +76,37 @@ static bool read_count(const char *source, const char *text, uint32_t max, uint3
     return true;
 }
 
-/* "NAME=N"; `text` has at least `length` bytes. */
+/* Reads "NAME=N" from the first `length` bytes of `text` and adds it to the resources. */
 static bool read_resource(const char *source, const char *text, size_t length,
                           struct tdm__resources *resources)
 {
-    char word[128];
+    char option_index[128];
     char *equals;
     char *end;
     double amount;
 
-    (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
-    equals = strchr(word, '=');
+    (void)snprintf(option_index, sizeof(option_index), "%.*s", (int)length, text);
+    equals = strchr(option_index, '=');
     if (equals == NULL) {
-        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, word);
+        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, option_index);
         return false;
     }
     *equals = '\0';
     amount = strtod(equals + 1, &end);
-    if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 || strcmp(word, "GPU") == 0) {
-        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, word,
+    if (end == equals + 1 || *end != '\0' || strcmp(option_index, "CPU") == 0 ||
+        strcmp(option_index, "GPU") == 0) {
+        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, option_index,
                       equals + 1);
         return false;
     }
-    if (tdm__resources_add(resources, word, amount) != TDM_OK) {
-        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, word, tdm_error_detail());
+    if (tdm__resources_add(resources, option_index, amount) != TDM_OK) {
+        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, option_index, tdm_error_detail());
         return false;
     }
     return true;
 }
 
-/* "zone=a,disk=ssd"; may be repeated. */
+/* Adds labels such as "zone=a,disk=ssd". The option may be repeated. */
 static bool read_labels(const char *text, struct tdm__labels *labels)
 {
     while (*text != '\0') {
@@ -112,7 +123,7 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
     return true;
 }
 
-/* "SEED,N" */
+/* Reads "SEED,N" of the store's faults. */
 static bool read_faults(const char *source, const char *text, struct cli_daemon_options *options)
 {
     char seed[64];
@@ -127,7 +138,7 @@ static bool read_faults(const char *source, const char *text, struct cli_daemon_
            read_count(source, comma + 1, 1000000, &options->fault_one_in);
 }
 
-/* TANDEM_RESOURCES: "disk=2,licence=1". */
+/* Reads the resources of TANDEM_RESOURCES, such as "disk=2,licence=1". NULL is allowed. */
 static bool read_resources(const char *text, struct tdm__resources *resources)
 {
     while (text != NULL && *text != '\0') {
@@ -141,7 +152,8 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     return true;
 }
 
-/* It stands in every hello of this node, which others read as strictly. */
+/* Reads the node's name. It is part of every hello of this node, so the check is the same as that
+ * of the handshake. */
 static bool read_name(const char *text, char name[CLI_NAME_BYTES])
 {
     size_t length = strlen(text);
@@ -159,7 +171,7 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
-/* For those who do not start the daemon themselves. */
+/* Reads the variables for the health timeout and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
@@ -170,8 +182,7 @@ static bool read_health(struct cli_daemon_options *options)
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
 
-/* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
- */
+/* Reads the variables of the environment. Options of the command line have precedence. */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
@@ -190,118 +201,121 @@ static bool read_environment(struct cli_daemon_options *options)
                                          &options->object_store_bytes));
 }
 
-/* Indices into `args`. */
-enum word {
-    WORD_PRIVATE,
-    WORD_PRINT_LOGS,
-    WORD_DIRECTORY,
-    WORD_REDIS,
-    WORD_CLUSTER,
-    WORD_LISTEN,
-    WORD_PORT,
-    WORD_METRICS_ADDRESS,
-    WORD_NAME,
-    WORD_CPUS,
-    WORD_DEVICE,
-    WORD_GPUS,
-    WORD_GPU_BYTES,
-    WORD_RESOURCE,
-    WORD_MEMORY_BYTES,
-    WORD_OBJECT_STORE_BYTES,
-    WORD_LABELS,
-    WORD_HEALTH_TIMEOUT_MS,
-    WORD_STORE_FAULTS,
-    WORDS_COUNT
+/* Indices of the options in `args`. */
+enum option_index {
+    OPTION_PRIVATE,
+    OPTION_PRINT_LOGS,
+    OPTION_DIRECTORY,
+    OPTION_REDIS,
+    OPTION_CLUSTER,
+    OPTION_LISTEN,
+    OPTION_PORT,
+    OPTION_METRICS_ADDRESS,
+    OPTION_NAME,
+    OPTION_CPUS,
+    OPTION_DEVICE,
+    OPTION_GPUS,
+    OPTION_GPU_BYTES,
+    OPTION_RESOURCE,
+    OPTION_MEMORY_BYTES,
+    OPTION_OBJECT_STORE_BYTES,
+    OPTION_LABELS,
+    OPTION_HEALTH_TIMEOUT_MS,
+    OPTION_STORE_FAULTS,
+    OPTIONS_COUNT
 };
 
+/* Table of the options. */
 static struct tdm__option args[] = {
-    [WORD_PRIVATE] = {"--private", false, NULL},
-    [WORD_PRINT_LOGS] = {"--print-logs", false, NULL},
-    [WORD_DIRECTORY] = {"--directory", true, NULL},
-    [WORD_REDIS] = {"--redis", true, NULL},
-    [WORD_CLUSTER] = {"--cluster", true, NULL},
-    [WORD_LISTEN] = {"--listen", true, NULL},
-    [WORD_PORT] = {"--port", true, NULL},
-    [WORD_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
-    [WORD_NAME] = {"--name", true, NULL},
-    [WORD_CPUS] = {"--cpus", true, NULL},
-    [WORD_DEVICE] = {"--device", true, NULL},
-    [WORD_GPUS] = {"--gpus", true, NULL},
-    [WORD_GPU_BYTES] = {"--gpu-bytes", true, NULL},
-    [WORD_RESOURCE] = {"--resource", true, NULL},
-    [WORD_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
-    [WORD_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
-    [WORD_LABELS] = {"--labels", true, NULL},
-    [WORD_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
-    [WORD_STORE_FAULTS] = {"--store-faults", true, NULL},
-    [WORDS_COUNT] = {NULL, false, NULL}};
+    [OPTION_PRIVATE] = {"--private", false, NULL},
+    [OPTION_PRINT_LOGS] = {"--print-logs", false, NULL},
+    [OPTION_DIRECTORY] = {"--directory", true, NULL},
+    [OPTION_REDIS] = {"--redis", true, NULL},
+    [OPTION_CLUSTER] = {"--cluster", true, NULL},
+    [OPTION_LISTEN] = {"--listen", true, NULL},
+    [OPTION_PORT] = {"--port", true, NULL},
+    [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
+    [OPTION_NAME] = {"--name", true, NULL},
+    [OPTION_CPUS] = {"--cpus", true, NULL},
+    [OPTION_DEVICE] = {"--device", true, NULL},
+    [OPTION_GPUS] = {"--gpus", true, NULL},
+    [OPTION_GPU_BYTES] = {"--gpu-bytes", true, NULL},
+    [OPTION_RESOURCE] = {"--resource", true, NULL},
+    [OPTION_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
+    [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
+    [OPTION_LABELS] = {"--labels", true, NULL},
+    [OPTION_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
+    [OPTIONS_COUNT] = {NULL, false, NULL}};
 
-/* Receives one word of the command line. */
-static bool take_word(void *arg, uint32_t index, const char *value)
+/* Applies one option of the command line. Returns false if its value is wrong. */
+static bool apply_option(void *arg, uint32_t index, const char *value)
 {
     struct cli_daemon_options *options = arg;
     const char *name = args[index].name;
 
-    switch ((enum word)index) {
-    case WORD_PRIVATE:
+    switch ((enum option_index)index) {
+    case OPTION_PRIVATE:
         options->is_private = true;
         return true;
-    case WORD_PRINT_LOGS:
+    case OPTION_PRINT_LOGS:
         options->print_logs = true;
         return true;
-    case WORD_DIRECTORY:
+    case OPTION_DIRECTORY:
         options->directory = value;
         return true;
-    case WORD_REDIS:
+    case OPTION_REDIS:
         options->redis_url = value;
         return true;
-    case WORD_CLUSTER:
+    case OPTION_CLUSTER:
         options->cluster = value;
         return true;
-    case WORD_LISTEN:
+    case OPTION_LISTEN:
         options->listen_host = value;
         return true;
-    case WORD_METRICS_ADDRESS:
+    case OPTION_METRICS_ADDRESS:
         options->metrics_address = value;
         return true;
-    case WORD_NAME:
+    case OPTION_NAME:
         return read_name(value, options->name);
-    case WORD_PORT:
+    case OPTION_PORT:
         return read_count(name, value, 65535, &options->port);
-    case WORD_CPUS:
+    case OPTION_CPUS:
         return read_count(name, value, 100000, &options->cpus);
-    case WORD_DEVICE:
+    case OPTION_DEVICE:
         options->device = value;
         return true;
-    case WORD_GPUS:
+    case OPTION_GPUS:
         return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
-    case WORD_GPU_BYTES:
+    case OPTION_GPU_BYTES:
         return read_number(name, value, UINT64_MAX, &options->gpu_bytes);
-    case WORD_RESOURCE:
+    case OPTION_RESOURCE:
         return read_resource(name, value, strlen(value), &options->resources);
-    case WORD_MEMORY_BYTES:
+    case OPTION_MEMORY_BYTES:
         return read_number(name, value, UINT64_MAX >> 20, &options->memory_bytes);
-    case WORD_OBJECT_STORE_BYTES:
+    case OPTION_OBJECT_STORE_BYTES:
         return read_number(name, value, UINT64_MAX >> 1, &options->object_store_bytes);
-    case WORD_LABELS:
+    case OPTION_LABELS:
         return read_labels(value, &options->labels);
-    case WORD_HEALTH_TIMEOUT_MS:
+    case OPTION_HEALTH_TIMEOUT_MS:
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
-    case WORD_STORE_FAULTS:
+    case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
-    case WORDS_COUNT:
+    case OPTIONS_COUNT:
         break;
     }
     return false;
 }
 
-static const struct tdm__command daemon_words = {.program = "tandemd",
-                                                 .name = "tandemd",
-                                                 .summary = "the daemon of one node",
-                                                 .help = help,
-                                                 .options = args,
-                                                 .take = take_word};
+/* The command line of tandemd. */
+static const struct tdm__command daemon_command_line = {.program = "tandemd",
+                                                        .name = "tandemd",
+                                                        .summary = "the daemon of one node",
+                                                        .help = help,
+                                                        .options = args,
+                                                        .receive_option = apply_option};
 
+/* Checks conditions between options. */
 static bool check_options(const struct cli_daemon_options *options)
 {
     if (options->gpu_bytes % BLOCK_BYTES != 0) {
@@ -318,6 +332,7 @@ static bool check_options(const struct cli_daemon_options *options)
     return true;
 }
 
+/* Returns `tenths` tenths of the machine's memory in bytes; 0 if the size is unknown. */
 static uint64_t tenths_of_memory(uint32_t tenths)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -338,7 +353,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
     struct tdm__parsed_arguments operands = {.options = args};
 
-    if (tdm__words_ask_for_help(argc, argv, 1)) {
+    if (tdm__arguments_ask_for_help(argc, argv, 1)) {
         (void)fputs(help, stdout);
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
     }
@@ -348,7 +363,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     if (!read_environment(&options)) {
         return false;
     }
-    if (tdm__words_sort(&daemon_words, argc, argv, 1, &options, &operands) != TDM__EXIT_SUCCESS) {
+    if (tdm__arguments_parse(&daemon_command_line, argc, argv, 1, &options, &operands) !=
+        TDM__EXIT_SUCCESS) {
         return false;
     }
     if (!check_options(&options)) {

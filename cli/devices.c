@@ -1,4 +1,4 @@
-/* devices.c - which GPUs a daemon offers. */
+/* devices.c - finds the GPUs that a daemon offers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/devices.h"
 
@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Number of virtual GPUs by default, and the unit of GPU memory in bytes. */
 enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20 };
+/* Memory of a virtual GPU by default, in bytes. */
 #define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
 
+/* Fails if the offered GPUs that share a real one do not fit in its memory. */
 static tdm_status check_room(const struct cli_daemon_options *options,
                              const struct tdm__device_list *list)
 {
@@ -25,7 +28,7 @@ static tdm_status check_room(const struct cli_daemon_options *options,
     return TDM_OK;
 }
 
-/* "GPU-…,GPU-…": one for each GPU that the node offers. */
+/* Sets CUDA_VISIBLE_DEVICES to a UUID for each offered GPU: "GPU-...,GPU-...". */
 static void write_visible(const struct cli_daemon_options *options,
                           const struct tdm__device_list *list)
 {

@@ -1,4 +1,4 @@
-/* devices.h - which GPUs a daemon offers. */
+/* devices.h - finds the GPUs that a daemon offers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_CLI_DEVICES_H
 #define TDM_CLI_DEVICES_H
@@ -7,12 +7,12 @@
 
 #include <tandem/error.h>
 
-/* Looks at the devices of kind options->device and fills in how many GPUs of how much memory
- * the node offers, where the options do not say.  Of real ones fewer may exist than are
- * offered: GPU i is then the real one number i % count, and their memories must fit together.
+/* Examines the devices of kind options->device, and fills in the number of GPUs and their memory
+ * where the options do not say. More GPUs may be offered than exist: GPU i is then the real GPU i %
+ * count, and the memories of those that share one must fit on it.
  *
- * Workers learn it by the environment: TANDEM_DEVICE names the kind, CUDA_VISIBLE_DEVICES
- * lists a UUID for each GPU, of which each worker gets its own. */
+ * Workers receive the result in the environment: TANDEM_DEVICE names the kind, and
+ * CUDA_VISIBLE_DEVICES contains a UUID for each offered GPU, of which each worker gets its own. */
 tdm_status cli_devices_prepare(struct cli_daemon_options *options);
 
 #endif

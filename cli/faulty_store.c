@@ -1,4 +1,11 @@
-/* faulty_store.c - a store around another one that loses and delays by a seed. */
+/* faulty_store.c - a store that forwards to another one, and loses or delays operations by a seed.
+ */
+/* The fault of an operation is drawn when the operation starts. So a run with the same seed and the
+ * same order of operations meets the same faults.
+ *
+ * An operation is in the store's list from its start until its completion. When the faulty store
+ * closes, operations that the inner store still has are removed from the list and fail; the inner
+ * store's callback then only frees them. Everything runs on the loop's thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/faulty_store.h"
 
@@ -11,46 +18,54 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-/* The fault of an operation is drawn when it is asked for, so that a run with the same order of
- * operations meets the same faults. */
-
+/* What happens to an operation: nothing, or its request or its reply is lost, or its reply is
+ * delayed. */
 enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_REPLY, FAULT_DELAY, FAULTS_COUNT };
 
+/* Longest delay in milliseconds. */
 enum { DELAY_MS_MAX = 20 };
 
+/* An operation in progress. */
 struct operation {
-    LIST_ENTRY(operation) entry;
-    struct faulty_store *faulty;           /* NULL: closed, nobody waits any more */
-    struct tdm__store_completion *outcome; /* owned; NULL once it is given back */
-    enum fault fault;
-    int64_t delay_ms;
+    LIST_ENTRY(operation) entry; /* Links the operation into the store's list. */
+    /* Store that started it; NULL once the store has been closed. */
+    struct faulty_store *faulty;
+    /* Completion to report (owned until it is reported). */
+    struct tdm__store_completion *completion;
+    enum fault fault; /* What happens to the operation. */
+    int64_t delay_ms; /* Delay in milliseconds; only for FAULT_DELAY. */
 
-    /* A delayed answer. */
-    struct tdm__timer *timer; /* owned */
-    tdm_status status;
-    struct tdm__store_records *records; /* owned */
+    /* Fires when the delay has passed (owned); NULL before the reply. */
+    struct tdm__timer *timer;
+    tdm_status status; /* Outcome that is delayed. */
+    /* Records that are delayed (owned); NULL if absent. */
+    struct tdm__store_records *records;
 };
 
+/* A store that injects faults. */
 struct faulty_store {
-    struct tdm__store store; /* first */
-    struct tdm__loop *loop;
-    struct tdm__store *inner; /* borrowed */
-    struct tdm__store_completions *outcomes;
-    LIST_HEAD(, operation) operations;
-    uint64_t seed;
-    uint64_t draws_count;
-    uint32_t one_in;
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__loop *loop;   /* Loop on which it runs (borrowed). */
+    struct tdm__store *inner; /* Store that does the work (borrowed). */
+    /* Queue of completions (owned). */
+    struct tdm__store_completions *completions;
+    LIST_HEAD(, operation) operations; /* All operations in progress. */
+    uint64_t seed;                     /* Seed of the generator. */
+    uint64_t draws_count;              /* Number of faults drawn so far. */
+    uint32_t one_in;                   /* One in this number of operations has a fault. */
 };
 
-static struct operation *create_operation(struct faulty_store *faulty,
-                                          struct tdm__store_completion *outcome)
+/* Allocates an operation and draws its fault. */
+static struct operation *operation_create(struct faulty_store *faulty,
+                                          struct tdm__store_completion *completion)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
     uint64_t draw = tdm__splitmix64(faulty->seed, faulty->draws_count++);
 
     TDM_ASSERT(operation != NULL);
     operation->faulty = faulty;
-    operation->outcome = outcome;
+    operation->completion = completion;
     if (draw % faulty->one_in == 0) {
         operation->fault = (enum fault)(1 + (draw >> 32) % (FAULTS_COUNT - 1));
         operation->delay_ms = 1 + (int64_t)((draw >> 40) % DELAY_MS_MAX);
@@ -59,7 +74,8 @@ static struct operation *create_operation(struct faulty_store *faulty,
     return operation;
 }
 
-static void free_operation(struct operation *operation)
+/* Removes the operation from the list and frees it. */
+static void operation_free(struct operation *operation)
 {
     if (operation->faulty != NULL) {
         LIST_REMOVE(operation, entry);
@@ -69,16 +85,18 @@ static void free_operation(struct operation *operation)
     free(operation);
 }
 
+/* Reports the outcome and frees the operation. Takes ownership of `records`. */
 static void faulty_complete(struct operation *operation, tdm_status status,
                             struct tdm__store_records *records)
 {
-    tdm__store_completions_add(operation->faulty->outcomes, operation->outcome, status, records);
-    free_operation(operation);
+    tdm__store_completions_add(operation->faulty->completions, operation->completion, status,
+                               records);
+    operation_free(operation);
 }
 
-/* Was it lost on its way there?  Then the inner store never hears of it; nor of what is asked
- * while this one closes. */
-static bool lose_request(struct operation *operation)
+/* Fails the operation if its request is lost. The inner store then never receives it. While the
+ * store closes, every request is lost. */
+static bool faulty_lose_request(struct operation *operation)
 {
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
         return false;
@@ -87,6 +105,7 @@ static bool lose_request(struct operation *operation)
     return true;
 }
 
+/* Reports the delayed outcome. */
 static void on_delay_over(void *arg)
 {
     struct operation *operation = arg;
@@ -99,15 +118,15 @@ static void on_delay_over(void *arg)
     faulty_complete(operation, operation->status, records);
 }
 
-/* The inner store has answered.  Takes `records`. */
-static void on_answer(struct operation *operation, tdm_status status,
-                      struct tdm__store_records *records)
+/* Handles the outcome of the inner store. Takes ownership of `records`. */
+static void faulty_on_reply(struct operation *operation, tdm_status status,
+                            struct tdm__store_records *records)
 {
     struct faulty_store *faulty = operation->faulty;
 
     if (faulty == NULL) {
         free(records);
-        free_operation(operation);
+        operation_free(operation);
         return;
     }
     if (operation->fault == FAULT_LOST_REPLY) {
@@ -125,54 +144,59 @@ static void on_answer(struct operation *operation, tdm_status status,
     faulty_complete(operation, status, records);
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
-                    uint32_t count)
+/* Handles a read of the inner store. */
+static void faulty_on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
+                           uint32_t count)
 {
     struct tdm__store_records *records = NULL;
 
     if (status == TDM_OK) {
         status = tdm__store_records_copy(items, count, &records);
     }
-    on_answer(arg, status, records);
+    faulty_on_reply(arg, status, records);
 }
 
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+/* Handles a commit of the inner store. */
+static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation *operation = arg;
 
     if (operation->faulty != NULL) {
-        tdm__store_completion_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->completion, version);
     }
-    on_answer(operation, status, NULL);
+    faulty_on_reply(operation, status, NULL);
 }
 
+/* Starts a read, unless its request is lost. */
 static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                         void *arg)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
-    struct operation *operation = create_operation(faulty, tdm__store_completion_of_read(fn, arg));
+    struct operation *operation = operation_create(faulty, tdm__store_completion_of_read(fn, arg));
 
-    if (!lose_request(operation)) {
-        faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms, on_read,
-                                 operation);
+    if (!faulty_lose_request(operation)) {
+        faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms,
+                                 faulty_on_read, operation);
     }
 }
 
+/* Starts a commit, unless its request is lost. */
 static void faulty_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                           void *arg)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
     struct operation *operation =
-        create_operation(faulty, tdm__store_completion_of_commit(fn, arg));
+        operation_create(faulty, tdm__store_completion_of_commit(fn, arg));
 
-    if (!lose_request(operation)) {
-        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms, on_committed,
-                                   operation);
+    if (!faulty_lose_request(operation)) {
+        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms,
+                                   faulty_on_committed, operation);
     }
 }
 
+/* Adds a watcher to the inner store; watches have no faults. */
 static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
                                tdm__store_changed_fn *fn, void *arg)
 {
@@ -181,7 +205,7 @@ static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
     return faulty->inner->ops->watch(faulty->inner, prefix, fn, arg);
 }
 
-/* An operation that the inner store still has stays behind, alone, until its answer. */
+/* Closes the store. Operations that the inner store still has remain allocated until it replies. */
 static void faulty_close(struct tdm__store *store)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;
@@ -191,16 +215,16 @@ static void faulty_close(struct tdm__store *store)
     while (operation != NULL) {
         struct operation *next = LIST_NEXT(operation, entry);
 
-        tdm__store_completions_add(faulty->outcomes, operation->outcome, TDM_E_STORE, NULL);
+        tdm__store_completions_add(faulty->completions, operation->completion, TDM_E_STORE, NULL);
         if (operation->timer != NULL) {
-            free_operation(operation);
+            operation_free(operation);
         } else {
             LIST_REMOVE(operation, entry);
             operation->faulty = NULL;
         }
         operation = next;
     }
-    tdm__store_completions_destroy(faulty->outcomes);
+    tdm__store_completions_destroy(faulty->completions);
     free(faulty);
 }
 
@@ -231,7 +255,7 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
     faulty->seed = seed;
     faulty->one_in = one_in;
     LIST_INIT(&faulty->operations);
-    status = tdm__store_completions_create(loop, &faulty->outcomes);
+    status = tdm__store_completions_create(loop, &faulty->completions);
     if (status != TDM_OK) {
         free(faulty);
         return status;

@@ -5,9 +5,9 @@
 
 #include "runtime/store.h"
 
-/* Wraps `inner`, which the caller keeps and closes.  A generator seeded with `seed` draws for
- * each operation: one in `one_in` loses its request, loses its reply (both complete with
- * TDM_E_STORE), or is delayed.  `tandemd --store-faults` uses it. */
+/* Opens a store that forwards to `inner`, which the caller keeps and closes later. One in `one_in`
+ * operations loses its request or its reply (it completes with TDM_E_STORE), or is delayed; a
+ * generator seeded with `seed` decides. `tandemd --store-faults` uses it. */
 tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed,
                                   uint32_t one_in, struct tdm__store **store_out);
 

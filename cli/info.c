@@ -11,16 +11,20 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
+/* What the machine offers. */
 struct machine {
-    long cpus;
-    double memory_gib;
-    struct tdm__device_list gpus; /* none: see `gpus_status` */
-    tdm_status gpus_status;  /* why tandemd could not offer them; the detail is this thread's */
-    const char *large_pages; /* for shared memory */
+    long cpus;                    /* Number of online CPUs. */
+    double memory_gib;            /* Memory in GiB. */
+    struct tdm__device_list gpus; /* CUDA GPUs; empty if `gpus_status` is a failure. */
+    /* Why tandemd could not offer CUDA GPUs. The text is tdm_error_detail(). */
+    tdm_status gpus_status;
+    const char *large_pages; /* Setting of large pages for shared memory. */
 };
 
+/* Bytes of a GiB. */
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
+/* Examines the machine. */
 static struct machine machine_detect(void)
 {
     struct machine machine = {.cpus = sysconf(_SC_NPROCESSORS_ONLN)};
@@ -35,6 +39,7 @@ static struct machine machine_detect(void)
     return machine;
 }
 
+/* Prints the machine as one JSON object. */
 static void print_json(const struct machine *machine)
 {
     json_t *root =
@@ -48,6 +53,7 @@ static void print_json(const struct machine *machine)
     json_decref(root);
 }
 
+/* Runs the command. */
 static int info_main(const struct tdm__parsed_arguments *args)
 {
     const char *remedy = tdm__large_pages_advice();

@@ -9,7 +9,8 @@
 
 static struct tdm__option options[] = {{"--address", true, NULL}, {NULL, false, NULL}};
 
-/* The one living actor that is meant; NULL, and why, where it is not one. */
+/* Returns the only living actor that matches `word`. Returns NULL and sets the error if no actor or
+ * several match. */
 static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *actors,
                                                   uint32_t count, const char *word)
 {
@@ -42,7 +43,8 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
     return found;
 }
 
-static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
+/* Ends the actor and prints that. */
+static tdm_status kill_actor(tdm_runtime *runtime, const struct tdm_actor_state *actor)
 {
     struct tdm__id id;
     tdm_writer *writer;
@@ -64,7 +66,7 @@ static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
     return status;
 }
 
-/* Named twice, by its name and by its id? */
+/* Returns whether the actor was chosen already, as when both its name and its ID are given. */
 static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count,
                      const struct tdm_actor_state *actor)
 {
@@ -76,6 +78,7 @@ static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count
     return false;
 }
 
+/* Chooses all named actors, and then kills each one. */
 static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     const struct tdm_actor_state *actors;
@@ -87,7 +90,8 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; status == TDM_OK && i < args->operands_count; i++) {
         const struct tdm_actor_state *actor =
-            choose_actor(actors, count, args->operands[i]); /* all of them, before one is killed */
+            choose_actor(actors, count,
+                         args->operands[i]); /* All words are checked before an actor is killed. */
 
         status = actor == NULL ? TDM_E_INVAL : TDM_OK;
         if (actor != NULL && !is_among(chosen, chosen_count, actor)) {
@@ -95,12 +99,13 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
         }
     }
     for (uint32_t i = 0; status == TDM_OK && i < chosen_count; i++) {
-        status = end(runtime, chosen[i]);
+        status = kill_actor(runtime, chosen[i]);
     }
     tdm_list_free(actors);
     return status;
 }
 
+/* Runs the command. */
 static int kill_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;

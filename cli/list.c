@@ -1,5 +1,11 @@
-/* list.c - `tandem list`: what is in the cluster. */
+/* list.c - `tandem list`: prints what is in the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each kind of list has a function that fetches the states from the cluster. It builds a table for
+ * people and a JSON array for programs, and prints the one that was requested. JSON cannot contain
+ * text that is not valid UTF-8, so such an entry contains only its ID. Nodes and processes that did
+ * not reply are reported on stderr and do not fail the command. There is one thread. Fetching
+ * blocks for at most TDM__CLUSTER_TIMEOUT_MS. */
+
 #include "cli/cluster.h"
 #include "cli/table.h"
 #include "runtime/error.h"
@@ -16,18 +22,19 @@ static struct tdm__option options[] = {{"--json", false, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
-/* How it is asked for. */
+/* The options of the command. */
 struct list_filter {
-    bool as_json;
-    bool live_only;
-    bool each;
+    bool as_json;   /* Print JSON instead of a table. */
+    bool live_only; /* Only actors that have not died. */
+    bool each;      /* Each call instead of sums by method. */
 };
 
+/* Digits of an ID in a table, and capacity of a formatted cell. */
 enum { ID_SHOWN = 12, CELL_BYTES = 256 };
 
 /* ---- pieces ----------------------------------------------------------------------------- */
 
-/* "CPU 2, GPU 0.4"; of a node "CPU 3/8": what is free of what there is. */
+/* Formats amounts: "CPU 2, GPU 0.4", or with `with_free` "CPU 3/8" (free and total). */
 static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count, bool with_free,
                                 char text[CELL_BYTES])
 {
@@ -46,6 +53,7 @@ static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count
     return text;
 }
 
+/* Formats GPU indices: "0,1". */
 static const char *gpus_text(const uint32_t *gpus, uint32_t count, char text[CELL_BYTES])
 {
     struct tdm__text args = tdm__text_init(text, CELL_BYTES);
@@ -56,6 +64,7 @@ static const char *gpus_text(const uint32_t *gpus, uint32_t count, char text[CEL
     return text;
 }
 
+/* Returns amounts as a JSON object by name. */
 static json_t *amounts_json(const struct tdm_amount *amounts, uint32_t count, bool with_free)
 {
     json_t *object = json_object();
@@ -70,6 +79,7 @@ static json_t *amounts_json(const struct tdm_amount *amounts, uint32_t count, bo
     return object;
 }
 
+/* Returns GPU indices as a JSON array. */
 static json_t *gpus_json(const uint32_t *gpus, uint32_t count)
 {
     json_t *array = json_array();
@@ -80,7 +90,7 @@ static json_t *gpus_json(const uint32_t *gpus, uint32_t count)
     return array;
 }
 
-/* Takes `array`. */
+/* Prints a JSON array and releases it. */
 static void print_json(json_t *array)
 {
     (void)json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
@@ -88,7 +98,7 @@ static void print_json(json_t *array)
     json_decref(array);
 }
 
-/* The one that was asked for.  Takes both. */
+/* Prints the table or the array, as requested, and frees both. */
 static void list_print(struct tdm__table *table, json_t *array,
                        const struct list_filter *list_filter)
 {
@@ -102,6 +112,7 @@ static void list_print(struct tdm__table *table, json_t *array,
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
+/* Returns an actor as a JSON object. */
 static json_t *actor_json(const struct tdm_actor_state *actor)
 {
     json_t *object =
@@ -112,7 +123,8 @@ static json_t *actor_json(const struct tdm_actor_state *actor)
                   actor->death_cause, "pid", (json_int_t)actor->pid, "restarts",
                   (json_int_t)actor->restarts, "detached", actor->detached);
 
-    if (object == NULL) { /* a text that is not UTF-8 */
+    /* This happens if a text is not UTF-8. */
+    if (object == NULL) {
         return json_pack("{s:s}", "id", actor->id);
     }
     (void)json_object_set_new(object, "resources",
@@ -121,8 +133,8 @@ static json_t *actor_json(const struct tdm_actor_state *actor)
     return object;
 }
 
-/* Why it died or waits, without what the other columns say: "actor a died: node n, pid 1, …".
- */
+/* Returns the reason of a death without what other columns show, that is, without "actor a died:
+ * node n, pid 1, ". */
 static const char *short_cause(const char *cause)
 {
     const char *pid = strstr(cause, " died: node ");
@@ -135,6 +147,7 @@ static const char *short_cause(const char *cause)
     return pid != NULL && strncmp(pid, ", ", 2) == 0 ? pid + 2 : cause;
 }
 
+/* Adds an actor's row. */
 static void add_actor(struct tdm__table *table, const struct tdm_actor_state *actor)
 {
     const char *cause = short_cause(actor->death_cause);
@@ -152,7 +165,7 @@ static void add_actor(struct tdm__table *table, const struct tdm_actor_state *ac
     tdm__table_add(table, "%.*s", (int)strcspn(cause, "\n"), cause);
 }
 
-/* Those that live come first. */
+/* Adds the dead or the other actors. The caller adds the living ones first. */
 static void add_actors(struct tdm__table *table, json_t *array,
                        const struct tdm_actor_state *actors, uint32_t count, bool dead)
 {
@@ -164,6 +177,7 @@ static void add_actors(struct tdm__table *table, json_t *array,
     }
 }
 
+/* Lists actors. */
 static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID",       "CLASS",     "NAME", "STATE", "NODE", "PID",
@@ -194,6 +208,7 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *li
 
 /* ---- objects ---------------------------------------------------------------------------- */
 
+/* Returns an object as JSON. */
 static json_t *object_json(const struct tdm_object_state *object)
 {
     json_t *json = json_pack(
@@ -204,9 +219,10 @@ static json_t *object_json(const struct tdm_object_state *object)
         (json_int_t)object->holders_count, "borrowers_count", (json_int_t)object->borrowers_count,
         "readers_count", (json_int_t)object->readers_count);
 
-    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* not UTF-8 */
+    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* A text is not UTF-8. */
 }
 
+/* Adds an object's row. */
 static void add_object(struct tdm__table *table, const struct tdm_object_state *object)
 {
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, object->id[0] == '\0' ? "-" : object->id);
@@ -221,6 +237,7 @@ static void add_object(struct tdm__table *table, const struct tdm_object_state *
     tdm__table_add(table, "%.1f s", (double)object->age_ms / 1000);
 }
 
+/* Reports on stderr what is missing from a list. */
 static void print_missing(const struct tdm_list_missing *missing)
 {
     if (missing->nodes > 0) {
@@ -235,6 +252,7 @@ static void print_missing(const struct tdm_list_missing *missing)
     }
 }
 
+/* Lists objects. */
 static tdm_status list_objects(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID",      "OWNER",     "PID",     "NODE", "WHERE", "SIZE",
@@ -263,6 +281,7 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct list_filter *l
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
+/* Returns the calls of one method of an actor as JSON. */
 static json_t *calls_json(const struct tdm_calls_state *calls)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I}", "actor",
@@ -273,6 +292,7 @@ static json_t *calls_json(const struct tdm_calls_state *calls)
                      (json_int_t)calls->finished, "failed", (json_int_t)calls->failed);
 }
 
+/* Adds the row of one method of an actor. */
 static void add_calls(struct tdm__table *table, const struct tdm_calls_state *calls)
 {
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, calls->actor);
@@ -285,6 +305,7 @@ static void add_calls(struct tdm__table *table, const struct tdm_calls_state *ca
     tdm__table_add(table, "%llu", (unsigned long long)calls->failed);
 }
 
+/* Returns a call as JSON. */
 static json_t *call_json(const struct tdm_call_state *call)
 {
     json_t *json = json_pack(
@@ -293,9 +314,11 @@ static json_t *call_json(const struct tdm_call_state *call)
         "class_name", call->class_name, "actor_name", call->actor_name, "method", call->method,
         "state", call->state, "age_ms", (json_int_t)call->age_ms);
 
-    return json != NULL ? json : json_pack("{s:s}", "actor", call->actor); /* not UTF-8 */
+    return json != NULL ? json
+                        : json_pack("{s:s}", "actor", call->actor); /* A text is not UTF-8. */
 }
 
+/* Adds a call's row. */
 static void add_call(struct tdm__table *table, const struct tdm_call_state *call)
 {
     tdm__table_add(table, "%s", call->caller_name);
@@ -308,6 +331,7 @@ static void add_call(struct tdm__table *table, const struct tdm_call_state *call
     tdm__table_add(table, "%.1f s", (double)call->age_ms / 1000);
 }
 
+/* Lists all calls without a result. */
 static tdm_status list_each_call(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"CALLER", "PID",   "ACTOR", "CLASS", "NAME",
@@ -334,6 +358,7 @@ static tdm_status list_each_call(tdm_runtime *runtime, const struct list_filter 
     return status;
 }
 
+/* Lists the methods of actors with the numbers of their calls. */
 static tdm_status list_methods(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ACTOR",   "CLASS",    "NAME",   "METHOD", "WAITING",
@@ -360,6 +385,7 @@ static tdm_status list_methods(tdm_runtime *runtime, const struct list_filter *l
     return status;
 }
 
+/* Lists calls: each one, or sums by method. */
 static tdm_status list_calls(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     return list_filter->each ? list_each_call(runtime, list_filter)
@@ -368,6 +394,7 @@ static tdm_status list_calls(tdm_runtime *runtime, const struct list_filter *lis
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
+/* Adds a node's row and its JSON object. */
 static void add_node(struct tdm__table *table, json_t *array, const struct tdm_node_state *node)
 {
     char cell[CELL_BYTES];
@@ -385,6 +412,7 @@ static void add_node(struct tdm__table *table, json_t *array, const struct tdm_n
                          amounts_json(node->amounts, node->amounts_count, true)));
 }
 
+/* Lists nodes. */
 static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID", "NAME", "PID", "FREE/TOTAL", "ADDRESS", NULL};
@@ -409,6 +437,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *lis
 
 /* ---- groups ----------------------------------------------------------------------------- */
 
+/* Adds a bundle's row and its JSON object. */
 static void add_bundle(struct tdm__table *table, json_t *array,
                        const struct tdm_placement_group_state *group, uint32_t index)
 {
@@ -427,6 +456,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
                          gpus_json(bundle->gpu_indices, bundle->gpus_count)));
 }
 
+/* Lists placement groups. */
 static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"GROUP",     "NAME", "BUNDLE", "NODE",
@@ -460,6 +490,7 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *li
 
 /* ---- the command ------------------------------------------------------------------------ */
 
+/* Runs the command. */
 static int list_main(const struct tdm__parsed_arguments *args)
 {
     static const struct {

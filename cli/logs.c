@@ -1,5 +1,11 @@
-/* logs.c - `tandem logs`: what an actor printed, or the daemon of a node said. */
+/* logs.c - `tandem logs`: prints the output of an actor, or the log of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The node of the actor has its output in files, and its daemon serves pieces of them. The command
+ * reads piece after piece from an offset. With --tail it reads the end of the file first and prints
+ * only the last lines. With --follow it polls every FOLLOW_MS until the actor has ended and its
+ * output has been read. The node keeps the output of dead actors as long as it remembers them.
+ * There is one thread. */
+
 #include "actors/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
@@ -16,22 +22,29 @@ static struct tdm__option options[] = {
     {"--node", false, NULL}, {"--follow", false, NULL}, {"-f", false, NULL}, {"--tail", true, NULL},
     {"--err", false, NULL},  {"--address", true, NULL}, {NULL, false, NULL}};
 
+/* Bytes per request, bytes searched for the last lines, and milliseconds between two polls. */
 enum { PIECE_BYTES = 256 << 10, TAIL_BYTES = 1 << 20, FOLLOW_MS = 100 };
 
-/* What is read, and how far it has been. */
+/* The log that is being read, and the position in it. */
 struct log_reader {
-    tdm_runtime *runtime;
-    char node[33];  /* that has the file */
-    char actor[33]; /* "" for the daemon's own */
-    int64_t stream; /* 0: stdout, 1: stderr */
+    tdm_runtime *runtime; /* Connection to the cluster (borrowed). */
+    /* ID of the node that has the file; "" for the node that the command is connected to. */
+    char node[33];
+    char actor[33]; /* ID of the actor; "" for the daemon's log. */
+    int64_t stream; /* Stream of the actor: 0 for stdout, 1 for stderr. */
+    /* Offset of the next byte to read; negative from the end of the file. */
     int64_t offset;
+    /* Unused. */
     int64_t pid;
+    /* Whether the process was still running at the last read. */
     bool is_live;
+    /* Whether the last read reached the end of the file. */
     bool at_end;
 };
 
-/* ---- who -------------------------------------------------------------------------------- */
+/* ---- finding the actor ------------------------------------------------------------------ */
 
+/* Finds the actor that matches `word`, and fills in its ID and node. */
 static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_reader *log_reader)
 {
     const struct tdm_actor_state *actors;
@@ -40,8 +53,7 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
 
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
-        if (tdm__cluster_actor_matches(&actors[i],
-                                       word)) { /* of several the newest, which is last */
+        if (tdm__cluster_actor_matches(&actors[i], word)) { /* The last match is the newest one. */
             found = &actors[i];
         }
     }
@@ -61,6 +73,7 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
 
 /* ---- log_reader ---------------------------------------------------------------------------- */
 
+/* Returns the offset of the last `lines` lines of a text. */
 static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines)
 {
     size_t first = bytes;
@@ -75,7 +88,8 @@ static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines
     return lines == 0 ? bytes : first;
 }
 
-/* Reads a piece, prints the last `tail` lines of it (all: UINT64_MAX), goes on behind it. */
+/* Reads a piece and prints its last `tail` lines (all if UINT64_MAX). Moves the offset behind the
+ * piece. */
 static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
 {
     uint64_t bytes_max = tail == UINT64_MAX ? PIECE_BYTES : TAIL_BYTES;
@@ -119,7 +133,7 @@ static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
     return TDM_OK;
 }
 
-/* All that there is, and with `follow` what comes until the process ends. */
+/* Prints the rest of the log. With `follow` it continues until the process ends. */
 static tdm_status read_all(struct log_reader *log_reader, const char *tail, bool follow)
 {
     if (tail != NULL) {
@@ -143,6 +157,7 @@ static tdm_status read_all(struct log_reader *log_reader, const char *tail, bool
     }
 }
 
+/* Chooses the log by the options and prints it. */
 static tdm_status logs_print(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     struct log_reader log_reader = {.runtime = runtime,
@@ -156,11 +171,13 @@ static tdm_status logs_print(tdm_runtime *runtime, const struct tdm__parsed_argu
     return read_all(&log_reader, tdm__option_value(args, "--tail"), follow);
 }
 
+/* Returns whether the text is a decimal number. */
 static bool is_number(const char *text)
 {
     return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
+/* Runs the command. */
 static int logs_main(const struct tdm__parsed_arguments *args)
 {
     const char *tail = tdm__option_value(args, "--tail");

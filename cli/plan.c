@@ -1,4 +1,4 @@
-/* plan.c - `tandem plan`: the budget of a job, before anything runs. */
+/* plan.c - `tandem plan`: prints the memory budget of a job without running it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 #include "colocate/job/library.h"
@@ -8,15 +8,15 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
-/* Large, hence on the heap. */
+/* State of the command. It is large, hence on the heap. */
 struct plan_command {
-    struct tdm__job_spec spec;
-    struct tdm__job_library library;
-    struct tdm__memory_budget_input input;
-    struct tdm__memory_budget plan;
+    struct tdm__job_spec spec;             /* Contents of the job file. */
+    struct tdm__job_library library;       /* Library with the job's actor classes. */
+    struct tdm__memory_budget_input input; /* Input of the computation. */
+    struct tdm__memory_budget plan;        /* Computed memory budget. */
 };
 
-/* The table is printed also where the job does not fit, so that one sees why. */
+/* Computes and prints the budget. It is printed even if the job does not fit, to show why. */
 static tdm_status plan_job(struct plan_command *work, bool json)
 {
     tdm_status verdict;
@@ -35,6 +35,7 @@ static tdm_status plan_job(struct plan_command *work, bool json)
     return verdict;
 }
 
+/* Reads the job file and prints its budget. */
 static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_arguments *args)
 {
     tdm_status status;
@@ -50,6 +51,7 @@ static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_
     return status;
 }
 
+/* Runs the command. */
 static int plan_main(const struct tdm__parsed_arguments *args)
 {
     struct plan_command *work = calloc(1, sizeof(*work));

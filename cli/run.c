@@ -1,4 +1,4 @@
-/* run.c - `tandem run`: a job from its first step to its last. */
+/* run.c - `tandem run`: runs a job from its first step to its last. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 #include "cli/version.h"
@@ -17,10 +17,11 @@ static struct tdm__option options[] = {{"--json", false, NULL},
                                        {"--out", true, NULL},
                                        {NULL, false, NULL}};
 
-/* Ctrl-C, counted; the job polls it between its waits.  A third one ends the program as if it
- * had never been caught: the children die with it. */
+/* Number of Ctrl-C and SIGTERM received. The job checks it between waits. The third signal ends the
+ * program by its default action; the child processes end with it. */
 static volatile sig_atomic_t interrupts;
 
+/* Signal handler: counts the signal. */
 static void count_interrupt(int signal_number)
 {
     interrupts = interrupts + 1;
@@ -29,6 +30,7 @@ static void count_interrupt(int signal_number)
     }
 }
 
+/* Installs the signal handler. */
 static tdm_status catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = count_interrupt};
@@ -40,6 +42,7 @@ static tdm_status catch_interrupts(void)
     return TDM_OK;
 }
 
+/* Chooses how progress is shown, by the options and by the terminal. */
 static enum tdm__progress_mode choose_progress(const struct tdm__parsed_arguments *args)
 {
     const char *no_color = secure_getenv("NO_COLOR");
@@ -56,7 +59,8 @@ static enum tdm__progress_mode choose_progress(const struct tdm__parsed_argument
     return TDM__PROGRESS_LIVE;
 }
 
-/* --out, else the file's job.out, else the run that goes on, else a new out/<name>-<4 hex>. */
+/* Chooses the output directory: --out, else the file's job.out, else the directory to resume, else
+ * a new out/<name>-<4 hex digits>. */
 static tdm_status choose_out(const struct tdm__parsed_arguments *args,
                              const struct tdm__job_spec *spec, char out[TDM__PATH_BYTES])
 {
@@ -79,6 +83,7 @@ static tdm_status choose_out(const struct tdm__parsed_arguments *args,
     return TDM_OK;
 }
 
+/* Reads the job file and runs the job. */
 static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_run_options run_options = {.program = "tandem " TDM__VERSION,
@@ -102,6 +107,7 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_
     return status;
 }
 
+/* Runs the command. */
 static int run_main(const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_spec *spec = calloc(1, sizeof(*spec));

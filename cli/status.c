@@ -1,4 +1,4 @@
-/* status.c - `tandem status`: a summary of a cluster. */
+/* status.c - `tandem status`: prints a summary of a cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
 #include "cli/cluster_summary.h"
@@ -8,6 +8,7 @@
 static struct tdm__option options[] = {
     {"--json", false, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
 
+/* Collects the lists of the cluster and prints their summary. */
 static tdm_status status_print(tdm_runtime *runtime, bool as_json)
 {
     struct tdm__cluster_summary cluster_summary = {0};
@@ -41,6 +42,7 @@ static tdm_status status_print(tdm_runtime *runtime, bool as_json)
     return status;
 }
 
+/* Runs the command. */
 static int status_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;

@@ -1,5 +1,10 @@
-/* table.c - columns for people. */
+/* table.c - prints tables with aligned columns. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A table owns copies of its cells, which are stored row by row; the number of titles is the number
+ * of columns. Widths are counted in characters, not in bytes: bytes that continue a UTF-8 character
+ * have no width. Rows are cut to the width of the terminal with an ellipsis. A failed allocation
+ * loses a cell, which is then shown as "?". There is one thread. */
+
 #include "cli/table.h"
 
 #include "runtime/error.h"
@@ -11,15 +16,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* Most columns of a table, and most bytes of a cell. */
 enum { COLUMNS_MAX = 16, CELL_BYTES_MAX = 1024 };
 
+/* A table that is being filled. */
 struct tdm__table {
-    const char *const *titles; /* borrowed */
-    uint32_t columns_count;
-    int widths[COLUMNS_MAX];
-    char **cells; /* owned, row by row */
-    size_t cells_count;
-    size_t cells_room;
+    const char *const *titles; /* Titles of the columns (borrowed). */
+    uint32_t columns_count;    /* Number of columns. */
+    int widths[COLUMNS_MAX];   /* Width of each column in characters. */
+    /* Cells row by row (owned). An entry is NULL if memory was lacking. */
+    char **cells;
+    size_t cells_count;    /* Number of cells. */
+    size_t cells_capacity; /* Capacity of `cells`. */
 };
 
 tdm_status tdm__table_create(const char *const *titles, struct tdm__table **table_out)
@@ -38,8 +46,8 @@ tdm_status tdm__table_create(const char *const *titles, struct tdm__table **tabl
     return TDM_OK;
 }
 
-/* On a screen: bytes that continue a character take no room. */
-static int width_of(const char *text)
+/* Returns the number of characters. Bytes that continue a UTF-8 character are not counted. */
+static int text_width(const char *text)
 {
     int width = 0;
 
@@ -58,18 +66,18 @@ void tdm__table_add(struct tdm__table *table, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (table->cells_count == table->cells_room) {
-        size_t room = table->cells_room * 2 + 64;
-        char **cells = realloc(table->cells, room * sizeof(*cells));
+    if (table->cells_count == table->cells_capacity) {
+        size_t remaining = table->cells_capacity * 2 + 64;
+        char **cells = realloc(table->cells, remaining * sizeof(*cells));
 
         if (cells == NULL) {
             return;
         }
         table->cells = cells;
-        table->cells_room = room;
+        table->cells_capacity = remaining;
     }
-    if (width_of(text) > table->widths[column]) {
-        table->widths[column] = width_of(text);
+    if (text_width(text) > table->widths[column]) {
+        table->widths[column] = text_width(text);
     }
     table->cells[table->cells_count++] = strdup(text[0] == '\0' ? "-" : text);
 }
@@ -94,14 +102,14 @@ const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMO
     return text;
 }
 
-/* One line, and how much room is left in it. */
-struct line {
-    FILE *stream;
-    uint32_t room;
+/* The line that is being printed. */
+struct output_line {
+    FILE *stream;       /* Where it is printed. */
+    uint32_t remaining; /* Characters that still fit. */
 };
 
-/* Bytes of the first `count` characters. */
-static size_t bytes_of(const char *text, uint32_t count)
+/* Returns the number of bytes of the first `count` characters. */
+static size_t text_bytes_of(const char *text, uint32_t count)
 {
     size_t bytes = 0;
 
@@ -115,45 +123,50 @@ static size_t bytes_of(const char *text, uint32_t count)
     return bytes;
 }
 
-static void print_text(struct line *line, const char *text)
+/* Prints a text, cut with an ellipsis if it does not fit. */
+static void print_text(struct output_line *output_line, const char *text)
 {
-    uint32_t width = (uint32_t)width_of(text);
+    uint32_t width = (uint32_t)text_width(text);
 
-    if (width <= line->room) {
-        (void)fputs(text, line->stream);
-        line->room -= width;
-    } else if (line->room > 0) {
-        (void)fprintf(line->stream, "%.*s…", (int)bytes_of(text, line->room - 1), text);
-        line->room = 0;
+    if (width <= output_line->remaining) {
+        (void)fputs(text, output_line->stream);
+        output_line->remaining -= width;
+    } else if (output_line->remaining > 0) {
+        (void)fprintf(output_line->stream, "%.*s…",
+                      (int)text_bytes_of(text, output_line->remaining - 1), text);
+        output_line->remaining = 0;
     }
 }
 
-/* False: the line is full before the next column begins, and ends with "…". */
-static bool print_gap(struct line *line, int gap)
+/* Prints the space between two columns. Returns false if the line is full; it then ends with an
+ * ellipsis. */
+static bool print_gap(struct output_line *output_line, int gap)
 {
     for (; gap > 0; gap--) {
-        if (line->room == 1) {
-            (void)fputs("…", line->stream);
-            line->room = 0;
+        if (output_line->remaining == 1) {
+            (void)fputs("…", output_line->stream);
+            output_line->remaining = 0;
             return false;
         }
-        print_text(line, " ");
+        print_text(output_line, " ");
     }
-    return line->room > 0;
+    return output_line->remaining > 0;
 }
 
-static void print_row(const struct tdm__table *table, const char *const *cells, struct line line)
+/* Prints one row. */
+static void print_row(const struct tdm__table *table, const char *const *cells,
+                      struct output_line output_line)
 {
     for (uint32_t column = 0; column < table->columns_count; column++) {
         const char *text = cells[column] == NULL ? "?" : cells[column];
 
-        print_text(&line, text);
+        print_text(&output_line, text);
         if (column + 1 < table->columns_count &&
-            !print_gap(&line, table->widths[column] - width_of(text) + 2)) {
+            !print_gap(&output_line, table->widths[column] - text_width(text) + 2)) {
             break;
         }
     }
-    (void)fputc('\n', line.stream);
+    (void)fputc('\n', output_line.stream);
 }
 
 struct tdm__terminal_size tdm__terminal_size_of(FILE *stream)
@@ -169,15 +182,15 @@ struct tdm__terminal_size tdm__terminal_size_of(FILE *stream)
 
 void tdm__table_print_clipped(struct tdm__table *table, FILE *stream, uint32_t width, uint32_t rows)
 {
-    struct line line = {stream, width == 0 ? UINT32_MAX : width};
+    struct output_line output_line = {stream, width == 0 ? UINT32_MAX : width};
     size_t columns = table->columns_count;
 
     if (stream != NULL) {
-        print_row(table, table->titles, line);
+        print_row(table, table->titles, output_line);
     }
     for (size_t i = 0; stream != NULL && i + columns <= table->cells_count && i / columns < rows;
          i += columns) {
-        print_row(table, (const char *const *)&table->cells[i], line);
+        print_row(table, (const char *const *)&table->cells[i], output_line);
     }
     for (size_t i = 0; i < table->cells_count; i++) {
         free(table->cells[i]);

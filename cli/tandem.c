@@ -1,4 +1,4 @@
-/* tandem.c - the command line. */
+/* tandem.c - the program tandem. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/worker.h"
 #include "cli/command.h"
@@ -10,6 +10,7 @@ int main(int argc, char **argv)
         &tdm__command_list, &tdm__command_kill,   &tdm__command_logs,   &tdm__command_timeline,
         &tdm__command_info, &tdm__command_version};
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    /* This call does not return if the process is an actor's worker. */
+    tdm__worker_run_if_one();
     return tdm__command_main(commands, sizeof(commands) / sizeof(commands[0]), argc, argv);
 }

@@ -1,5 +1,15 @@
-/* tandemd.c - the daemon of a node: puts the layers' services together and runs them. */
+/* tandemd.c - the daemon of a node: creates the services of all layers and runs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The process has one loop and one thread. main() reads the options, chooses the directory and
+ * forks the supervisor. daemon_start() creates everything in the order of the fields of struct
+ * daemon: loop, Redis, store, endpoint, services; it then joins the cluster. daemon_free() destroys
+ * it in the opposite order, except that the store closes first, so that its pending operations fail
+ * while their owners still exist.
+ *
+ * The daemon runs until SIGTERM or SIGINT, or until the process at the other end of descriptor 3
+ * ends (--private). It then ends its actors and waits at most END_MS. actors/daemon contains the
+ * services for actors. */
+
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/timeline_service.h"
@@ -34,47 +44,55 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Descriptor of the connection to the process that started a private daemon; milliseconds to wait
+ * for the store, and for the actors to end. */
 enum { LIFELINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
 
-/* Everything is here, made in the order of the fields and unmade in the opposite one. */
+/* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
 struct daemon {
-    struct cli_daemon_options options;
-    char directory[PATH_MAX];
-    struct tdm__loop *loop;
-    struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
-    struct tdm__store *real_store;     /* under the faulty one of a test; else NULL */
-    struct tdm__store *store;
-    struct tdm__read_cache *read_cache; /* lent to the store */
-    struct tdm__rpc *rpc;
-    struct tdm__services services;
-    struct tdm__node node;
-    int signals;
-    struct tdm__fd_watch *signals_watch;
+    struct cli_daemon_options options; /* Options of the command line. */
+    char directory[PATH_MAX];          /* Absolute path of the daemon's directory. */
+    struct tdm__loop *loop;            /* Loop of the only thread (owned). */
+    struct tdm__redis_embedded *redis; /* Embedded Redis (owned); NULL with --redis. */
+    /* Store under the faulty one (owned); NULL without --store-faults. */
+    struct tdm__store *real_store;
+    struct tdm__store *store;            /* Store that the services use (owned). */
+    struct tdm__read_cache *read_cache;  /* Read cache of the store (owned). */
+    struct tdm__rpc *rpc;                /* Endpoint (owned). */
+    struct tdm__services services;       /* Services that handle calls. */
+    struct tdm__node node;               /* State of the node. */
+    int signals;                         /* Descriptor that reports signals. */
+    struct tdm__fd_watch *signals_watch; /* Watch of `signals` (owned). */
+    /* Whether the attempt to join the cluster has completed. */
     bool joined;
-    bool stop_wanted;
-    bool actors_ended;
-    tdm_status join_status;
-    char join_detail[512];
+    bool stop_wanted;       /* Whether a signal has requested the end. */
+    bool actors_ended;      /* Whether all actors have ended. */
+    tdm_status join_status; /* Outcome of joining; valid once `joined` is true. */
+    char join_detail[512];  /* Text of its failure. */
 };
 
+/* The only daemon of this process. */
 static struct daemon this_daemon;
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-static void serve(void *arg, struct tdm__incoming_call *incoming)
+/* Passes a call to its service. */
+static void daemon_serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct daemon *daemon = arg;
 
     tdm__services_serve(&daemon->services, incoming);
 }
 
-/* A local driver, watched: its connection may stay open in a child that it forked. */
+/* A local driver whose process is watched, because a child that it forked may keep its connection
+ * open. */
 struct driver {
-    struct tdm__conn *conn; /* borrowed */
-    int pidfd;
-    struct tdm__fd_watch *watch; /* owned */
+    struct tdm__conn *conn;      /* Connection of the driver (borrowed). */
+    int pidfd;                   /* Pidfd of the driver (owned). */
+    struct tdm__fd_watch *watch; /* Watch of `pidfd` (owned). */
 };
 
+/* Stops watching a driver. */
 static void driver_free(struct driver *driver)
 {
     tdm__fd_watch_destroy(driver->watch);
@@ -82,16 +100,18 @@ static void driver_free(struct driver *driver)
     free(driver);
 }
 
+/* Closes the connection of a driver that has ended. */
 static void on_driver_ended(void *arg, int fd, unsigned ready)
 {
     struct driver *driver = arg;
 
     (void)fd;
     (void)ready;
-    tdm__conn_close(driver->conn); /* on_closed() follows */
+    tdm__conn_close(driver->conn); /* The function on_closed() runs next. */
     (void)tdm__fd_watch_set_events(driver->watch, 0);
 }
 
+/* Handles the end of a peer's connection. */
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct daemon *daemon = arg;
@@ -105,7 +125,8 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     tdm__node_peer_closed(&daemon->node, tdm__conn_peer(conn));
 }
 
-/* Where that cannot be done, the end of the connection has to do. */
+/* Watches the process of a driver. If that is impossible, only the end of the connection is
+ * noticed. */
 static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
 {
     struct driver *driver = calloc(1, sizeof(*driver));
@@ -124,6 +145,7 @@ static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
     tdm__conn_set_user_data(conn, driver);
 }
 
+/* Handles a new connection. */
 static void on_accepted(void *arg, struct tdm__conn *conn)
 {
     tdm__conn_on_closed(conn, on_closed, arg);
@@ -134,19 +156,22 @@ static void on_accepted(void *arg, struct tdm__conn *conn)
 
 /* ---- start ------------------------------------------------------------------------------ */
 
+/* Returns the process ID of the embedded Redis, or 0. */
 static pid_t redis_pid(void)
 {
     return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
 }
 
-static tdm_status start_own_redis(struct daemon *daemon)
+/* Starts the embedded Redis, unless the cluster has its own. */
+static tdm_status daemon_start_redis(struct daemon *daemon)
 {
     return daemon->options.redis_url != NULL
                ? TDM_OK
                : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
 }
 
-static tdm_status open_store(struct daemon *daemon)
+/* Opens the store with its wrappers: faults if requested, metrics, and the read cache. */
+static tdm_status daemon_open_store(struct daemon *daemon)
 {
     const char *url =
         daemon->redis == NULL ? daemon->options.redis_url : tdm__redis_embedded_url(daemon->redis);
@@ -164,7 +189,8 @@ static tdm_status open_store(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* A daemon that starts in a directory where one was before takes over its token. */
+/* Reads or creates the cluster's token. A daemon that starts in the directory of an earlier one
+ * uses its token. */
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
 {
     const char *named = getenv("TANDEM_TOKEN_FILE");
@@ -183,7 +209,8 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
-static tdm_status listen_here(struct daemon *daemon)
+/* Listens on the Unix socket, and on TCP if requested. */
+static tdm_status daemon_listen(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     char address[TDM__ADDRESS_BYTES + 32];
@@ -201,7 +228,8 @@ static tdm_status listen_here(struct daemon *daemon)
                            sizeof(node->record.tcp_address));
 }
 
-static tdm_status make_endpoint(struct daemon *daemon)
+/* Creates the endpoint and the node's identity. */
+static tdm_status daemon_create_endpoint(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     struct tdm__peer_identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
@@ -211,16 +239,17 @@ static tdm_status make_endpoint(struct daemon *daemon)
     self.node = node->record.id;
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
-    tdm__rpc_set_call_handler(daemon->rpc, serve, daemon);
+    tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
-    return listen_here(daemon);
+    return daemon_listen(daemon);
 }
 
-static tdm_status add_services(struct daemon *daemon)
+/* Creates all services and adds them to the dispatcher. */
+static tdm_status daemon_add_services(struct daemon *daemon)
 {
     struct tdm__broker *broker;
     void *blocks;
-    void *meet;
+    void *rendezvous;
     void *memory_arbiter;
     void *version;
     struct tdm__node_metrics *metrics;
@@ -231,8 +260,8 @@ static tdm_status add_services(struct daemon *daemon)
     TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
     TDM_TRY(tdm__broker_service_create(daemon->loop, broker, &blocks));
     tdm__services_add(&daemon->services, &tdm__broker_service, blocks);
-    TDM_TRY(tdm__rendezvous_service_create(&daemon->node, &meet));
-    tdm__services_add(&daemon->services, &tdm__rendezvous_service, meet);
+    TDM_TRY(tdm__rendezvous_service_create(&daemon->node, &rendezvous));
+    tdm__services_add(&daemon->services, &tdm__rendezvous_service, rendezvous);
     TDM_TRY(tdm__arbiter_service_create(daemon->loop, broker, &memory_arbiter));
     tdm__services_add(&daemon->services, &tdm__arbiter_service, memory_arbiter);
     TDM_TRY(tdm__version_service_create(daemon->loop, daemon->store, &version));
@@ -243,7 +272,8 @@ static tdm_status add_services(struct daemon *daemon)
     return TDM_OK;
 }
 
-static tdm_status describe_node(struct daemon *daemon)
+/* Fills in the node's record and resources from the options. */
+static tdm_status daemon_describe_node(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
     struct tdm__resources totals = daemon->options.resources;
@@ -275,6 +305,7 @@ static tdm_status describe_node(struct daemon *daemon)
     return TDM_OK;
 }
 
+/* Stores the outcome of joining. */
 static void on_joined(void *arg, tdm_status status, const char *detail)
 {
     struct daemon *daemon = arg;
@@ -284,6 +315,7 @@ static void on_joined(void *arg, tdm_status status, const char *detail)
     (void)snprintf(daemon->join_detail, sizeof(daemon->join_detail), "%s", detail);
 }
 
+/* Tells the loop whether joining has completed. */
 static bool has_joined(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -291,7 +323,8 @@ static bool has_joined(void *arg)
     return daemon->joined;
 }
 
-static tdm_status join(struct daemon *daemon)
+/* Joins the cluster and blocks until that has completed. */
+static tdm_status daemon_join(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
 
@@ -306,6 +339,7 @@ static tdm_status join(struct daemon *daemon)
     return TDM_OK;
 }
 
+/* Handles SIGTERM and SIGINT. */
 static void on_signal(void *arg, int fd, unsigned ready)
 {
     struct daemon *daemon = arg;
@@ -317,7 +351,8 @@ static void on_signal(void *arg, int fd, unsigned ready)
     }
 }
 
-static tdm_status watch_signals(struct daemon *daemon)
+/* Blocks SIGTERM and SIGINT and watches a descriptor that reports them. */
+static tdm_status daemon_watch_signals(struct daemon *daemon)
 {
     sigset_t watched;
 
@@ -333,22 +368,25 @@ static tdm_status watch_signals(struct daemon *daemon)
                                 &daemon->signals_watch);
 }
 
+/* Creates everything and joins the cluster. On failure the caller destroys what exists. */
 static tdm_status daemon_start(struct daemon *daemon)
 {
     tdm__process_tree_adopt_orphans();
     TDM_TRY(tdm__loop_create(&daemon->loop));
-    TDM_TRY(watch_signals(daemon));
-    TDM_TRY(describe_node(daemon));
-    TDM_TRY(start_own_redis(daemon));
-    TDM_TRY(get_token(daemon, daemon->node.token)); /* before a store is waited for */
-    TDM_TRY(open_store(daemon));
-    TDM_TRY(make_endpoint(daemon));
-    TDM_TRY(add_services(daemon));
-    return join(daemon);
+    TDM_TRY(daemon_watch_signals(daemon));
+    TDM_TRY(daemon_describe_node(daemon));
+    TDM_TRY(daemon_start_redis(daemon));
+    /* A missing token must be reported before waiting for the store. */
+    TDM_TRY(get_token(daemon, daemon->node.token));
+    TDM_TRY(daemon_open_store(daemon));
+    TDM_TRY(daemon_create_endpoint(daemon));
+    TDM_TRY(daemon_add_services(daemon));
+    return daemon_join(daemon);
 }
 
 /* ---- end -------------------------------------------------------------------------------- */
 
+/* Records that all actors have ended. */
 static void on_actors_ended(void *arg)
 {
     struct daemon *daemon = arg;
@@ -356,6 +394,7 @@ static void on_actors_ended(void *arg)
     daemon->actors_ended = true;
 }
 
+/* Tells the loop whether the daemon must end. */
 static bool stop_is_wanted(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -363,6 +402,7 @@ static bool stop_is_wanted(void *arg)
     return daemon->stop_wanted;
 }
 
+/* Tells the loop whether all actors have ended and no placement group is being removed. */
 static bool actors_have_ended(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -370,13 +410,15 @@ static bool actors_have_ended(void *arg)
     return daemon->actors_ended && !tdm__placement_groups_are_going(&daemon->node);
 }
 
+/* Ends all actors and waits for that, at most END_MS. */
 static void daemon_stop_gracefully(struct daemon *daemon)
 {
     tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
     (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_after(END_MS));
 }
 
-/* The store closes first: what still waits for it is told so while all it belongs to stands. */
+/* Destroys everything. The store closes first, so that its pending operations fail while their
+ * owners still exist. */
 static void daemon_free(struct daemon *daemon)
 {
     daemon->node.stopping = true;
@@ -402,7 +444,8 @@ static void daemon_free(struct daemon *daemon)
 
 /* ---- the program ------------------------------------------------------------------------ */
 
-/* To whoever started the daemon: a record on its line, or a line on stdout. */
+/* Reports the start to the process that started the daemon: on the private connection, or as a line
+ * on stdout. */
 static void daemon_announce(const struct daemon *daemon, const char *text)
 {
     if (daemon->options.is_private) {
@@ -414,11 +457,13 @@ static void daemon_announce(const struct daemon *daemon, const char *text)
     }
 }
 
+/* Prints the last error. */
 static void daemon_report_failure(void)
 {
     (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
 }
 
+/* Runs the daemon and returns the exit code. */
 static int daemon_run(struct daemon *daemon)
 {
     char text[TDM__ERROR_DETAIL_BYTES + 16];
@@ -444,10 +489,12 @@ static int daemon_run(struct daemon *daemon)
     return 0;
 }
 
-/* Takes it for as long as the daemon or its supervisor lives, and ends what a dead one left. */
+/* Chooses the directory and locks it for as long as the daemon or its supervisor runs. Removes what
+ * ended daemons left. */
 static tdm_status choose_directory(struct daemon *daemon)
 {
-    int lock; /* never closed */
+    /* The descriptor is never closed, since it holds the lock. */
+    int lock;
 
     tdm__directory_remove_abandoned();
     if (daemon->options.directory == NULL) {
@@ -463,8 +510,9 @@ static tdm_status choose_directory(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* For everything that is started below: a later daemon finds by it what outlived this one. */
-static tdm_status name_directory(const char *directory)
+/* Sets the environment variable that names the directory for all processes started below. A later
+ * daemon finds by it the processes that outlived this one. */
+static tdm_status export_directory(const char *directory)
 {
     const char *name = TDM__DIRECTORY_VARIABLE;
     int set = setenv(name, directory, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
@@ -478,7 +526,8 @@ int main(int argc, char **argv)
     struct daemon *daemon = &this_daemon;
     tdm_status status;
 
-    tdm__worker_run_if_one(); /* never returns where this program is a worker */
+    /* This call does not return if the process is a worker. */
+    tdm__worker_run_if_one();
     if (!cli_daemon_options_read(argc, argv, &daemon->options)) {
         return 2;
     }
@@ -492,7 +541,7 @@ int main(int argc, char **argv)
         status = tdm__supervisor_fork(&supervisor);
     }
     if (status == TDM_OK) {
-        status = name_directory(daemon->directory);
+        status = export_directory(daemon->directory);
     }
     if (status == TDM_OK) {
         status = cli_devices_prepare(&daemon->options);

@@ -1,5 +1,13 @@
-/* timeline.c - `tandem timeline`: what ran when, as a Chrome trace. */
+/* timeline.c - `tandem timeline`: writes the calls of all actors as a Chrome trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Every actor that runs with TANDEM_TIMELINE=1 keeps its last calls as spans. The command collects
+ * them from the daemons of all nodes, and keeps the documents until the file is written.
+ *
+ * Spans have times of their node's monotonic clock. Each node also sends the offset to the time of
+ * day, by which the spans of different nodes are aligned. The earliest span is placed at the
+ * beginning of the trace. In the trace an actor is a process and a call is a span. There is one
+ * thread. */
+
 #include "actors/common/worker_metrics.h"
 #include "cli/cluster.h"
 #include "colocate/job/trace.h"
@@ -14,25 +22,29 @@
 static struct tdm__option options[] = {
     {"-o", true, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
 
+/* Most nodes in a trace. */
 enum { NODES_MAX = 256 };
 
-/* What the nodes told; an actor is a process of the trace, its row the calls it ran. */
+/* The collected spans and the trace that is being written. */
 struct timeline {
-    tdm_document *nodes[NODES_MAX]; /* owned */
-    uint32_t nodes_count;
-    int64_t first_ns; /* time of day of the earliest span */
-    uint64_t spans_count;
-    uint32_t actors_count; /* with spans: their numbers in the trace */
-    int64_t base_ns;       /* of the trace: the earliest span is put there */
-    struct tdm__trace *trace;
+    tdm_document *nodes[NODES_MAX]; /* Replies of the nodes (owned). */
+    uint32_t nodes_count;           /* Number of `nodes`. */
+    /* Time of day of the earliest span, in nanoseconds. */
+    int64_t earliest_ns;
+    uint64_t spans_count; /* Number of spans. */
+    /* Number of actors with spans so far; the last one's process number in the trace. */
+    uint32_t actors_count;
+    /* Nanoseconds of the trace's clock at which the earliest span is placed. */
+    int64_t base_ns;
+    struct tdm__trace *trace; /* File that is being written. */
 };
 
-/* Calls fn for every actor that could be read. */
-static void each_actor(struct timeline *timeline,
-                       void (*fn)(struct timeline *timeline,
-                                  const struct tdm__timeline_message *node,
-                                  const struct tdm__timeline_actor_message *actor,
-                                  const struct tdm__message_list *spans))
+/* Calls `fn` for every actor whose spans can be decoded. */
+static void timeline_each_actor(struct timeline *timeline,
+                                void (*fn)(struct timeline *timeline,
+                                           const struct tdm__timeline_message *node,
+                                           const struct tdm__timeline_actor_message *actor,
+                                           const struct tdm__message_list *spans))
 {
     for (uint32_t i = 0; i < timeline->nodes_count; i++) {
         struct tdm__timeline_message node;
@@ -52,9 +64,10 @@ static void each_actor(struct timeline *timeline,
     }
 }
 
-static void find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
-                       const struct tdm__timeline_actor_message *actor,
-                       const struct tdm__message_list *spans)
+/* Finds the earliest span and counts the spans. */
+static void timeline_find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
+                                const struct tdm__timeline_actor_message *actor,
+                                const struct tdm__message_list *spans)
 {
     (void)actor;
     for (uint32_t i = 0; i < spans->count; i++) {
@@ -63,17 +76,18 @@ static void find_first(struct timeline *timeline, const struct tdm__timeline_mes
 
         tdm__message_list_read(spans, i, &span, sizeof(span));
         began_ns = span.began_ns + node->time_of_day_offset_ns;
-        if (timeline->spans_count == 0 || began_ns < timeline->first_ns) {
-            timeline->first_ns = began_ns;
+        if (timeline->spans_count == 0 || began_ns < timeline->earliest_ns) {
+            timeline->earliest_ns = began_ns;
         }
         timeline->spans_count++;
     }
 }
 
-static void write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
-                       const struct tdm__actor_span_message *span, uint32_t process)
+/* Writes one call to the trace. */
+static void timeline_write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
+                                const struct tdm__actor_span_message *span, uint32_t process)
 {
-    int64_t offset_ns = timeline->base_ns + node->time_of_day_offset_ns - timeline->first_ns;
+    int64_t offset_ns = timeline->base_ns + node->time_of_day_offset_ns - timeline->earliest_ns;
     const struct tdm__trace_argument arguments[] = {
         {.name = "call", .number = (double)span->call_id},
         {.name = "caller_pid", .number = (double)span->caller_pid},
@@ -90,11 +104,15 @@ static void write_span(struct timeline *timeline, const struct tdm__timeline_mes
     tdm__trace_event(timeline->trace, &event);
 }
 
-static void write_actor(struct timeline *timeline, const struct tdm__timeline_message *node,
-                        const struct tdm__timeline_actor_message *actor,
-                        const struct tdm__message_list *spans)
+/* Writes the calls of one actor to the trace. */
+static void timeline_write_actor(struct timeline *timeline,
+                                 const struct tdm__timeline_message *node,
+                                 const struct tdm__timeline_actor_message *actor,
+                                 const struct tdm__message_list *spans)
 {
-    uint32_t process; /* no pid: those of two machines may be the same */
+    /* Number of the process in the trace. It is not the pid, because two machines may use the same
+     * one. */
+    uint32_t process;
     char label[256];
 
     if (spans->count == 0) {
@@ -110,11 +128,12 @@ static void write_actor(struct timeline *timeline, const struct tdm__timeline_me
         struct tdm__actor_span_message span;
 
         tdm__message_list_read(spans, i, &span, sizeof(span));
-        write_span(timeline, node, &span, process);
+        timeline_write_span(timeline, node, &span, process);
     }
 }
 
-static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
+/* Collects the spans of all nodes. Nodes that do not reply are reported and left out. */
+static tdm_status timeline_collect(tdm_runtime *runtime, struct timeline *timeline)
 {
     const struct tdm_node_state *nodes;
     uint32_t count;
@@ -137,23 +156,25 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
     return TDM_OK;
 }
 
-static tdm_status write_file(struct timeline *timeline, const char *path)
+/* Writes the trace file. */
+static tdm_status timeline_write_file(struct timeline *timeline, const char *path)
 {
     TDM_TRY(tdm__trace_open(path, &timeline->trace));
     timeline->base_ns = tdm__clock_ns();
-    each_actor(timeline, write_actor);
+    timeline_each_actor(timeline, timeline_write_actor);
     TDM_TRY(tdm__trace_close(timeline->trace));
     (void)printf("%llu calls in %s\n", (unsigned long long)timeline->spans_count, path);
     return TDM_OK;
 }
 
-static tdm_status collect(tdm_runtime *runtime, const char *path)
+/* Collects the spans and writes them to `path`. Fails if there are no spans. */
+static tdm_status timeline_run(tdm_runtime *runtime, const char *path)
 {
     struct timeline timeline = {0};
-    tdm_status status = ask_all(runtime, &timeline);
+    tdm_status status = timeline_collect(runtime, &timeline);
 
     if (status == TDM_OK) {
-        each_actor(&timeline, find_first);
+        timeline_each_actor(&timeline, timeline_find_first);
         if (timeline.spans_count == 0) {
             status = tdm__fail(TDM_E_NOT_FOUND,
                                "no actor has recorded a call: they do with TANDEM_TIMELINE=1 "
@@ -161,7 +182,7 @@ static tdm_status collect(tdm_runtime *runtime, const char *path)
         }
     }
     if (status == TDM_OK) {
-        status = write_file(&timeline, path);
+        status = timeline_write_file(&timeline, path);
     }
     while (timeline.nodes_count > 0) {
         timeline.nodes_count--;
@@ -170,6 +191,7 @@ static tdm_status collect(tdm_runtime *runtime, const char *path)
     return status;
 }
 
+/* Runs the command. */
 static int timeline_main(const struct tdm__parsed_arguments *args)
 {
     const char *path = tdm__option_value(args, "-o");
@@ -179,7 +201,8 @@ static int timeline_main(const struct tdm__parsed_arguments *args)
     if (status != TDM_OK) {
         return tdm__command_failed(status);
     }
-    return tdm__cluster_leave(runtime, collect(runtime, path == NULL ? "timeline.json" : path));
+    return tdm__cluster_leave(runtime,
+                              timeline_run(runtime, path == NULL ? "timeline.json" : path));
 }
 
 const struct tdm__command tdm__command_timeline = {

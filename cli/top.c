@@ -1,5 +1,11 @@
-/* top.c - `tandem top`: a cluster while it works, again and again. */
+/* top.c - `tandem top`: prints the activity of a cluster periodically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The command takes a sample of all actors' counters every few seconds. Rates are differences to
+ * the previous sample, so the first screen shows none, and an actor that restarted meanwhile shows
+ * none once. Actors are matched by ID; the busiest come first. On a terminal the screen is cleared
+ * and the rows are limited to its height; in a pipe all rows are printed. Nodes that do not reply
+ * are left out. There is one thread, which sleeps between samples. */
+
 #include "cli/cluster.h"
 #include "cli/cluster_summary.h"
 #include "cli/table.h"
@@ -17,88 +23,97 @@ static struct tdm__option options[] = {{"--every", true, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
+/* Default and largest interval in seconds, and the digits of an ID in the table. */
 enum { EVERY_SECONDS = 2, EVERY_SECONDS_MAX = 3600, ID_SHOWN = 12 };
 
-/* What an actor had done when it was asked. */
+/* Counters of one actor at the time of a sample. */
 struct actor_calls {
-    char id[33];
-    uint64_t calls;
-    uint64_t failures;
-    uint64_t queue;
+    char id[33];       /* The actor's ID as text. */
+    uint64_t calls;    /* Number of finished calls. */
+    uint64_t failures; /* Number of failed calls. */
+    uint64_t queue;    /* Number of waiting calls. */
+    /* Nanoseconds for which methods have run, summed over all calls. */
     uint64_t busy_ns;
 };
 
+/* One sample of all actors. */
 struct top_sample {
-    int64_t at_ns;
-    struct actor_calls *works; /* owned */
-    uint32_t count;
+    int64_t at_ns;              /* Nanoseconds on CLOCK_MONOTONIC. */
+    struct actor_calls *actors; /* Counters of the actors (owned). */
+    uint32_t count;             /* Number of actors. */
 };
 
-/* A line of the table. */
-struct row {
-    const struct tdm_actor_state *actor;
-    const struct actor_calls *work; /* NULL: it did not reply */
-    bool is_known;                  /* what follows: it had answered before, too */
-    double calls;                   /* a second, since the look before */
-    double failures;
-    double busy; /* of the time */
+/* One row of the table. */
+struct actor_row {
+    const struct tdm_actor_state *actor;      /* The actor (borrowed). */
+    const struct actor_calls *calls_of_actor; /* Its counters; NULL if it did not reply. */
+    /* Whether the rates below are valid, that is, whether the previous sample contains the actor.
+     */
+    bool is_known;
+    double calls;    /* Calls per second since the previous sample. */
+    double failures; /* Failed calls per second. */
+    double busy;     /* Seconds of running methods per second. */
 };
 
 /* ---- what they have done ---------------------------------------------------------------- */
 
-static void add_work(struct top_sample *look, const struct tdm__timeline_actor_message *actor)
+/* Adds the counters of one actor to the sample. */
+static void sample_add_actor(struct top_sample *sample,
+                             const struct tdm__timeline_actor_message *actor)
 {
     struct tdm__actor_metrics_message metrics;
-    struct actor_calls *work;
+    struct actor_calls *calls_of_actor;
 
     if (tdm__actor_metrics_decode(actor->reply.value, &metrics) != TDM_OK) {
         return;
     }
-    work = &look->works[look->count++];
-    *work = (struct actor_calls){.calls = metrics.calls,
-                                 .failures = metrics.failures,
-                                 .queue = metrics.queue_length,
-                                 .busy_ns = metrics.sum_ns};
-    (void)snprintf(work->id, sizeof(work->id), "%s", actor->id);
+    calls_of_actor = &sample->actors[sample->count++];
+    *calls_of_actor = (struct actor_calls){.calls = metrics.calls,
+                                           .failures = metrics.failures,
+                                           .queue = metrics.queue_length,
+                                           .busy_ns = metrics.sum_ns};
+    (void)snprintf(calls_of_actor->id, sizeof(calls_of_actor->id), "%s", actor->id);
 }
 
-static void add_works(struct top_sample *look, const tdm_value *reply)
+/* Adds the actors of one node's reply to the sample. */
+static void sample_add_node(struct top_sample *sample, const tdm_value *reply)
 {
     struct tdm__timeline_message message;
-    struct actor_calls *works;
+    struct actor_calls *actors;
 
     if (tdm__timeline_decode(reply, &message) != TDM_OK) {
         return;
     }
-    works = realloc(look->works, (look->count + message.actors.count + 1) * sizeof(*works));
-    if (works == NULL) {
+    actors = realloc(sample->actors, (sample->count + message.actors.count + 1) * sizeof(*actors));
+    if (actors == NULL) {
         return;
     }
-    look->works = works;
+    sample->actors = actors;
     for (uint32_t i = 0; i < message.actors.count; i++) {
         struct tdm__timeline_actor_message actor;
 
         tdm__message_list_read(&message.actors, i, &actor, sizeof(actor));
-        add_work(look, &actor);
+        sample_add_actor(sample, &actor);
     }
 }
 
-/* A node that does not reply is left out. */
-static void ask_node(tdm_runtime *runtime, const char *node_id, struct top_sample *look)
+/* Adds the actors of a node to the sample. A node that does not reply is left out. */
+static void sample_node(tdm_runtime *runtime, const char *node_id, struct top_sample *sample)
 {
     tdm_document *document;
 
     if (tdm__cluster_call_node(runtime, "timeline.counts", node_id, &document) == TDM_OK) {
-        add_works(look, tdm_document_root(document));
+        sample_add_node(sample, tdm_document_root(document));
         tdm_document_destroy(document);
     }
 }
 
-static const struct actor_calls *find_work(const struct top_sample *look, const char *id)
+/* Returns the counters of an actor, or NULL if the sample does not contain it. */
+static const struct actor_calls *sample_find_actor(const struct top_sample *sample, const char *id)
 {
-    for (uint32_t i = 0; i < look->count; i++) {
-        if (strcmp(look->works[i].id, id) == 0) {
-            return &look->works[i];
+    for (uint32_t i = 0; i < sample->count; i++) {
+        if (strcmp(sample->actors[i].id, id) == 0) {
+            return &sample->actors[i];
         }
     }
     return NULL;
@@ -106,28 +121,31 @@ static const struct actor_calls *find_work(const struct top_sample *look, const 
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* Since the look before; an actor that has restarted meanwhile counts from zero. */
-static struct row row_of(const struct tdm_actor_state *actor, const struct top_sample *before,
-                         const struct top_sample *now)
+/* Computes an actor's row. An actor that restarted since the previous sample has no rates. */
+static struct actor_row actor_row_of(const struct tdm_actor_state *actor,
+                                     const struct top_sample *before, const struct top_sample *now)
 {
-    struct row row = {.actor = actor, .work = find_work(now, actor->id)};
-    const struct actor_calls *old = find_work(before, actor->id);
+    struct actor_row actor_row = {.actor = actor,
+                                  .calls_of_actor = sample_find_actor(now, actor->id)};
+    const struct actor_calls *old = sample_find_actor(before, actor->id);
     double seconds = (double)(now->at_ns - before->at_ns) * 1e-9;
 
-    if (row.work != NULL && old != NULL && row.work->calls >= old->calls && seconds > 0) {
-        row.is_known = true;
-        row.calls = (double)(row.work->calls - old->calls) / seconds;
-        row.failures = (double)(row.work->failures - old->failures) / seconds;
-        row.busy = (double)(row.work->busy_ns - old->busy_ns) * 1e-9 / seconds;
+    if (actor_row.calls_of_actor != NULL && old != NULL &&
+        actor_row.calls_of_actor->calls >= old->calls && seconds > 0) {
+        actor_row.is_known = true;
+        actor_row.calls = (double)(actor_row.calls_of_actor->calls - old->calls) / seconds;
+        actor_row.failures = (double)(actor_row.calls_of_actor->failures - old->failures) / seconds;
+        actor_row.busy =
+            (double)(actor_row.calls_of_actor->busy_ns - old->busy_ns) * 1e-9 / seconds;
     }
-    return row;
+    return actor_row;
 }
 
-/* The busiest first; then by id, so that lines stay where they are. */
+/* Orders rows by load, the busiest first, then by ID so that rows keep their places. */
 static int compare_rows(const void *one, const void *other)
 {
-    const struct row *left = one;
-    const struct row *right = other;
+    const struct actor_row *left = one;
+    const struct actor_row *right = other;
 
     if (left->busy > right->busy || left->busy < right->busy) {
         return left->busy > right->busy ? -1 : 1;
@@ -135,23 +153,24 @@ static int compare_rows(const void *one, const void *other)
     return strcmp(left->actor->id, right->actor->id);
 }
 
-static void add_row(struct tdm__table *table, const struct row *row)
+/* Adds a row to the table. */
+static void add_row(struct tdm__table *table, const struct actor_row *actor_row)
 {
-    const struct tdm_actor_state *actor = row->actor;
+    const struct tdm_actor_state *actor = actor_row->actor;
 
     tdm__table_add(table, "%s", actor->name[0] != '\0' ? actor->name : actor->class_name);
     tdm__table_add(table, "%s", actor->state);
-    if (row->is_known) {
-        tdm__table_add(table, "%.0f", row->calls);
-        tdm__table_add(table, "%.1f%%", row->busy * 100);
-        tdm__table_add(table, "%.0f", row->failures);
+    if (actor_row->is_known) {
+        tdm__table_add(table, "%.0f", actor_row->calls);
+        tdm__table_add(table, "%.1f%%", actor_row->busy * 100);
+        tdm__table_add(table, "%.0f", actor_row->failures);
     } else {
         for (int i = 0; i < 3; i++) {
             tdm__table_add(table, "%s", "");
         }
     }
-    if (row->work != NULL) {
-        tdm__table_add(table, "%llu", (unsigned long long)row->work->queue);
+    if (actor_row->calls_of_actor != NULL) {
+        tdm__table_add(table, "%llu", (unsigned long long)actor_row->calls_of_actor->queue);
     } else {
         tdm__table_add(table, "%s", "");
     }
@@ -160,7 +179,7 @@ static void add_row(struct tdm__table *table, const struct row *row)
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
 }
 
-/* What a screen with so many lines has room for, below the cluster_summary and the titles. */
+/* Returns the number of rows that fit on the screen below the summary and the titles. */
 static uint32_t rows_max(const struct tdm__cluster_summary *cluster_summary,
                          struct tdm__terminal_size screen)
 {
@@ -172,8 +191,9 @@ static uint32_t rows_max(const struct tdm__cluster_summary *cluster_summary,
     return screen.height > taken ? screen.height - taken : 1;
 }
 
-static void print_rows(const struct tdm__cluster_summary *cluster_summary, const struct row *rows,
-                       uint32_t count)
+/* Prints the table of actors. */
+static void print_rows(const struct tdm__cluster_summary *cluster_summary,
+                       const struct actor_row *rows, uint32_t count)
 {
     static const char *const titles[] = {"ACTOR", "STATE", "CALLS/S", "BUSY", "FAILED/S",
                                          "QUEUE", "NODE",  "PID",     "ID",   NULL};
@@ -194,12 +214,12 @@ static void print_rows(const struct tdm__cluster_summary *cluster_summary, const
     }
 }
 
-/* Actors that have died are only counted. */
+/* Prints the actors. Dead ones appear in the summary only. */
 static void print_actors(const struct tdm__cluster_summary *cluster_summary,
                          const struct tdm_actor_state *actors, uint32_t actors_count,
                          const struct top_sample *before, const struct top_sample *now)
 {
-    struct row *rows = calloc(actors_count + 1, sizeof(*rows));
+    struct actor_row *rows = calloc(actors_count + 1, sizeof(*rows));
     uint32_t count = 0;
 
     if (rows == NULL) {
@@ -207,7 +227,7 @@ static void print_actors(const struct tdm__cluster_summary *cluster_summary,
     }
     for (uint32_t i = 0; i < actors_count; i++) {
         if (strcmp(actors[i].state, "DEAD") != 0) {
-            rows[count++] = row_of(&actors[i], before, now);
+            rows[count++] = actor_row_of(&actors[i], before, now);
         }
     }
     qsort(rows, count, sizeof(*rows), compare_rows);
@@ -217,6 +237,7 @@ static void print_actors(const struct tdm__cluster_summary *cluster_summary,
 
 /* ---- again and again -------------------------------------------------------------------- */
 
+/* Prints the time of day. */
 static void print_time(void)
 {
     struct timespec now = {0};
@@ -230,7 +251,7 @@ static void print_time(void)
     }
 }
 
-/* Looks once; `before` becomes this look. */
+/* Takes a sample and prints it. `before` is the previous sample, and becomes this one. */
 static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
 {
     struct tdm__cluster_summary cluster_summary = {0};
@@ -243,7 +264,7 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
     tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &nodes_count);
 
     for (uint32_t i = 0; i < nodes_count; i++) {
-        ask_node(runtime, nodes[i].id, &now);
+        sample_node(runtime, nodes[i].id, &now);
     }
     if (status == TDM_OK) {
         status = tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &actors_count,
@@ -267,11 +288,12 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
     tdm_list_free(groups);
     tdm_list_free(actors);
     tdm_list_free(nodes);
-    free(before->works);
+    free(before->actors);
     *before = now;
     return status;
 }
 
+/* Prints `count` samples (0 means no limit), one every `every` seconds. */
 static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_t count)
 {
     struct top_sample before = {0};
@@ -281,10 +303,11 @@ static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_
         (void)poll(NULL, 0, (int)every * 1000);
         status = top_refresh(runtime, &before);
     }
-    free(before.works);
+    free(before.actors);
     return status;
 }
 
+/* Reads a number from 1 to `max`. Prints the error and returns false if it is wrong. */
 static bool read_count(const struct tdm__parsed_arguments *args, const char *name, uint64_t max,
                        uint64_t *count)
 {
@@ -305,6 +328,7 @@ static bool read_count(const struct tdm__parsed_arguments *args, const char *nam
     return true;
 }
 
+/* Runs the command. */
 static int top_main(const struct tdm__parsed_arguments *args)
 {
     uint64_t every = EVERY_SECONDS;

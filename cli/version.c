@@ -7,6 +7,7 @@
 
 static struct tdm__option options[] = {{NULL, false, NULL}};
 
+/* Runs the command. */
 static int version_main(const struct tdm__parsed_arguments *args)
 {
     (void)args;

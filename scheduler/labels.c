@@ -1,31 +1,41 @@
-/* labels.c - what nodes say of themselves, and what actors want of them. */
+/* labels.c - labels of nodes, and the label constraints of actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A label is stored as its text, and the functions find name, operator and value in it whenever
+ * they compare. The text was checked when it was added: NAME=value for nodes; NAME=value,
+ * NAME!=value, NAME=in(a,b), NAME=exists() for constraints. A node has at most one value for each
+ * name, and a set has at most TDM_LABELS_MAX entries. The functions have no state and do not block.
+ */
+
 #include "scheduler/labels.h"
 
 #include "runtime/error.h"
 
 #include <string.h>
 
-/* What a wish may say instead of a value. */
+/* Beginning of a list of allowed values in a constraint. */
 static const char list_prefix[] = "in(";
+/* Value of a constraint that every value of the label satisfies. */
 static const char any_value[] = "exists()";
 
-/* Bytes before "=" or "!=". */
+/* Returns the number of bytes before "=" or "!=". */
 static size_t name_length(const char *text)
 {
     return strcspn(text, "=!");
 }
 
+/* Returns whether the operator is "!=". */
 static bool is_negative(const char *text)
 {
     return text[name_length(text)] == '!';
 }
 
+/* Returns the text behind the operator. */
 static const char *value_of(const char *text)
 {
     return text + name_length(text) + (is_negative(text) ? 2 : 1);
 }
 
+/* Returns whether both labels have the same name. */
 static bool same_name(const char *a, const char *b)
 {
     size_t length = name_length(a);
@@ -33,23 +43,26 @@ static bool same_name(const char *a, const char *b)
     return name_length(b) == length && memcmp(a, b, length) == 0;
 }
 
+/* Returns whether the value is a list "in(...)". */
 static bool is_list(const char *value)
 {
     return strncmp(value, list_prefix, strlen(list_prefix)) == 0;
 }
 
-/* The members of a list, each with the comma or the parenthesis that ends it. */
+/* Returns the first member of a list. A member is followed by the comma or parenthesis that ends
+ * it. */
 static const char *first_member(const char *list)
 {
     return list + strlen(list_prefix);
 }
 
+/* Returns the number of bytes of a list's member. */
 static size_t member_length(const char *member)
 {
     return strcspn(member, ",)");
 }
 
-/* NULL after the last one. */
+/* Returns the next member of the list; NULL after the last one. */
 static const char *next_member(const char *member)
 {
     const char *end = member + member_length(member);
@@ -57,6 +70,7 @@ static const char *next_member(const char *member)
     return *end == ',' ? end + 1 : NULL;
 }
 
+/* Returns whether the list has no empty member and ends with ")". */
 static bool list_is_well_formed(const char *list)
 {
     const char *end = list;
@@ -70,6 +84,7 @@ static bool list_is_well_formed(const char *list)
     return strcmp(end, ")") == 0;
 }
 
+/* Returns whether the value is a member of the list. */
 static bool list_has(const char *list, const char *value)
 {
     for (const char *member = first_member(list); member != NULL; member = next_member(member)) {
@@ -81,7 +96,8 @@ static bool list_has(const char *list, const char *value)
     return false;
 }
 
-static tdm_status add(struct tdm__labels *labels, const char *text)
+/* Appends a text that has been checked, if it fits. */
+static tdm_status labels_append(struct tdm__labels *labels, const char *text)
 {
     if (labels->count == TDM_LABELS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "label \"%.40s\": at most %d labels", text,
@@ -101,18 +117,19 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value", text);
     }
     if (is_list(value_of(text)) || strcmp(value_of(text), any_value) == 0) {
-        return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is a wish: a node has one value", text);
+        return tdm__fail(TDM_E_INVAL,
+                         "label \"%.60s\" is a constraint: a node has exactly one value", text);
     }
     for (uint32_t i = 0; i < labels->count; i++) {
         if (same_name(labels->texts[i], text)) {
-            return tdm__fail(TDM_E_INVAL, "labels \"%.60s\" and \"%.60s\": one value a name",
+            return tdm__fail(TDM_E_INVAL, "labels \"%.60s\" and \"%.60s\": a name has one value",
                              labels->texts[i], text);
         }
     }
-    return add(labels, text);
+    return labels_append(labels, text);
 }
 
-tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text)
+tdm_status tdm__labels_add_constraint(struct tdm__labels *constraints, const char *text)
 {
     size_t length = name_length(text);
 
@@ -122,37 +139,41 @@ tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *te
     if (is_list(value_of(text)) && !list_is_well_formed(value_of(text))) {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\": a list is in(a,b), without spaces", text);
     }
-    return add(wishes, text);
+    return labels_append(constraints, text);
 }
 
-static bool value_is_wished(const char *value, const char *wished)
+/* Returns whether a node's value satisfies the value of a constraint, without regard to "!=". */
+static bool value_satisfies(const char *value, const char *wanted)
 {
-    if (strcmp(wished, any_value) == 0) {
+    if (strcmp(wanted, any_value) == 0) {
         return true;
     }
-    return is_list(wished) ? list_has(wished, value) : strcmp(value, wished) == 0;
+    return is_list(wanted) ? list_has(wanted, value) : strcmp(value, wanted) == 0;
 }
 
-static bool wish_holds(const struct tdm__labels *labels, const char *wish)
+/* Returns whether the node's labels satisfy one constraint. */
+static bool constraint_holds(const struct tdm__labels *labels, const char *constraint)
 {
     for (uint32_t i = 0; i < labels->count; i++) {
-        if (same_name(labels->texts[i], wish)) {
-            return value_is_wished(value_of(labels->texts[i]), value_of(wish)) != is_negative(wish);
+        if (same_name(labels->texts[i], constraint)) {
+            return value_satisfies(value_of(labels->texts[i]), value_of(constraint)) !=
+                   is_negative(constraint);
         }
     }
-    return is_negative(wish);
+    return is_negative(constraint);
 }
 
-bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes)
+bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *constraints)
 {
-    for (uint32_t i = 0; i < wishes->count; i++) {
-        if (!wish_holds(labels, wishes->texts[i])) {
+    for (uint32_t i = 0; i < constraints->count; i++) {
+        if (!constraint_holds(labels, constraints->texts[i])) {
             return false;
         }
     }
     return true;
 }
 
+/* Returns label number `index` for the encoder of a message. */
 static void get_label(const void *arg, uint32_t index, void *item_out)
 {
     *(const char **)item_out = ((const struct tdm__labels *)arg)->texts[index];

@@ -1,4 +1,4 @@
-/* labels.h - what nodes say of themselves, and what actors want of them. */
+/* labels.h - labels of nodes, and the label constraints of actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_SCHEDULER_LABELS_H
 #define TDM_SCHEDULER_LABELS_H
@@ -9,25 +9,31 @@
 #include <stdint.h>
 #include <tandem/actor.h>
 
-enum { TDM__LABEL_BYTES = 128 }; /* with the NUL */
+/* Capacity of a label, with the NUL. */
+enum { TDM__LABEL_BYTES = 128 };
 
-/* "NAME=value" each; among wishes also "NAME!=value", and in(a,b) or exists() for the value.
- * Start from zeros. */
+/* Labels of a node ("NAME=value"), or constraints of an actor. A constraint has the operator "=" or
+ * "!=", and in(a,b) or exists() are allowed as its value. All zero is empty. */
 struct tdm__labels {
-    uint32_t count;
+    uint32_t count; /* Number of valid entries in `texts`. */
+    /* The labels, each ending with NUL. */
     char texts[TDM_LABELS_MAX][TDM__LABEL_BYTES];
 };
 
-/* A node's own: TDM_E_INVAL for what is not NAME=value or has a name a second time. */
+/* Adds a label of a node. Returns TDM_E_INVAL if the text is not NAME=value or the name exists
+ * already. */
 tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text);
-/* An actor's wish: TDM_E_INVAL for another operator and for a list with an empty member. */
-tdm_status tdm__labels_add_constraint(struct tdm__labels *wishes, const char *text);
-/* "!=" holds also on nodes that do not have the name. */
-bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes);
+/* Adds a constraint of an actor. Returns TDM_E_INVAL for another operator and for a list with an
+ * empty member. */
+tdm_status tdm__labels_add_constraint(struct tdm__labels *constraints, const char *text);
+/* Returns whether the node's labels satisfy all constraints. "!=" is also true on nodes that do not
+ * have the name. */
+bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *constraints);
 
-/* The labels as a list of strings in a message, which borrows them. */
+/* Returns the labels as a list of strings for a message, which borrows them. */
 struct tdm__message_list tdm__labels_list(const struct tdm__labels *labels);
-/* Reads a decoded list of strings, and checks that they are wishes: TDM_E_PROTOCOL. */
+/* Reads a decoded list of strings and checks that they are constraints. Returns TDM_E_PROTOCOL if
+ * they are not. */
 tdm_status tdm__labels_of_list(const struct tdm__message_list *list,
                                struct tdm__labels *labels_out);
 

@@ -1,5 +1,15 @@
-/* placement.c - chooses nodes and GPUs for actors and bundles: pure functions. */
+/* placement.c - pure functions that choose nodes and GPUs for actors and bundles. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The search of tdm__placement_choose_all() is a depth-first search on copies of the nodes' pools.
+ * Bundles are placed from the largest to the smallest, and the candidates of each bundle are tried
+ * in the order of their ranks. The greedy descent is the first path of this search; backtracking
+ * continues it until SEARCH_VISITS_MAX nodes have been examined.
+ *
+ * If no placement exists now, the search is repeated with empty pools: its result decides between
+ * TDM_E_AGAIN and TDM_E_NO_RESOURCES. tdm__placement_choose_one() needs no search: it takes the
+ * best fitting node. All functions are pure, so any thread may call them. placement.h specifies the
+ * results. */
+
 #include "scheduler/placement.h"
 
 #include "runtime/assert.h"
@@ -8,55 +18,71 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Limits of the search and of error messages. */
 enum {
-    SEARCH_VISITS_MAX = 1000000, /* nodes looked at beyond the greedy descent: some 30 ms */
+    /* Nodes that the search examines beyond the greedy descent, about 30 ms. */
+    SEARCH_VISITS_MAX = 1000000,
+    /* Most nodes whose resources an error message lists. */
     NODES_DESCRIBED_MAX = 8,
+    /* Capacity of each list in an error message. */
     TEXT_BYTES = 480
 };
 
-enum outcome {
-    FOUND,
-    NEVER,  /* every arrangement was ruled out */
-    GAVE_UP /* the search was cut short */
+/* Result of a search. */
+enum search_outcome {
+    SEARCH_FOUND,      /* A placement was found. */
+    SEARCH_IMPOSSIBLE, /* It was proved that no placement exists. */
+    /* The search reached its limit. */
+    SEARCH_GAVE_UP
 };
 
-/* How good a candidate is: smaller is tried first.  Node and GPU make it a strict order. */
+/* Rank of a candidate; the smallest is tried first. Node and GPU make the order strict. */
 struct rank {
+    /* Criteria of the strategy, the most important first. */
     int64_t score[3];
-    uint32_t node;
+    uint32_t node; /* Index of the node. */
+    /* Free amount of the GPU; 0 unless the request is a fraction of a GPU. */
     int64_t gpu_free;
+    /* Index of the GPU; 0 unless the request is a fraction of a GPU. */
     uint32_t gpu;
 };
 
-/* The bundle at one depth of the search, and where it lies now. */
+/* The bundle at one depth of the search, and its current placement. */
 struct frame {
-    struct rank rank; /* the candidate taken, and the last one tried */
-    struct tdm__bundle_placement place;
+    /* Rank of the current candidate, which is also the last one tried. */
+    struct rank rank;
+    struct tdm__bundle_placement placement; /* Current node and grant. */
 };
 
-/* A depth-first search: bundles in falling order of size, candidates in order of rank.  The
- * pools at a depth are the same each time the search comes back to it, and so are the ranks; so
- * "the next candidate" is the smallest rank above the last. */
+/* State of a depth-first search. Whenever the search returns to a depth, the pools and thus the
+ * ranks are the same as before. So the next candidate is the one with the smallest rank above the
+ * last one. */
 struct search {
-    struct tdm__pool *pools; /* owned, one per node */
-    uint32_t *loads;         /* owned: bundles of the group on each node */
-    uint32_t *order;         /* owned: bundle indices, the largest first, equals adjacent */
-    struct frame *frames;    /* owned, one per bundle, by depth */
-    const struct tdm__resources *bundles;
+    /* Resources that are still free on each node (owned). */
+    struct tdm__pool *pools;
+    /* Number of the group's bundles on each node (owned). */
+    uint32_t *loads;
+    /* Bundle indices from the largest to the smallest, equal bundles adjacent (owned). */
+    uint32_t *order;
+    struct frame *frames;                 /* One frame per bundle, by depth (owned). */
+    const struct tdm__resources *bundles; /* Requested bundles (borrowed). */
     uint32_t nodes_count;
-    uint32_t bundles_count;
-    enum tdm_placement_strategy strategy;
-    uint32_t only_node; /* nodes_count: any */
-    uint64_t visits_left;
+    uint32_t bundles_count;               /* Number of bundles to place. */
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
+    /* Index of the only allowed node; nodes_count if all are allowed. */
+    uint32_t only_node;
+    uint64_t visits_left; /* Number of nodes that may still be examined. */
 };
 
 /* ---- candidates ------------------------------------------------------------------------- */
 
+/* Returns a negative number, 0 or a positive number, for qsort(). */
 static int compare_int64(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
 
+/* Orders two ranks. */
 static int compare_ranks(const struct rank *a, const struct rank *b)
 {
     int order = 0;
@@ -69,6 +95,7 @@ static int compare_ranks(const struct rank *a, const struct rank *b)
     return order != 0 ? order : compare_int64(a->gpu, b->gpu);
 }
 
+/* Returns the free amount of all GPUs of a node. */
 static int64_t gpus_free(const struct tdm__pool *pool)
 {
     int64_t sum = 0;
@@ -79,13 +106,15 @@ static int64_t gpus_free(const struct tdm__pool *pool)
     return sum;
 }
 
+/* Computes the rank of a node by the strategy. */
 static struct rank rank_of_node(const struct search *search, uint32_t node)
 {
     struct rank rank = {.node = node};
 
     if (search->strategy == TDM_SPREAD) {
         rank.score[0] = search->loads[node];
-    } else if (search->loads[node] == 0) { /* a new node: the one that will take the most */
+        /* Among unused nodes, the one with the most free resources comes first. */
+    } else if (search->loads[node] == 0) {
         rank.score[0] = 1;
         rank.score[1] = -gpus_free(&search->pools[node]);
         rank.score[2] = -search->pools[node].cpu.free;
@@ -93,8 +122,9 @@ static struct rank rank_of_node(const struct search *search, uint32_t node)
     return rank;
 }
 
-/* Is there a GPU before this one with the same room?  Then both lead to the same ends. */
-static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
+/* Returns whether an earlier GPU of the node has the same free amount. Then both lead to the same
+ * results, and the search skips this one. */
+static bool has_equal_gpu_before(const struct tdm__pool *pool, uint32_t gpu)
 {
     for (uint32_t i = 0; i < gpu; i++) {
         if (pool->gpus[i].free == pool->gpus[gpu].free) {
@@ -104,8 +134,10 @@ static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
     return false;
 }
 
-/* Keeps the smallest rank that is above `last` (if there is one). */
-static void offer(const struct rank *rank, const struct rank *last, struct rank *best, bool *found)
+/* Replaces `best` if the rank is smaller, and larger than `last`. `last` NULL means no lower bound.
+ */
+static void rank_offer(const struct rank *rank, const struct rank *last, struct rank *best,
+                       bool *found)
 {
     if (last != NULL && compare_ranks(rank, last) <= 0) {
         return;
@@ -116,9 +148,11 @@ static void offer(const struct rank *rank, const struct rank *last, struct rank 
     }
 }
 
-static void offer_node(const struct search *search, uint32_t node,
-                       const struct tdm__resources *wanted, const struct rank *last,
-                       struct rank *best, bool *found)
+/* Considers all candidates on one node: the node itself, or each of its GPUs for a fraction of a
+ * GPU. */
+static void rank_offer_node(const struct search *search, uint32_t node,
+                            const struct tdm__resources *wanted, const struct rank *last,
+                            struct rank *best, bool *found)
 {
     const struct tdm__pool *pool = &search->pools[node];
     struct rank rank;
@@ -131,26 +165,28 @@ static void offer_node(const struct search *search, uint32_t node,
     }
     rank = rank_of_node(search, node);
     if (wanted->gpu == 0 || wanted->gpu >= TDM__RESOURCE_ONE) {
-        offer(&rank, last, best, found);
+        rank_offer(&rank, last, best, found);
         return;
     }
     for (uint32_t gpu = 0; gpu < pool->gpus_count; gpu++) {
-        if (pool->gpus[gpu].free >= wanted->gpu && !has_twin_before(pool, gpu)) {
+        if (pool->gpus[gpu].free >= wanted->gpu && !has_equal_gpu_before(pool, gpu)) {
             rank.gpu = gpu;
             rank.gpu_free = pool->gpus[gpu].free;
-            offer(&rank, last, best, found);
+            rank_offer(&rank, last, best, found);
         }
     }
 }
 
 /* ---- the search ------------------------------------------------------------------------- */
 
+/* Returns the bundle that is placed at this depth. */
 static const struct tdm__resources *bundle_at(const struct search *search, uint32_t depth)
 {
     return &search->bundles[search->order[depth]];
 }
 
-/* Puts the bundle of this depth on its first candidate, or on the next one. */
+/* Places the bundle of this depth on its first candidate, or on the next one. Returns false if
+ * there are no more candidates. */
 static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
 {
     struct frame *frame = &search->frames[depth];
@@ -163,30 +199,32 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
     bool taken;
 
     for (uint32_t node = begin; node < end; node++) {
-        offer_node(search, node, wanted, last, &best, &found);
+        rank_offer_node(search, node, wanted, last, &best, &found);
     }
     search->visits_left -= search->visits_left < end - begin ? search->visits_left : end - begin;
     if (!found) {
         return false;
     }
-    taken =
-        tdm__pool_allocate_on_gpu(&search->pools[best.node], wanted, best.gpu, &frame->place.grant);
+    taken = tdm__pool_allocate_on_gpu(&search->pools[best.node], wanted, best.gpu,
+                                      &frame->placement.grant);
     TDM_ASSERT(taken);
     frame->rank = best;
-    frame->place.node = best.node;
+    frame->placement.node = best.node;
     search->loads[best.node]++;
     return true;
 }
 
+/* Undoes place_bundle(). */
 static void unplace_bundle(struct search *search, uint32_t depth)
 {
-    const struct tdm__bundle_placement *place = &search->frames[depth].place;
-    tdm_status status = tdm__pool_release_grant(&search->pools[place->node], &place->grant);
+    const struct tdm__bundle_placement *placement = &search->frames[depth].placement;
+    tdm_status status = tdm__pool_release_grant(&search->pools[placement->node], &placement->grant);
 
     TDM_ASSERT(status == TDM_OK);
-    search->loads[place->node]--;
+    search->loads[placement->node]--;
 }
 
+/* Returns the first depth of the run of equal bundles that includes `depth`. */
 static uint32_t run_begin(const struct search *search, uint32_t depth)
 {
     while (depth > 0 &&
@@ -196,7 +234,9 @@ static uint32_t run_begin(const struct search *search, uint32_t depth)
     return depth;
 }
 
-static enum outcome descend(struct search *search)
+/* Searches with backtracking, on all nodes or on `only_node`. On failure all bundles are unplaced.
+ */
+static enum search_outcome search_descend(struct search *search)
 {
     uint32_t depth = 0;
     bool is_first = true;
@@ -209,8 +249,8 @@ static enum outcome descend(struct search *search)
             is_first = true;
             continue;
         }
-        /* How many equal bundles fit does not depend on where the first of them lie.  So if the
-         * next one has no place at all, the fault is before the run of equals, not in it. */
+        /* How many equal bundles fit does not depend on the placement of the first of them. So if a
+         * bundle has no candidate at all, the search returns to before the run of equal bundles. */
         if (is_first) {
             retreat = run_begin(search, depth);
         }
@@ -218,52 +258,55 @@ static enum outcome descend(struct search *search)
             while (depth > 0) {
                 unplace_bundle(search, --depth);
             }
-            return retreat == 0 ? NEVER : GAVE_UP;
+            return retreat == 0 ? SEARCH_IMPOSSIBLE : SEARCH_GAVE_UP;
         }
         while (depth >= retreat) {
             unplace_bundle(search, --depth);
         }
         is_first = false;
     }
-    return FOUND;
+    return SEARCH_FOUND;
 }
 
-static enum outcome descend_on_one_node(struct search *search)
+/* Searches for one node that fits all bundles. */
+static enum search_outcome search_descend_one_node(struct search *search)
 {
-    enum outcome outcome = NEVER;
+    enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
 
     for (uint32_t node = 0; node < search->nodes_count; node++) {
-        enum outcome here;
+        enum search_outcome node_outcome;
 
         search->only_node = node;
-        here = descend(search);
-        if (here == FOUND) {
-            return FOUND;
+        node_outcome = search_descend(search);
+        if (node_outcome == SEARCH_FOUND) {
+            return SEARCH_FOUND;
         }
-        outcome = here == GAVE_UP ? GAVE_UP : outcome;
+        search_outcome = node_outcome == SEARCH_GAVE_UP ? SEARCH_GAVE_UP : search_outcome;
     }
-    return outcome;
+    return search_outcome;
 }
 
-static enum outcome search_run(struct search *search)
+/* Runs the search that the strategy demands. */
+static enum search_outcome search_run(struct search *search)
 {
-    enum outcome outcome;
+    enum search_outcome search_outcome;
 
     search->visits_left =
         SEARCH_VISITS_MAX + 2 * (uint64_t)search->nodes_count * search->bundles_count;
     memset(search->loads, 0, search->nodes_count * sizeof(search->loads[0]));
     if (search->strategy == TDM_STRICT_PACK || search->strategy == TDM_PACK) {
-        outcome = descend_on_one_node(search);
-        if (outcome == FOUND || search->strategy == TDM_STRICT_PACK) {
-            return outcome;
+        search_outcome = search_descend_one_node(search);
+        if (search_outcome == SEARCH_FOUND || search->strategy == TDM_STRICT_PACK) {
+            return search_outcome;
         }
     }
     search->only_node = search->nodes_count;
-    return descend(search);
+    return search_descend(search);
 }
 
 /* ---- the order of bundles and places ---------------------------------------------------- */
 
+/* Orders two requests by size, the largest first. */
 static int compare_sizes(const struct tdm__resources *a, const struct tdm__resources *b)
 {
     int order = compare_int64(b->gpu, a->gpu);
@@ -272,6 +315,7 @@ static int compare_sizes(const struct tdm__resources *a, const struct tdm__resou
     return order != 0 ? order : memcmp(b->custom, a->custom, sizeof(a->custom));
 }
 
+/* Orders two bundle indices by size and then by index, for qsort_r(). */
 static int compare_bundles(const void *a, const void *b, void *arg)
 {
     const struct search *search = arg;
@@ -282,10 +326,11 @@ static int compare_bundles(const void *a, const void *b, void *arg)
     return order != 0 ? order : compare_int64(index_a, index_b);
 }
 
-static int compare_places(const void *a, const void *b)
+/* Orders two placements by node and GPU indices, for qsort(). */
+static int compare_placements(const void *a, const void *b)
 {
-    const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->place;
-    const struct tdm__bundle_placement *place_b = &((const struct frame *)b)->place;
+    const struct tdm__bundle_placement *place_a = &((const struct frame *)a)->placement;
+    const struct tdm__bundle_placement *place_b = &((const struct frame *)b)->placement;
     int order = compare_int64(place_a->node, place_b->node);
 
     for (uint32_t i = 0; i < place_a->grant.gpus_count && order == 0; i++) {
@@ -294,8 +339,10 @@ static int compare_places(const void *a, const void *b)
     return order;
 }
 
-/* Equal bundles may change places among themselves: the lowest index gets the lowest place. */
-static void hand_out(struct search *search, struct tdm__bundle_placement *placements_out)
+/* Returns the placements in the order of the bundles. Equal bundles may be exchanged, so the lowest
+ * index gets the lowest placement. */
+static void search_write_placements(struct search *search,
+                                    struct tdm__bundle_placement *placements_out)
 {
     uint32_t end;
 
@@ -305,15 +352,16 @@ static void hand_out(struct search *search, struct tdm__bundle_placement *placem
                tdm__resources_equal(bundle_at(search, begin), bundle_at(search, end))) {
             end++;
         }
-        qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_places);
+        qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_placements);
         for (uint32_t depth = begin; depth < end; depth++) {
-            placements_out[search->order[depth]] = search->frames[depth].place;
+            placements_out[search->order[depth]] = search->frames[depth].placement;
         }
     }
 }
 
 /* ---- words ------------------------------------------------------------------------------ */
 
+/* Appends the requested bundles to an error message, equal ones together. */
 static void describe_bundles(const struct search *search, struct tdm__text *text)
 {
     uint32_t end;
@@ -330,6 +378,7 @@ static void describe_bundles(const struct search *search, struct tdm__text *text
     }
 }
 
+/* Appends the free resources of the nodes to an error message. */
 static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                            struct tdm__text *text)
 {
@@ -345,6 +394,7 @@ static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nod
     }
 }
 
+/* Returns the words for a strategy in an error message. */
 static const char *strategy_text(enum tdm_placement_strategy strategy)
 {
     switch (strategy) {
@@ -360,8 +410,9 @@ static const char *strategy_text(enum tdm_placement_strategy strategy)
     return "";
 }
 
-static tdm_status refuse(const struct search *search, const struct tdm__node_resources *nodes,
-                         bool is_never)
+/* Fails with the message for an impossible request; `is_never` selects TDM_E_NO_RESOURCES. */
+static tdm_status search_fail(const struct search *search, const struct tdm__node_resources *nodes,
+                              bool is_never)
 {
     char wanted[TEXT_BYTES];
     char present[TEXT_BYTES];
@@ -371,15 +422,17 @@ static tdm_status refuse(const struct search *search, const struct tdm__node_res
     describe_bundles(search, &wanted_text);
     describe_nodes(nodes, search->nodes_count, &present_text);
     if (is_never) {
-        return tdm__fail(TDM_E_NO_RESOURCES, "wanted %s%s, more than there ever is: %s", wanted,
+        return tdm__fail(TDM_E_NO_RESOURCES,
+                         "placement of %s%s failed: the nodes can never hold it: %s", wanted,
                          strategy_text(search->strategy), present);
     }
-    return tdm__fail(TDM_E_AGAIN, "wanted %s%s, not free now: %s", wanted,
+    return tdm__fail(TDM_E_AGAIN, "placement of %s%s failed: not enough is free now: %s", wanted,
                      strategy_text(search->strategy), present);
 }
 
 /* ---- the entries ------------------------------------------------------------------------ */
 
+/* Allocates and fills the state of a search. On failure the caller frees what exists. */
 static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
 {
     search->pools = calloc(search->nodes_count + 1, sizeof(search->pools[0]));
@@ -401,6 +454,7 @@ static bool search_init(struct search *search, const struct tdm__node_resources 
     return true;
 }
 
+/* Frees the state of a search. */
 static void search_fini(struct search *search)
 {
     free(search->pools);
@@ -409,21 +463,23 @@ static void search_fini(struct search *search)
     free(search->frames);
 }
 
-static tdm_status plan(struct search *search, const struct tdm__node_resources *nodes,
-                       struct tdm__bundle_placement *placements_out)
+/* Searches a placement. After a failure it searches again with empty pools to find the right error.
+ */
+static tdm_status search_placements(struct search *search, const struct tdm__node_resources *nodes,
+                                    struct tdm__bundle_placement *placements_out)
 {
     if (!search_init(search, nodes)) {
-        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes", search->bundles_count,
-                         search->nodes_count);
+        return tdm__fail(TDM_E_NOMEM, "a placement of %u bundles on %u nodes",
+                         search->bundles_count, search->nodes_count);
     }
-    if (search_run(search) == FOUND) {
-        hand_out(search, placements_out);
+    if (search_run(search) == SEARCH_FOUND) {
+        search_write_placements(search, placements_out);
         return TDM_OK;
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
         tdm__pool_release_all(&search->pools[i]);
     }
-    return refuse(search, nodes, search_run(search) == NEVER);
+    return search_fail(search, nodes, search_run(search) == SEARCH_IMPOSSIBLE);
 }
 
 tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
@@ -448,103 +504,108 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
         return tdm__fail(TDM_E_LIMIT, "%u nodes, at most %d are planned over", nodes_count,
                          TDM__PLACEMENT_NODES_MAX);
     }
-    status = plan(&search, nodes, placements_out);
+    status = search_placements(&search, nodes, placements_out);
     search_fini(&search);
     return status;
 }
 
+/* Returns whether the scheduling and the label constraints allow this node. */
 static bool is_allowed(const struct tdm__node_resources *node,
-                       const struct tdm__placement_request *wish)
+                       const struct tdm__placement_request *request)
 {
-    return (wish->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &wish->node)) &&
-           tdm__labels_match(&node->labels, &wish->labels);
+    return (request->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &request->node)) &&
+           tdm__labels_match(&node->labels, &request->labels);
 }
 
-/* How much a node where the actor fits is to be had: the smallest is taken. */
-static int64_t reluctance(const struct tdm__node_resources *node,
-                          const struct tdm__placement_request *wish)
+/* Returns the cost of placing the actor on a node where it fits. The node with the lowest cost is
+ * taken. */
+static int64_t node_cost(const struct tdm__node_resources *node,
+                         const struct tdm__placement_request *request)
 {
     bool is_wanted =
-        wish->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &wish->node);
+        request->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &request->node);
 
-    if (wish->scheduling == TDM_SCHEDULE_SPREAD) {
+    if (request->scheduling == TDM_SCHEDULE_SPREAD) {
         return node->actors_count;
     }
     if (is_wanted) {
         return -2;
     }
-    return tdm__id_equal(&node->id, &wish->owner_node) ? -1 : node->pool.cpu.free;
+    return tdm__id_equal(&node->id, &request->owner_node) ? -1 : node->pool.cpu.free;
 }
 
-/* Index of the node to take, or nodes_count if none holds it now. */
-static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                          const struct tdm__placement_request *wish)
+/* Returns the index of the best node, or nodes_count if the actor fits on no allowed node now. */
+static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                            const struct tdm__placement_request *request)
 {
     uint32_t best = nodes_count;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], wish) && tdm__pool_fits(&nodes[i].pool, &wish->wanted) &&
-            (best == nodes_count || reluctance(&nodes[i], wish) < reluctance(&nodes[best], wish))) {
+        if (is_allowed(&nodes[i], request) && tdm__pool_fits(&nodes[i].pool, &request->wanted) &&
+            (best == nodes_count ||
+             node_cost(&nodes[i], request) < node_cost(&nodes[best], request))) {
             best = i;
         }
     }
     return best;
 }
 
-static tdm_status refuse_all(const struct tdm__placement_request *wish)
+/* Fails because no node is allowed, and tells why. */
+static tdm_status fail_no_allowed_node(const struct tdm__placement_request *request)
 {
     char text[TDM__ID_TEXT_BYTES];
 
-    if (wish->scheduling == TDM_SCHEDULE_NODE) {
+    if (request->scheduling == TDM_SCHEDULE_NODE) {
         return tdm__fail(TDM_E_NO_RESOURCES,
-                         "node %s is not in the cluster, or its labels are not as wished",
-                         tdm__id_text(&wish->node, text));
+                         "node %s is not in the cluster, or does not have the required labels",
+                         tdm__id_text(&request->node, text));
     }
-    if (wish->labels.count == 0) {
+    if (request->labels.count == 0) {
         return tdm__fail(TDM_E_NO_RESOURCES, "there are no nodes");
     }
-    return tdm__fail(TDM_E_NO_RESOURCES, "no node has labels as wished, the first being \"%s\"",
-                     wish->labels.texts[0]);
+    return tdm__fail(TDM_E_NO_RESOURCES, "no node has the required labels, the first being \"%s\"",
+                     request->labels.texts[0]);
 }
 
-/* The plan of one bundle over the nodes that are allowed fails for the same reason, and words
- * it. */
-static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__placement_request *wish)
+/* Fails because the actor fits on no allowed node. Placing it as a single bundle fails for the same
+ * reason and produces the message. */
+static tdm_status fail_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                             const struct tdm__placement_request *request)
 {
     struct tdm__node_resources *allowed = calloc(nodes_count + 1, sizeof(*allowed));
-    struct tdm__bundle_placement place;
+    struct tdm__bundle_placement placement;
     uint32_t allowed_count = 0;
     tdm_status status;
 
     if (allowed == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a plan over %u nodes", nodes_count);
+        return tdm__fail(TDM_E_NOMEM, "a placement on %u nodes", nodes_count);
     }
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], wish)) {
+        if (is_allowed(&nodes[i], request)) {
             allowed[allowed_count++] = nodes[i];
         }
     }
-    status = allowed_count == 0 ? refuse_all(wish)
-                                : tdm__placement_choose_all(allowed, allowed_count, &wish->wanted,
-                                                            1, TDM_PACK, &place);
+    status = allowed_count == 0
+                 ? fail_no_allowed_node(request)
+                 : tdm__placement_choose_all(allowed, allowed_count, &request->wanted, 1, TDM_PACK,
+                                             &placement);
     free(allowed);
     return status;
 }
 
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                                     const struct tdm__placement_request *wish,
+                                     const struct tdm__placement_request *request,
                                      struct tdm__bundle_placement *placement_out)
 {
-    uint32_t node = pick_node(nodes, nodes_count, wish);
+    uint32_t node = choose_node(nodes, nodes_count, request);
     struct tdm__pool pool;
     bool taken;
 
     if (node == nodes_count) {
-        return refuse_actor(nodes, nodes_count, wish);
+        return fail_actor(nodes, nodes_count, request);
     }
     pool = nodes[node].pool;
-    taken = tdm__pool_allocate(&pool, &wish->wanted, &placement_out->grant);
+    taken = tdm__pool_allocate(&pool, &request->wanted, &placement_out->grant);
     TDM_ASSERT(taken);
     placement_out->node = node;
     return TDM_OK;

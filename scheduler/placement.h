@@ -1,64 +1,69 @@
-/* placement.h - chooses nodes and GPUs for actors and bundles: pure functions. */
+/* placement.h - pure functions that choose nodes and GPUs for actors and bundles. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_SCHEDULER_PLACEMENT_H
 #define TDM_SCHEDULER_PLACEMENT_H
 
 #include "scheduler/resources.h"
 
-/* The same input gives the same plan on every node: nothing here looks at clocks, chance or
- * addresses.  The caller sorts the nodes by id, plans, and commits the outcome under the
- * versions of the records it read; a lost race is planned again.
+/* The same input gives the same placement on every node: the functions use no clock, no random
+ * numbers and no addresses. The caller sorts the nodes by ID, chooses, and commits the result on
+ * condition that the records it read are unchanged. After a conflict it chooses again.
  *
- * Failures: TDM_E_AGAIN when the plan fits the nodes' totals but not what is free now, so that
- * waiting may help; TDM_E_NO_RESOURCES when no state of these nodes could hold it.  Both tell
- * what was wanted and what is there. */
+ * Failures: TDM_E_AGAIN if the request fits the nodes' totals but not what is free now, so that
+ * waiting may help. TDM_E_NO_RESOURCES if it could not fit even if all nodes were idle. Both
+ * messages tell what was requested and what the nodes have. */
 
+/* Most nodes among which to choose. */
 enum { TDM__PLACEMENT_NODES_MAX = 1024 };
 
+/* The node and the resources chosen for one bundle or actor. */
 struct tdm__bundle_placement {
-    uint32_t node; /* index into the nodes given */
-    struct tdm__grant grant;
+    /* Index into the array of nodes that the caller passed. */
+    uint32_t node;
+    struct tdm__grant grant; /* Resources to allocate on that node. */
 };
 
-/* Finds a place for every bundle, or for none.  placements_out has bundles_count entries; the pools
- * stay as they are.
+/* Chooses a node for every bundle of a group, or fails. `placements_out` has `bundles_count`
+ * entries. The nodes' pools are not changed.
  *
- *   PACK           one node if one holds all, else few: a heuristic, not a minimum
+ *   PACK           one node if it fits all bundles, else few nodes (a heuristic, not a minimum)
  *   SPREAD         each bundle on the node with the fewest bundles of the group so far
- *   STRICT_PACK    all on one node, the first that can
- *   STRICT_SPREAD  no two on one node
+ *   STRICT_PACK    all bundles on the first node that fits them
+ *   STRICT_SPREAD  at most one bundle on each node
  *
- * Order: among bundles that ask for the same, a lower bundle index has the lower place,
- * compared by node, then by GPU indices from the lowest.  So with equal bundles, index order is
- * node by node and within a node GPU by GPU.
+ * Order: of two equal bundles, the one with the lower index gets the lower placement, compared by
+ * node and then by GPU indices. So equal bundles are numbered node by node, and GPU by GPU within a
+ * node.
  *
- * A greedy descent comes first; where it fails, a bounded search follows, so that bundles that
- * fit only in one arrangement are found.  Past the bound the answer is TDM_E_AGAIN: "never" is
- * only said when it was shown. */
+ * A greedy search comes first. If it fails, a bounded backtracking search follows, which finds
+ * placements that exist in only one arrangement. Beyond its bound the result is TDM_E_AGAIN;
+ * TDM_E_NO_RESOURCES is returned only if it was proved. */
 tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__resources *bundles, uint32_t bundles_count,
                                      enum tdm_placement_strategy strategy,
                                      struct tdm__bundle_placement *placements_out);
 
-/* What an actor without a group asks for. */
+/* What an actor outside of a placement group requests. */
 struct tdm__placement_request {
-    struct tdm__resources wanted;
-    struct tdm__id owner_node; /* the node of its creator */
-    enum tdm_scheduling scheduling;
-    struct tdm__id node; /* for TDM_SCHEDULE_NODE and …_SOFT */
-    struct tdm__labels labels;
+    struct tdm__resources wanted; /* Resources to allocate. */
+    /* Node of the actor's creator; all zero if unknown. */
+    struct tdm__id owner_node;
+    enum tdm_scheduling scheduling; /* Strategy for choosing the node. */
+    /* Requested node; only for TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
+    struct tdm__id node;
+    struct tdm__labels labels; /* Constraints that the node's labels must satisfy. */
 };
 
-/* Finds a place for one actor, among the nodes whose labels are as it wishes:
+/* Chooses a node for one actor, among the nodes whose labels satisfy its constraints:
  *
- *   DEFAULT    `owner_node` if it fits there, else the node with the least free CPU where it fits
- *   SPREAD     the node with the fewest actors where it fits
- *   NODE       `node` or none
- *   NODE_SOFT  `node` if it fits there, else as by default
+ *   DEFAULT    `owner_node` if it fits, else the fitting node with the least free CPU
+ *   SPREAD     the fitting node with the fewest actors
+ *   NODE       only the node `node`
+ *   NODE_SOFT  `node` if it fits, else as DEFAULT
  *
- * The first node on ties. */
+ * Among equal nodes it chooses the first. */
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                                     const struct tdm__placement_request *wish,
+                                     const struct tdm__placement_request *request,
                                      struct tdm__bundle_placement *placement_out);
 
 #endif

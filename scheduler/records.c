@@ -1,5 +1,13 @@
-/* records.c - what the cluster's store holds about nodes, actors and placement groups. */
+/* records.c - the records about nodes, actors and placement groups in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* For each kind of record there is a pair of functions: one reads and checks a record of a
+ * transaction, the other adds its write to the transaction. They copy between the structures of
+ * records.h and the messages of runtime/messages/scheduling.def. Every error names the key.
+ *
+ * A group's name is a record of its own that contains the group's ID. Claiming and releasing it are
+ * conditional, so both can be repeated after an unknown outcome. The functions keep no state; they
+ * run inside the body of a transaction, on the loop's thread. */
+
 #include "scheduler/records.h"
 
 #include "runtime/error.h"
@@ -20,6 +28,7 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 
 /* ---- helpers of all records ------------------------------------------------------------- */
 
+/* Copies a text of a record into an array of `room` bytes. Fails if it does not fit. */
 static tdm_status copy_text(const char *text, char *target, size_t room)
 {
     if (strlen(text) >= room) {
@@ -30,10 +39,11 @@ static tdm_status copy_text(const char *text, char *target, size_t room)
     return TDM_OK;
 }
 
-/* Parses a record and reads it with `read`, naming the key in what goes wrong. */
+/* Reads one kind of record from its value. */
 typedef tdm_status read_fn(const tdm_value *value, void *target);
 
-static tdm_status read_record(const struct tdm__store_record *record, read_fn *read, void *target)
+/* Parses a record and passes its value to `read`. Errors name the record's key. */
+static tdm_status record_decode(const struct tdm__store_record *record, read_fn *read, void *target)
 {
     tdm_document *document;
     tdm_status status = tdm_document_parse(record->bytes, &document);
@@ -45,9 +55,11 @@ static tdm_status read_record(const struct tdm__store_record *record, read_fn *r
     return tdm__wrap(status, "record %s", record->key);
 }
 
+/* Packs one kind of record. */
 typedef void write_fn(tdm_writer *writer, const void *source);
 
-static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t lease_ms,
+/* Packs a record with `write` and adds its write to the transaction. */
+static tdm_status record_put(struct tdm__txn *txn, const char *key, int64_t lease_ms,
                              write_fn *write, const void *source)
 {
     tdm_writer *writer;
@@ -65,6 +77,7 @@ static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t leas
 
 /* ---- node/ID and free/ID ---------------------------------------------------------------- */
 
+/* Packs a node's record. */
 static void write_node(tdm_writer *writer, const void *source)
 {
     const struct tdm__node_record *node = source;
@@ -77,6 +90,7 @@ static void write_node(tdm_writer *writer, const void *source)
     (void)tdm__node_record_encode(&message, writer);
 }
 
+/* Reads a node's record. */
 static tdm_status read_node(const tdm_value *value, void *target)
 {
     struct tdm__node_record *node = target;
@@ -94,14 +108,14 @@ static tdm_status read_node(const tdm_value *value, void *target)
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out)
 {
-    return read_record(record, read_node, node_out);
+    return record_decode(record, read_node, node_out);
 }
 
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return put_record(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS, write_node,
+    return record_put(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS, write_node,
                       node);
 }
 
@@ -112,11 +126,13 @@ tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct td
     return tdm__txn_require_unchanged(txn, tdm__store_key("node", node, key));
 }
 
+/* Packs a node's resources. */
 static void write_free(tdm_writer *writer, const void *source)
 {
     tdm__node_resources_write(writer, source);
 }
 
+/* Reads a node's resources. */
 static tdm_status read_free(const tdm_value *value, void *target)
 {
     return tdm__node_resources_read(value, target);
@@ -125,19 +141,20 @@ static tdm_status read_free(const tdm_value *value, void *target)
 tdm_status tdm__free_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_resources *node_out)
 {
-    return read_record(record, read_free, node_out);
+    return record_decode(record, read_free, node_out);
 }
 
 tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_resources *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return put_record(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS, write_free,
+    return record_put(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS, write_free,
                       node);
 }
 
 /* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */
 
+/* Packs an actor's record. */
 static void write_actor(tdm_writer *writer, const void *source)
 {
     const struct tdm__actor_record *actor = source;
@@ -155,6 +172,7 @@ static void write_actor(tdm_writer *writer, const void *source)
     (void)tdm__actor_record_encode(&message, writer);
 }
 
+/* Reads an actor's record. */
 static tdm_status read_actor(const tdm_value *value, void *target)
 {
     struct tdm__actor_record *actor = target;
@@ -176,22 +194,23 @@ static tdm_status read_actor(const tdm_value *value, void *target)
 tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
                                   struct tdm__actor_record *actor_out)
 {
-    return read_record(record, read_actor, actor_out);
+    return record_decode(record, read_actor, actor_out);
 }
 
 tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    TDM_TRY(put_record(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
+    TDM_TRY(record_put(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
     if (actor->name_key[0] == '\0') {
         return TDM_OK;
     }
-    return put_record(txn, actor->name_key, 0, write_actor, actor);
+    return record_put(txn, actor->name_key, 0, write_actor, actor);
 }
 
 /* ---- group/ID --------------------------------------------------------------------------- */
 
+/* Returns bundle number `index` for the encoder of a message. */
 static void get_bundle(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__bundle_record *bundle = &((const struct tdm__bundle_record *)arg)[index];
@@ -201,6 +220,7 @@ static void get_bundle(const void *arg, uint32_t index, void *item_out)
                                                 tdm__pool_to_message(&bundle->pool)};
 }
 
+/* Packs a group's record. */
 static void write_group(tdm_writer *writer, const void *source)
 {
     const struct tdm__placement_group_record *group = source;
@@ -215,6 +235,7 @@ static void write_group(tdm_writer *writer, const void *source)
     (void)tdm__group_record_encode(&message, writer);
 }
 
+/* Reads all bundles of a group. */
 static tdm_status read_bundles(const struct tdm__message_list *list,
                                struct tdm__bundle_record *bundles)
 {
@@ -229,6 +250,7 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
     return TDM_OK;
 }
 
+/* Reads a group's record without its ID, and allocates its bundles. */
 static tdm_status read_group(const tdm_value *value, void *target)
 {
     struct tdm__group_record_message message;
@@ -265,7 +287,7 @@ tdm_status tdm__placement_group_record_read(const struct tdm__store_record *reco
     struct tdm__id id;
 
     TDM_TRY(tdm__wrap(tdm__id_parse(slash == NULL ? "" : slash + 1, &id), "%s", record->key));
-    TDM_TRY(read_record(record, read_group, group_out));
+    TDM_TRY(record_decode(record, read_group, group_out));
     group_out->id = id;
     return TDM_OK;
 }
@@ -293,17 +315,19 @@ void tdm__placement_group_record_fini(struct tdm__placement_group_record *group)
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
                                            const struct tdm__placement_group_record *group)
 {
-    return put_record(txn, key, 0, write_group, group);
+    return record_put(txn, key, 0, write_group, group);
 }
 
 /* ---- group_name/SPACE/NAME -------------------------------------------------------------- */
 
-static void write_holder(tdm_writer *writer, const void *source)
+/* Packs the ID of the group that has a name. */
+static void write_name_owner(tdm_writer *writer, const void *source)
 {
     tdm_write_bytes(writer, source, sizeof(struct tdm__id));
 }
 
-static tdm_status read_holder(const tdm_value *value, void *target)
+/* Reads the ID of the group that has a name. */
+static tdm_status read_name_owner(const tdm_value *value, void *target)
 {
     struct tdm_bytes bytes = tdm_value_bytes(value);
     struct tdm__id *id = target;
@@ -327,34 +351,34 @@ const char *tdm__placement_group_name_key(const struct tdm__placement_group_reco
     return key;
 }
 
-/* Sets the id of the group that has `group`'s name: none where nobody has it. */
-static tdm_status find_holder(const struct tdm__txn *txn,
-                              const struct tdm__placement_group_record *group,
-                              struct tdm__id *holder_out)
+/* Sets the ID of the group that has the name of `group`; all zero if no group has it. */
+static tdm_status find_name_owner(const struct tdm__txn *txn,
+                                  const struct tdm__placement_group_record *group,
+                                  struct tdm__id *name_owner_out)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
 
-    *holder_out = (struct tdm__id){{0}};
-    return record == NULL ? TDM_OK : read_record(record, read_holder, holder_out);
+    *name_owner_out = (struct tdm__id){{0}};
+    return record == NULL ? TDM_OK : record_decode(record, read_name_owner, name_owner_out);
 }
 
 tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
                                            const struct tdm__placement_group_record *group)
 {
     char key[TDM__STORE_KEY_BYTES];
-    struct tdm__id holder;
+    struct tdm__id name_owner;
 
     if (group->name[0] == '\0') {
         return TDM_OK;
     }
-    TDM_TRY(find_holder(txn, group, &holder));
-    if (tdm__id_is_none(&holder)) {
-        return put_record(txn, tdm__placement_group_name_key(group, key), 0, write_holder,
+    TDM_TRY(find_name_owner(txn, group, &name_owner));
+    if (tdm__id_is_none(&name_owner)) {
+        return record_put(txn, tdm__placement_group_name_key(group, key), 0, write_name_owner,
                           &group->id);
     }
-    return tdm__id_equal(&holder, &group->id)
+    return tdm__id_equal(&name_owner, &group->id)
                ? TDM_OK
                : tdm__fail(TDM_E_EXISTS, "another placement group has the name \"%s\"",
                            group->name);
@@ -364,21 +388,23 @@ tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
                                              const struct tdm__placement_group_record *group)
 {
     char key[TDM__STORE_KEY_BYTES];
-    struct tdm__id holder;
+    struct tdm__id name_owner;
 
     if (group->name[0] == '\0') {
         return TDM_OK;
     }
-    TDM_TRY(find_holder(txn, group, &holder));
-    return tdm__id_equal(&holder, &group->id)
+    TDM_TRY(find_name_owner(txn, group, &name_owner));
+    return tdm__id_equal(&name_owner, &group->id)
                ? tdm__txn_delete(txn, tdm__placement_group_name_key(group, key))
                : TDM_OK;
 }
 
 /* ---- all nodes -------------------------------------------------------------------------- */
 
-static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__store_record *record,
-                           struct tdm__nodes_snapshot *snapshot)
+/* Appends a node to the snapshot, unless its lease is just ending. */
+static tdm_status snapshot_add_node(const struct tdm__txn *txn,
+                                    const struct tdm__store_record *record,
+                                    struct tdm__nodes_snapshot *snapshot)
 {
     struct tdm__node_record *node = &snapshot->nodes[snapshot->nodes_count];
     const struct tdm__store_record *resources;
@@ -387,7 +413,7 @@ static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__store_r
     TDM_TRY(tdm__node_record_read(record, node));
     resources = tdm__txn_find_record(txn, tdm__store_key("free", &node->id, key));
     if (resources == NULL) {
-        return TDM_OK; /* its lease is just running out */
+        return TDM_OK; /* The node's lease is just ending. */
     }
     TDM_TRY(tdm__free_record_read(resources, &snapshot->resources[snapshot->nodes_count]));
     snapshot->nodes_count++;
@@ -405,13 +431,14 @@ tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
 
     if (snapshot.nodes == NULL || snapshot.resources == NULL) {
         tdm__nodes_snapshot_fini(&snapshot);
-        return tdm__fail(TDM_E_NOMEM, "a picture of %u nodes", records_count);
+        return tdm__fail(TDM_E_NOMEM, "a snapshot of %u nodes", records_count);
     }
     for (uint32_t i = 0; i < records_count && status == TDM_OK; i++) {
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "node/", 5) == 0) {
-            status = add_node(txn, record, &snapshot); /* keys are sorted: so are the ids */
+            /* The keys are sorted, and so are the IDs. */
+            status = snapshot_add_node(txn, record, &snapshot);
         }
     }
     if (status != TDM_OK) {

@@ -1,5 +1,15 @@
-/* reserve.c - places for actors and nodes, taken and given back in the cluster's store. */
+/* reserve.c - allocates resources for nodes and actors in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation is a transaction on the records of scheduler/records.h, started by a public
+ * function. Its state is allocated for the duration of the transaction and freed by its done
+ * function.
+ *
+ * A body may run several times, and its commit may have succeeded although its reply was lost. So
+ * every body first checks whether its work is already done. Each decision that depends on a node's
+ * existence makes the commit check that node's record. Operations that write shared records are
+ * queued, so that those of one process do not conflict with each other (retrying_txn.h). Everything
+ * runs on the loop's thread. */
+
 #include "scheduler/reserve.h"
 
 #include "runtime/error.h"
@@ -12,18 +22,20 @@
 
 /* ---- a node joins ----------------------------------------------------------------------- */
 
+/* State of tdm__reserve_node(). */
 struct join {
-    struct tdm__node_record record;
-    struct tdm__node_resources totals;
-    struct tdm__grant *grants; /* owned */
-    uint32_t grants_count;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    struct tdm__node_record record;    /* Record to write. */
+    struct tdm__node_resources totals; /* Resources of the node, all free. */
+    /* Grants of the node's actors outside of groups (owned). */
+    struct tdm__grant *grants;
+    uint32_t grants_count;    /* Number of grants. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
-/* What the bundles of a group hold on this node. */
-static tdm_status take_bundles(const struct tdm__store_record *record, struct join *join,
-                               struct tdm__node_resources *node)
+/* Allocates from the joining node what the bundles of a group hold on it. */
+static tdm_status allocate_bundles(const struct tdm__store_record *record, struct join *join,
+                                   struct tdm__node_resources *node)
 {
     struct tdm__placement_group_record group;
     tdm_status status;
@@ -39,6 +51,7 @@ static tdm_status take_bundles(const struct tdm__store_record *record, struct jo
     return status;
 }
 
+/* Computes the node's free resources and writes its records. */
 static tdm_status join_body(void *arg, struct tdm__txn *txn)
 {
     struct join *join = arg;
@@ -48,8 +61,9 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "group/", 6) == 0) {
-            TDM_TRY(take_bundles(record, join, &node));
-            TDM_TRY(tdm__txn_require_unchanged(txn, record->key)); /* else nobody gives that back */
+            TDM_TRY(allocate_bundles(record, join, &node));
+            /* A group that is removed meanwhile would not release what was just allocated. */
+            TDM_TRY(tdm__txn_require_unchanged(txn, record->key));
         }
     }
     for (uint32_t i = 0; i < join->grants_count; i++) {
@@ -60,6 +74,7 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
     return tdm__free_record_put(txn, &node);
 }
 
+/* Reports the outcome of a join and frees its state. */
 static void join_done(void *arg, tdm_status status, const char *detail)
 {
     struct join *join = arg;
@@ -106,35 +121,38 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
 
 /* ---- an actor takes its place ----------------------------------------------------------- */
 
-struct placing {
-    struct tdm__actor_request request;
-    struct tdm__actor_placement reserved;
-    tdm__reserve_actor_fn *fn;
-    void *arg;
+/* State of tdm__reserve_actor(). */
+struct actor_reservation {
+    struct tdm__actor_request request;    /* Copy of the request. */
+    struct tdm__actor_placement reserved; /* Placement chosen by the last run of the body. */
+    tdm__reserve_actor_fn *fn;            /* Reports the outcome. */
+    void *arg;                            /* Passed to `fn`. */
 };
 
-static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
+/* Returns whether the node is in the cluster. */
+static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
-static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
+/* Places the actor on a node, outside of any group, and adds the write of that node's resources. */
+static tdm_status place_on_node(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
-    struct tdm__bundle_placement place;
+    struct tdm__bundle_placement placement;
     tdm_status status;
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
-                                       &placing->request.wish, &place);
+                                       &actor_reservation->request.wish, &placement);
     if (status == TDM_OK) {
-        struct tdm__node_resources *node = &snapshot.resources[place.node];
+        struct tdm__node_resources *node = &snapshot.resources[placement.node];
 
-        placing->reserved.node = snapshot.nodes[place.node];
-        placing->reserved.grant = place.grant;
-        status = tdm__pool_allocate_grant(&node->pool, &place.grant);
+        actor_reservation->reserved.node = snapshot.nodes[placement.node];
+        actor_reservation->reserved.grant = placement.grant;
+        status = tdm__pool_allocate_grant(&node->pool, &placement.grant);
         node->actors_count++;
         if (status == TDM_OK) {
             status = tdm__txn_require_node_unchanged(txn, &node->id);
@@ -147,11 +165,11 @@ static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
     return status;
 }
 
-/* Does not fit: later, or never? */
-static tdm_status refuse_bundle(const struct placing *placing,
-                                const struct tdm__bundle_record *bundle, uint32_t index)
+/* Fails with TDM_E_AGAIN if the idle bundle could hold the actor, else with TDM_E_NO_RESOURCES. */
+static tdm_status fail_bundle(const struct actor_reservation *actor_reservation,
+                              const struct tdm__bundle_record *bundle, uint32_t index)
 {
-    const struct tdm__resources *wanted = &placing->request.wish.wanted;
+    const struct tdm__resources *wanted = &actor_reservation->request.wish.wanted;
     char free_text[256];
     char wanted_text[128];
     struct tdm__text free_of = tdm__text_init(free_text, sizeof(free_text));
@@ -165,32 +183,37 @@ static tdm_status refuse_bundle(const struct placing *placing,
                      "bundle %u cannot hold %s: it has %s", index, wanted_text, free_text);
 }
 
-static tdm_status take_from_bundle(struct placing *placing, const struct tdm__txn *txn,
-                                   struct tdm__placement_group_record *group, uint32_t index)
+/* Allocates the actor's resources from one bundle. Fails with TDM_E_NODE_LOST if the bundle's node
+ * is lost. */
+static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservation,
+                                       const struct tdm__txn *txn,
+                                       struct tdm__placement_group_record *group, uint32_t index)
 {
     struct tdm__bundle_record *bundle = &group->bundles[index];
 
-    if (!is_there(txn, &bundle->node)) {
+    if (!node_is_present(txn, &bundle->node)) {
         return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left", index);
     }
-    if (!tdm__pool_allocate(&bundle->pool, &placing->request.wish.wanted,
-                            &placing->reserved.grant)) {
-        return refuse_bundle(placing, bundle, index);
+    if (!tdm__pool_allocate(&bundle->pool, &actor_reservation->request.wish.wanted,
+                            &actor_reservation->reserved.grant)) {
+        return fail_bundle(actor_reservation, bundle, index);
     }
-    placing->reserved.node.id = bundle->node;
-    placing->reserved.bundle = index;
+    actor_reservation->reserved.node.id = bundle->node;
+    actor_reservation->reserved.bundle = index;
     return TDM_OK;
 }
 
-/* The first that has room; else whether one of them may have it later. */
-static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *txn,
-                                struct tdm__placement_group_record *group)
+/* Allocates from the first bundle that fits. Fails with TDM_E_AGAIN if one of them may fit later.
+ */
+static tdm_status allocate_from_any(struct actor_reservation *actor_reservation,
+                                    const struct tdm__txn *txn,
+                                    struct tdm__placement_group_record *group)
 {
     bool may_come_free = false;
     tdm_status status = TDM_E_NO_RESOURCES;
 
     for (uint32_t i = 0; i < group->bundles_count; i++) {
-        status = take_from_bundle(placing, txn, group, i);
+        status = allocate_from_bundle(actor_reservation, txn, group, i);
         if (status == TDM_OK) {
             return TDM_OK;
         }
@@ -201,24 +224,27 @@ static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *
                : tdm__wrap(status, "none of %u bundles", group->bundles_count);
 }
 
-static tdm_status take_from_group(struct placing *placing, const struct tdm__txn *txn,
-                                  struct tdm__placement_group_record *group)
+/* Allocates from the requested bundle, or from any. */
+static tdm_status allocate_from_group(struct actor_reservation *actor_reservation,
+                                      const struct tdm__txn *txn,
+                                      struct tdm__placement_group_record *group)
 {
-    uint32_t index = placing->request.bundle;
+    uint32_t index = actor_reservation->request.bundle;
 
     if (index == TDM_BUNDLE_ANY) {
-        return take_from_any(placing, txn, group);
+        return allocate_from_any(actor_reservation, txn, group);
     }
     return index < group->bundles_count
-               ? take_from_bundle(placing, txn, group, index)
+               ? allocate_from_bundle(actor_reservation, txn, group, index)
                : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", index, group->bundles_count);
 }
 
-static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
+/* Places the actor in its group and adds the write of the group's record. */
+static tdm_status place_in_group(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &placing->request.group, key));
+        tdm__txn_find_record(txn, tdm__store_key("group", &actor_reservation->request.group, key));
     const struct tdm__store_record *node;
     struct tdm__placement_group_record group;
     tdm_status status;
@@ -228,18 +254,19 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = group.closed ? tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed")
-                          : take_from_group(placing, txn, &group);
+                          : allocate_from_group(actor_reservation, txn, &group);
     if (status == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
     }
     tdm__placement_group_record_fini(&group);
     TDM_TRY(status);
-    TDM_TRY(tdm__txn_require_node_unchanged(txn, &placing->reserved.node.id));
-    node = tdm__txn_find_record(txn, tdm__store_key("node", &placing->reserved.node.id, key));
-    return tdm__node_record_read(node, &placing->reserved.node);
+    TDM_TRY(tdm__txn_require_node_unchanged(txn, &actor_reservation->reserved.node.id));
+    node = tdm__txn_find_record(txn,
+                                tdm__store_key("node", &actor_reservation->reserved.node.id, key));
+    return tdm__node_record_read(node, &actor_reservation->reserved.node);
 }
 
-/* Returns the actor's name in "name/<name space>/<name>".  The name may contain slashes. */
+/* Returns the actor's name in "name/<name space>/<name>". The name may contain slashes. */
 static const char *name_of_key(const char *name_key)
 {
     const char *name = name_key;
@@ -250,10 +277,10 @@ static const char *name_of_key(const char *name_key)
     return name;
 }
 
-/* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
- * but for those of actors that another node makes anew. */
-static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
-                             const struct tdm__id *actor)
+/* Fails if the name belongs to another actor. An actor on a lost node no longer has its name,
+ * unless its owner node will create it again. */
+static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
+                                   const struct tdm__id *actor)
 {
     const struct tdm__store_record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
@@ -267,8 +294,8 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
     if (tdm__id_equal(&holder.actor, actor)) {
         return TDM_OK;
     }
-    if (!is_there(txn, &holder.node) &&
-        !(holder.recreate_on_node_loss && is_there(txn, &holder.owner_node))) {
+    if (!node_is_present(txn, &holder.node) &&
+        !(holder.recreate_on_node_loss && node_is_present(txn, &holder.owner_node))) {
         TDM_TRY(tdm__txn_require_node_unchanged(txn, &holder.node));
         return holder.recreate_on_node_loss
                    ? tdm__txn_require_node_unchanged(txn, &holder.owner_node)
@@ -278,13 +305,13 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
                      tdm__id_text(&holder.actor, holder_text));
 }
 
-/* The place that an earlier commit of this request took, of which no answer came. */
-static tdm_status find_own_place(struct placing *placing, const struct tdm__txn *txn,
-                                 bool *found_out)
+/* Finds the placement that an earlier commit of this request made, if its reply was lost. */
+static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
+                                     const struct tdm__txn *txn, bool *found_out)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("actor", &placing->request.actor, key));
+        tdm__txn_find_record(txn, tdm__store_key("actor", &actor_reservation->request.actor, key));
     struct tdm__actor_record own;
 
     if (record != NULL) {
@@ -293,17 +320,18 @@ static tdm_status find_own_place(struct placing *placing, const struct tdm__txn 
     }
     *found_out = record != NULL;
     if (record == NULL) {
-        return TDM_OK; /* none, or its node is lost */
+        return TDM_OK; /* No placement was made, or its node is lost. */
     }
-    placing->reserved.grant = own.grant;
-    placing->reserved.bundle = own.bundle;
-    return tdm__node_record_read(record, &placing->reserved.node);
+    actor_reservation->reserved.grant = own.grant;
+    actor_reservation->reserved.bundle = own.bundle;
+    return tdm__node_record_read(record, &actor_reservation->reserved.node);
 }
 
-static tdm_status placing_body(void *arg, struct tdm__txn *txn)
+/* Places the actor and adds the writes of its records, unless that has been done. */
+static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
 {
-    struct placing *placing = arg;
-    const struct tdm__actor_request *request = &placing->request;
+    struct actor_reservation *actor_reservation = arg;
+    const struct tdm__actor_request *request = &actor_reservation->request;
     struct tdm__actor_record actor = {.group = request->group,
                                       .actor = request->actor,
                                       .owner_node = request->wish.owner_node,
@@ -311,36 +339,39 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 
     bool is_placed;
 
-    TDM_TRY(find_own_place(placing, txn, &is_placed));
+    TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
         return TDM_OK;
     }
-    if (!tdm__id_is_none(&request->wish.owner_node) && !is_there(txn, &request->wish.owner_node)) {
+    if (!tdm__id_is_none(&request->wish.owner_node) &&
+        !node_is_present(txn, &request->wish.owner_node)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
     }
-    TDM_TRY(check_name(txn, request->name_key, &request->actor));
-    TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
-                                             : place_in_group(placing, txn));
-    actor.node = placing->reserved.node.id;
-    actor.grant = placing->reserved.grant;
-    actor.bundle = placing->reserved.bundle;
+    TDM_TRY(check_actor_name(txn, request->name_key, &request->actor));
+    TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(actor_reservation, txn)
+                                             : place_in_group(actor_reservation, txn));
+    actor.node = actor_reservation->reserved.node.id;
+    actor.grant = actor_reservation->reserved.grant;
+    actor.bundle = actor_reservation->reserved.bundle;
     (void)snprintf(actor.name_key, sizeof(actor.name_key), "%s", request->name_key);
     (void)snprintf(actor.class_name, sizeof(actor.class_name), "%s", request->class_name);
     return tdm__actor_record_put(txn, &actor);
 }
 
-static void placing_done(void *arg, tdm_status status, const char *detail)
+/* Reports the placement and frees the state. */
+static void reservation_done(void *arg, tdm_status status, const char *detail)
 {
-    struct placing *placing = arg;
+    struct actor_reservation *actor_reservation = arg;
 
-    placing->fn(placing->arg, status, detail, status == TDM_OK ? &placing->reserved : NULL);
-    free(placing);
+    actor_reservation->fn(actor_reservation->arg, status, detail,
+                          status == TDM_OK ? &actor_reservation->reserved : NULL);
+    free(actor_reservation);
 }
 
 tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_request *request,
                               int64_t deadline_ms, tdm__reserve_actor_fn *fn, void *arg)
 {
-    struct placing *placing = calloc(1, sizeof(*placing));
+    struct actor_reservation *actor_reservation = calloc(1, sizeof(*actor_reservation));
     bool in_group = !tdm__id_is_none(&request->group);
     char actor_key[TDM__STORE_KEY_BYTES];
     char group_key[TDM__STORE_KEY_BYTES];
@@ -348,32 +379,34 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
     uint32_t count = 2;
     tdm_status status;
 
-    if (placing == NULL) {
+    if (actor_reservation == NULL) {
         return tdm__fail(TDM_E_NOMEM, "placing an actor");
     }
-    *placing = (struct placing){.request = *request, .fn = fn, .arg = arg};
+    *actor_reservation = (struct actor_reservation){.request = *request, .fn = fn, .arg = arg};
     patterns[count++] = in_group ? tdm__store_key("group", &request->group, group_key) : "free/*";
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, placing_body,
-                                          placing_done, placing);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, reservation_body,
+                                          reservation_done, actor_reservation);
     if (status != TDM_OK) {
-        free(placing);
+        free(actor_reservation);
     }
     return status;
 }
 
 /* ---- an actor leaves its place ---------------------------------------------------------- */
 
-struct leaving {
-    struct tdm__actor_record actor;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+/* State of tdm__release_actor() and tdm__restore_actor(). */
+struct actor_release {
+    struct tdm__actor_record actor; /* Copy of the actor's record. */
+    tdm__reserve_done_fn *fn;       /* Reports the outcome. */
+    void *arg;                      /* Passed to `fn`. */
 };
 
-static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *node_id,
-                                    const struct tdm__grant *grant)
+/* Releases a grant on a node. */
+static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
+                                  const struct tdm__grant *grant)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
@@ -381,17 +414,18 @@ static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *
     struct tdm__node_resources node;
 
     if (record == NULL) {
-        return TDM_OK; /* the node has left, and all it had */
+        return TDM_OK; /* The node is lost with all its resources. */
     }
     TDM_TRY(tdm__free_record_read(record, &node));
     if (tdm__pool_release_grant(&node.pool, grant) != TDM_OK) {
-        return TDM_OK; /* the node has joined again since, without it */
+        return TDM_OK; /* The node has joined again without this grant. */
     }
     node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
 
-static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+/* Releases the actor's grant in its bundle. */
+static tdm_status release_in_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
@@ -400,10 +434,11 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__ac
     tdm_status status = TDM_OK;
 
     if (record == NULL) {
-        return TDM_OK; /* removed, with all that its bundles held */
+        /* The group was removed with everything that its bundles held. */
+        return TDM_OK;
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    /* Not out: the group was written again since, without it. */
+    /* If the release fails, the group was written again without this actor. */
     if (actor->bundle < group.bundles_count &&
         tdm__pool_release_grant(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
@@ -412,7 +447,8 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn, const struct tdm__ac
     return status;
 }
 
-static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+/* Removes the actor's name record if it still belongs to the actor. */
+static tdm_status release_name(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     const struct tdm__store_record *record =
         actor->name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, actor->name_key);
@@ -423,13 +459,15 @@ static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_r
     }
     TDM_TRY(tdm__actor_record_read(record, &holder));
     return tdm__id_equal(&holder.actor, &actor->actor) ? tdm__txn_delete(txn, actor->name_key)
-                                                       : TDM_OK; /* another has it by now */
+                                                       /* Another actor has the name now. */
+                                                       : TDM_OK;
 }
 
-static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
+/* Removes the actor's records and releases its resources. */
+static tdm_status release_body(void *arg, struct tdm__txn *txn)
 {
-    struct leaving *leaving = arg;
-    const struct tdm__actor_record *actor = &leaving->actor;
+    struct actor_release *actor_release = arg;
+    const struct tdm__actor_record *actor = &actor_release->actor;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
@@ -442,36 +480,38 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
     if (tdm__id_is_none(&actor->node)) {
         actor = &now;
     }
-    if (tdm__id_equal(&now.node, &actor->node)) { /* else it lives on elsewhere by now */
+    /* Otherwise the actor was created again on another node. */
+    if (tdm__id_equal(&now.node, &actor->node)) {
         TDM_TRY(tdm__txn_delete(txn, key));
-        TDM_TRY(give_name_back(txn, actor));
+        TDM_TRY(release_name(txn, actor));
     }
-    return tdm__id_is_none(&actor->group) ? give_back_to_node(txn, &actor->node, &actor->grant)
-                                          : give_back_to_bundle(txn, actor);
+    return tdm__id_is_none(&actor->group) ? release_on_node(txn, &actor->node, &actor->grant)
+                                          : release_in_bundle(txn, actor);
 }
 
-static void leaving_done(void *arg, tdm_status status, const char *detail)
+/* Reports the outcome of a release or a restoration and frees its state. */
+static void release_done(void *arg, tdm_status status, const char *detail)
 {
-    struct leaving *leaving = arg;
+    struct actor_release *actor_release = arg;
 
-    leaving->fn(leaving->arg, status, detail);
-    free(leaving);
+    actor_release->fn(actor_release->arg, status, detail);
+    free(actor_release);
 }
 
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
-    struct leaving *leaving = calloc(1, sizeof(*leaving));
+    struct actor_release *actor_release = calloc(1, sizeof(*actor_release));
     char actor_key[TDM__STORE_KEY_BYTES];
     char place_key[TDM__STORE_KEY_BYTES];
     const char *patterns[3] = {tdm__store_key("actor", &actor->actor, actor_key)};
     uint32_t count = 1;
     tdm_status status;
 
-    if (leaving == NULL) {
+    if (actor_release == NULL) {
         return tdm__fail(TDM_E_NOMEM, "releasing an actor's place");
     }
-    *leaving = (struct leaving){*actor, fn, arg};
+    *actor_release = (struct actor_release){*actor, fn, arg};
     if (!tdm__id_is_none(&actor->group)) {
         patterns[count++] = tdm__store_key("group", &actor->group, place_key);
     } else {
@@ -482,18 +522,19 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, leaving_body,
-                                          leaving_done, leaving);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, release_body,
+                                          release_done, actor_release);
     if (status != TDM_OK) {
-        free(leaving);
+        free(actor_release);
     }
     return status;
 }
 
 /* ---- an actor whose records were lost --------------------------------------------------- */
 
-static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
-                                         struct tdm__txn *txn)
+/* Allocates the actor's grant from its bundle again. */
+static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *actor,
+                                             struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
@@ -516,9 +557,10 @@ static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
     return status;
 }
 
-static tdm_status again_body(void *arg, struct tdm__txn *txn)
+/* Writes the records of the actor again, unless they exist. */
+static tdm_status restore_body(void *arg, struct tdm__txn *txn)
 {
-    const struct tdm__actor_record *actor = &((struct leaving *)arg)->actor;
+    const struct tdm__actor_record *actor = &((struct actor_release *)arg)->actor;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
@@ -528,11 +570,11 @@ static tdm_status again_body(void *arg, struct tdm__txn *txn)
         TDM_TRY(tdm__actor_record_read(record, &now));
         return tdm__id_equal(&now.node, &actor->node)
                    ? TDM_OK
-                   : tdm__fail(TDM_E_EXISTS, "it was made anew on another node");
+                   : tdm__fail(TDM_E_EXISTS, "the actor was created again on another node");
     }
-    TDM_TRY(check_name(txn, actor->name_key, &actor->actor));
+    TDM_TRY(check_actor_name(txn, actor->name_key, &actor->actor));
     if (!tdm__id_is_none(&actor->group)) {
-        TDM_TRY(take_from_bundle_again(actor, txn));
+        TDM_TRY(allocate_from_bundle_again(actor, txn));
     }
     return tdm__actor_record_put(txn, actor);
 }
@@ -540,27 +582,27 @@ static tdm_status again_body(void *arg, struct tdm__txn *txn)
 tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
-    struct leaving *writing = calloc(1, sizeof(*writing));
+    struct actor_release *restoration = calloc(1, sizeof(*restoration));
     char actor_key[TDM__STORE_KEY_BYTES];
     char group_key[TDM__STORE_KEY_BYTES];
     const char *patterns[4] = {"node/*", tdm__store_key("actor", &actor->actor, actor_key)};
     uint32_t count = 2;
     tdm_status status;
 
-    if (writing == NULL) {
+    if (restoration == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an actor's record");
     }
-    *writing = (struct leaving){*actor, fn, arg};
+    *restoration = (struct actor_release){*actor, fn, arg};
     if (!tdm__id_is_none(&actor->group)) {
         patterns[count++] = tdm__store_key("group", &actor->group, group_key);
     }
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, again_body,
-                                          leaving_done, writing);
+    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, restore_body,
+                                          release_done, restoration);
     if (status != TDM_OK) {
-        free(writing);
+        free(restoration);
     }
     return status;
 }

@@ -1,122 +1,141 @@
-/* reserve.h - places for actors and groups, taken and given back in the cluster's store. */
+/* reserve.h - allocates resources for actors and placement groups in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_SCHEDULER_RESERVE_H
 #define TDM_SCHEDULER_RESERVE_H
 
 #include "scheduler/records.h"
 
-/* Every node plans for its own drivers on the state that all nodes share, and commits the plan
- * with the versions of what it read: two that take the same GPU at once cannot both succeed,
- * and the loser plans again. What the records hold is in scheduler/records.h. */
+/* Every node places the actors and groups of its own drivers, based on the records that all nodes
+ * share. It commits the placement on condition that the records it read are unchanged. So two nodes
+ * that allocate the same GPU at the same time cannot both succeed, and the loser chooses again.
+ * scheduler/records.h describes the records. The functions return at once, and their callbacks run
+ * on the loop's thread. */
 
-/* Adds the node, or its record anew after its lease was lost: what groups hold on it, and what
- * `grants` (its actors outside groups) hold, is taken from `totals` again.  All structs are
- * copied. */
+/* Reports the outcome of an operation; `detail` is "" or the text of the failure. */
 typedef void tdm__reserve_done_fn(void *arg, tdm_status status, const char *detail);
+/* Adds the node to the cluster, or adds its records again after its lease was lost. The bundles
+ * that groups hold on the node, and `grants` (those of its actors outside of groups), are
+ * subtracted from `totals`. All structures are copied. */
 tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
                              const struct tdm__node_resources *totals,
                              const struct tdm__grant *grants, uint32_t grants_count,
                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
-/* A place for one actor. */
+/* A request to place one actor. */
 struct tdm__actor_request {
+    /* Where the actor may run; its `owner_node` is the requesting node. */
     struct tdm__id actor;
-    struct tdm__placement_request wish;  /* `owner_node` is the node that asks */
-    struct tdm__id group;                /* none: anywhere */
-    uint32_t bundle;                     /* or TDM_BUNDLE_ANY */
-    bool recreate_on_node_loss;          /* see struct tdm__actor_record */
-    char name_key[TDM__STORE_KEY_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
-    char class_name[64];
+    struct tdm__placement_request wish; /* The actor's ID. */
+    /* Placement group; all zero to place it on any node. */
+    struct tdm__id group;
+    /* Index of the group's bundle, or TDM_BUNDLE_ANY; only with a group. */
+    uint32_t bundle;
+    bool recreate_on_node_loss; /* See struct tdm__actor_record. */
+    /* Key of the name record to claim; "" if the actor has no name. If the name is taken the
+     * request fails with TDM_E_EXISTS. */
+    char name_key[TDM__STORE_KEY_BYTES];
+    char class_name[64]; /* Name of the actor's class. */
 };
+/* Where an actor was placed. */
 struct tdm__actor_placement {
-    struct tdm__node_record node;
-    struct tdm__grant grant;
-    uint32_t bundle; /* of a group */
+    struct tdm__node_record node; /* Node on which the actor runs. */
+    struct tdm__grant grant;      /* Resources that it holds. */
+    uint32_t bundle;              /* Index of its bundle; only with a group. */
 };
-/* An actor whose node was lost takes its next place by the same request: what it held went with
- * its node.  `reserved` is set on TDM_OK; else `detail` says what is missing: TDM_E_AGAIN (busy
- * now), TDM_E_NO_RESOURCES (never), TDM_E_EXISTS, TDM_E_NOT_FOUND (no such group). */
+/* Reports the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK. Failures:
+ * TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (never possible), TDM_E_EXISTS (the name is
+ * taken), TDM_E_NOT_FOUND (no such group). */
 typedef void tdm__reserve_actor_fn(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__actor_placement *reserved);
+/* Places an actor and allocates its resources. An actor whose node was lost is placed again by the
+ * same request, since its old resources were lost with the node. */
 tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_request *request,
                               int64_t deadline_ms, tdm__reserve_actor_fn *fn, void *arg);
-/* Gives back what the actor holds, and its name.  Fine if that is gone already.  Without a node
- * it is what the store says that it holds, wherever. */
+/* Releases the resources and the name of an actor. Succeeds if they were released already. If the
+ * record's node is all zero, the node and the resources are taken from the store. */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
-/* Writes again what the store has lost of an actor that holds its place: its record, its name,
- * what it takes from its bundle.  (What it takes from its node tdm__reserve_node() has
- * counted.) Fine if nothing is lost.  TDM_E_EXISTS: another has the name by now, or the actor
- * was made anew elsewhere; TDM_E_NOT_FOUND: its group is not there. */
+/* Writes again what the store has lost of a placed actor: its record, its name, and its share of
+ * its bundle. (tdm__reserve_node() has counted its share of the node.) Succeeds if nothing is lost.
+ * Returns TDM_E_EXISTS if another actor has the name or the actor was created again elsewhere,
+ * TDM_E_NOT_FOUND if its group does not exist. */
 tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
-/* Removes the actors' and names' records of nodes that are no longer there, but for actors that
- * their owner_node makes anew.  TDM_E_AGAIN: there are more. */
+/* Removes the records of actors and names on lost nodes, except of actors that their owner node
+ * creates again. Returns TDM_E_AGAIN if more records remain. */
 tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
                               tdm__reserve_done_fn *fn, void *arg);
 
-/* The groups that nobody removes any more: their owner_node is not there, and they are not
- * detached, or are half removed already.  Changes nothing: in a group there may be living actors.
- * TDM_E_AGAIN while `self`, the node that asks, is itself not there: then nothing is known of
- * others either.  `groups` is borrowed, and set on TDM_OK. */
+/* Reports orphaned groups. `groups` is borrowed, and valid on TDM_OK. */
 typedef void tdm__placement_groups_orphans_fn(void *arg, tdm_status status, const char *detail,
                                               const struct tdm__id *groups, uint32_t groups_count);
+/* Finds the groups that no node will remove: their owner node is lost, and they are not detached or
+ * are already being removed. Changes nothing, because a group may contain living actors. Returns
+ * TDM_E_AGAIN while `self`, the requesting node, has no record itself, because then the records of
+ * others may be missing too. */
 tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
                                               int64_t deadline_ms,
                                               tdm__placement_groups_orphans_fn *fn, void *arg);
 
-/* What a placement group is to be. */
+/* A request to create a placement group. */
 struct tdm__placement_group_request {
-    struct tdm__id id;
-    const struct tdm__resources *bundles; /* borrowed during the call */
-    uint32_t bundles_count;
-    enum tdm_placement_strategy strategy;
+    struct tdm__id id;                    /* ID of the new group. */
+    const struct tdm__resources *bundles; /* Requested bundles (borrowed during the call). */
+    uint32_t bundles_count;               /* Number of bundles. */
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
+    /* Name space of `name`. */
     char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    char name[TDM__PLACEMENT_GROUP_NAME_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken
-                                                 */
-    bool detached;
-    struct tdm__id owner_node; /* the node that asks */
+    /* Name to claim; "" if the group has none. If the name is taken the request fails with
+     * TDM_E_EXISTS. */
+    char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
+    bool detached;             /* Whether the group outlives its creator. */
+    struct tdm__id owner_node; /* Requesting node. */
 };
-/* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
+/* Reports a group. `group` is borrowed, and not NULL on TDM_OK. */
 typedef void tdm__placement_group_reserve_fn(void *arg, tdm_status status, const char *detail,
                                              const struct tdm__placement_group_record *group);
+/* Places all bundles of a group and allocates their resources, or fails. */
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                         void *arg);
-/* The group of that id, or, where it is none, of that name: TDM_E_NOT_FOUND. */
+/* Which group to find. */
 struct tdm__placement_group_query {
-    struct tdm__id id;
+    struct tdm__id id; /* ID of the group; all zero to find it by name. */
+    /* Name space of `name`; ignored if `id` is set. */
     char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES];
+    /* Name of the group; ignored if `id` is set. */
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
 };
+/* Finds a group by ID or name. Returns TDM_E_NOT_FOUND if no such group exists. */
 tdm_status tdm__placement_group_find(struct tdm__store *store,
-                                     const struct tdm__placement_group_query *question,
+                                     const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg);
-/* Writes again what the store has lost of a group that is held, `group` as it was planned, with
- * free bundles.  Fine if nothing is lost.  TDM_E_AGAIN while one of its nodes is not there, but
- * with `without_lost` such nodes are left out.  A name that another group has by now stays
- * there. */
+/* Writes again what the store has lost of a group, with all bundles free. `group` is its record as
+ * it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node of a bundle is
+ * lost; `without_lost` ignores such nodes instead. If another group has taken the name, it keeps
+ * it. */
 tdm_status tdm__placement_group_restore(struct tdm__store *store,
                                         const struct tdm__placement_group_record *group,
                                         bool without_lost, int64_t deadline_ms,
                                         tdm__reserve_done_fn *fn, void *arg);
 
-/* From now on the group takes no actor; of `group` only its id is read, and as owner_node who
- * removes it: if that node is lost, somebody else has to.  In the answer `group` is NULL if there
- * is none of that id; both it and `nodes`, those that are there, are borrowed. */
+/* Reports the closing of a group. `group` is NULL if no group has that ID. `group` and `nodes`, the
+ * nodes of the cluster, are borrowed. */
 typedef void tdm__placement_group_close_fn(void *arg, tdm_status status, const char *detail,
                                            const struct tdm__placement_group_record *group,
                                            const struct tdm__nodes_snapshot *nodes);
+/* Closes a group: it accepts no more actors. Of `group` only the ID is read, and `owner_node`,
+ * which will remove it: if that node is lost, another node must find the group as an orphan. */
 tdm_status tdm__placement_group_close(struct tdm__store *store,
                                       const struct tdm__placement_group_record *group,
                                       int64_t deadline_ms, tdm__placement_group_close_fn *fn,
                                       void *arg);
-/* Gives back its bundles and its name, of which only id and names are read in `group`.  Fine if
- * it is gone already. */
+/* Removes a group, and releases its bundles and its name. Of `group` only the ID and the names are
+ * read. Succeeds if the group was removed already. */
 tdm_status tdm__placement_group_release(struct tdm__store *store,
                                         const struct tdm__placement_group_record *group,
                                         int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);

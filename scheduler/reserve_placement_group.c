@@ -1,5 +1,15 @@
-/* reserve_placement_group.c - places for the bundles of a placement group, all or none. */
+/* reserve_placement_group.c - allocates, finds, closes and removes placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation is a transaction as in reserve.c: its state is allocated for the duration of the
+ * transaction and freed by its done function, and its body checks first whether its work is already
+ * done.
+ *
+ * Life of a group: reserved (all bundles or none), closed (it accepts no actors, and the remover
+ * tells the nodes to end its actors), released. If the store lost the records, restore writes them
+ * again with free bundles. A commit that changes a group also checks the records of its nodes,
+ * since a node that joins meanwhile computes its free resources from the groups it reads.
+ * Everything runs on the loop's thread. reserve.h specifies the operations. */
+
 #include "runtime/error.h"
 #include "runtime/store/check.h"
 #include "scheduler/reserve.h"
@@ -8,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns whether a bundle of the group is on this node. */
 static bool has_bundle_on(const struct tdm__placement_group_record *group,
                           const struct tdm__id *node)
 {
@@ -19,15 +30,14 @@ static bool has_bundle_on(const struct tdm__placement_group_record *group,
     return false;
 }
 
-/* Each of its nodes is relied on and has a free record to write; beside them there are the
- * group's own record and its name's. */
+/* A commit checks each node of the group and writes its free record; it also writes the group's
+ * record and the name's. */
 _Static_assert(2 * TDM_BUNDLES_MAX + 2 <= TDM__STORE_WRITES_MAX,
                "a group with a node for each bundle fits in one commit");
 
-/* What the nodes of its bundles have free now: one write each, however many bundles they have.
- */
-static tdm_status put_its_nodes(struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot,
-                                const struct tdm__placement_group_record *group)
+/* Adds a write of the free resources of each node that has a bundle of the group, one per node. */
+static tdm_status put_group_nodes(struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot,
+                                  const struct tdm__placement_group_record *group)
 {
     for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
         if (has_bundle_on(group, &snapshot->nodes[i].id)) {
@@ -39,130 +49,143 @@ static tdm_status put_its_nodes(struct tdm__txn *txn, const struct tdm__nodes_sn
 
 /* ---- reserve ---------------------------------------------------------------------------- */
 
-struct grouping {
-    struct tdm__resources *wanted; /* owned */
-    uint32_t bundles_count;
+/* State of tdm__placement_group_reserve(). */
+struct group_reservation {
+    struct tdm__resources *wanted; /* Requested bundles (owned). */
+    uint32_t bundles_count;        /* Number of requested bundles. */
     enum tdm_placement_strategy strategy;
-    struct tdm__placement_group_record record; /* owned; of the last plan */
-    tdm__placement_group_reserve_fn *fn;
-    void *arg;
+    /* The group, with the placement of the last run of the body (owned). */
+    struct tdm__placement_group_record record;
+    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
+    void *arg;                           /* Passed to `fn`. */
 };
 
-static void grouping_free(struct grouping *grouping)
+/* Frees the state of a reservation. */
+static void group_reservation_free(struct group_reservation *group_reservation)
 {
-    tdm__placement_group_record_fini(&grouping->record);
-    free(grouping->wanted);
-    free(grouping);
+    tdm__placement_group_record_fini(&group_reservation->record);
+    free(group_reservation->wanted);
+    free(group_reservation);
 }
 
-/* Takes every planned grant from its node, and makes each bundle a pool of its own. */
-static tdm_status apply_plan(struct grouping *grouping, struct tdm__nodes_snapshot *snapshot,
-                             const struct tdm__bundle_placement *places)
+/* Allocates each placed bundle on its node and initialises the bundle's pool. */
+static tdm_status apply_placements(struct group_reservation *group_reservation,
+                                   struct tdm__nodes_snapshot *snapshot,
+                                   const struct tdm__bundle_placement *placements)
 {
-    for (uint32_t i = 0; i < grouping->bundles_count; i++) {
-        struct tdm__bundle_record *bundle = &grouping->record.bundles[i];
+    for (uint32_t i = 0; i < group_reservation->bundles_count; i++) {
+        struct tdm__bundle_record *bundle = &group_reservation->record.bundles[i];
 
-        bundle->node = snapshot->nodes[places[i].node].id;
-        bundle->grant = places[i].grant;
-        tdm__pool_of_grant(&bundle->pool, &places[i].grant);
-        TDM_TRY(
-            tdm__pool_allocate_grant(&snapshot->resources[places[i].node].pool, &places[i].grant));
+        bundle->node = snapshot->nodes[placements[i].node].id;
+        bundle->grant = placements[i].grant;
+        tdm__pool_of_grant(&bundle->pool, &placements[i].grant);
+        TDM_TRY(tdm__pool_allocate_grant(&snapshot->resources[placements[i].node].pool,
+                                         &placements[i].grant));
     }
     return TDM_OK;
 }
 
-static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
-                              const struct tdm__nodes_snapshot *snapshot)
+/* Adds the checks and writes of a placed group to the transaction. */
+static tdm_status write_placements(struct group_reservation *group_reservation,
+                                   struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    for (uint32_t i = 0; i < grouping->bundles_count; i++) {
-        TDM_TRY(tdm__txn_require_node_unchanged(txn, &grouping->record.bundles[i].node));
+    for (uint32_t i = 0; i < group_reservation->bundles_count; i++) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_reservation->record.bundles[i].node));
     }
-    TDM_TRY(put_its_nodes(txn, snapshot, &grouping->record));
-    TDM_TRY(tdm__placement_group_name_claim(txn, &grouping->record));
-    return tdm__placement_group_record_put(txn, tdm__store_key("group", &grouping->record.id, key),
-                                           &grouping->record);
+    TDM_TRY(put_group_nodes(txn, snapshot, &group_reservation->record));
+    TDM_TRY(tdm__placement_group_name_claim(txn, &group_reservation->record));
+    return tdm__placement_group_record_put(
+        txn, tdm__store_key("group", &group_reservation->record.id, key),
+        &group_reservation->record);
 }
 
-static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
+/* Places all bundles on the current nodes and adds the writes. */
+static tdm_status place_group(struct group_reservation *group_reservation, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
-    struct tdm__bundle_placement *places = calloc(grouping->bundles_count, sizeof(*places));
+    struct tdm__bundle_placement *placements =
+        calloc(group_reservation->bundles_count, sizeof(*placements));
     tdm_status status;
 
-    if (places == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles", grouping->bundles_count);
+    if (placements == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles", group_reservation->bundles_count);
     }
     status = tdm__nodes_snapshot_read(txn, &snapshot);
     if (status != TDM_OK) {
-        free(places);
+        free(placements);
         return status;
     }
-    status =
-        snapshot.nodes_count == 0
-            ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
-            : tdm__placement_choose_all(snapshot.resources, snapshot.nodes_count, grouping->wanted,
-                                        grouping->bundles_count, grouping->strategy, places);
+    status = snapshot.nodes_count == 0
+                 ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
+                 : tdm__placement_choose_all(
+                       snapshot.resources, snapshot.nodes_count, group_reservation->wanted,
+                       group_reservation->bundles_count, group_reservation->strategy, placements);
     if (status == TDM_OK) {
-        status = apply_plan(grouping, &snapshot, places);
+        status = apply_placements(group_reservation, &snapshot, placements);
     }
     if (status == TDM_OK) {
-        status = commit_plan(grouping, txn, &snapshot);
+        status = write_placements(group_reservation, txn, &snapshot);
     }
     tdm__nodes_snapshot_fini(&snapshot);
-    free(places);
+    free(placements);
     return status;
 }
 
-static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
+/* Places the group, unless an earlier commit has done so. */
+static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 {
-    struct grouping *grouping = arg;
+    struct group_reservation *group_reservation = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *own =
-        tdm__txn_find_record(txn, tdm__store_key("group", &grouping->record.id, key));
+        tdm__txn_find_record(txn, tdm__store_key("group", &group_reservation->record.id, key));
 
-    if (own != NULL) { /* an earlier commit, of which no answer came */
-        tdm__placement_group_record_fini(&grouping->record);
-        return tdm__placement_group_record_read(own, &grouping->record);
+    /* An earlier commit succeeded, but its reply was lost. */
+    if (own != NULL) {
+        tdm__placement_group_record_fini(&group_reservation->record);
+        return tdm__placement_group_record_read(own, &group_reservation->record);
     }
-    return plan_group(grouping, txn);
+    return place_group(group_reservation, txn);
 }
 
-static void grouping_done(void *arg, tdm_status status, const char *detail)
+/* Reports the group and frees the state. */
+static void group_reservation_done(void *arg, tdm_status status, const char *detail)
 {
-    struct grouping *grouping = arg;
+    struct group_reservation *group_reservation = arg;
 
-    grouping->fn(grouping->arg, status, detail, status == TDM_OK ? &grouping->record : NULL);
-    grouping_free(grouping);
+    group_reservation->fn(group_reservation->arg, status, detail,
+                          status == TDM_OK ? &group_reservation->record : NULL);
+    group_reservation_free(group_reservation);
 }
 
-static tdm_status grouping_create(const struct tdm__placement_group_request *request,
-                                  struct grouping **grouping_out)
+/* Allocates the state of a reservation and copies the request. */
+static tdm_status group_reservation_create(const struct tdm__placement_group_request *request,
+                                           struct group_reservation **grouping_out)
 {
-    struct grouping *grouping = calloc(1, sizeof(*grouping));
+    struct group_reservation *group_reservation = calloc(1, sizeof(*group_reservation));
     uint32_t count = request->bundles_count;
 
-    if (grouping == NULL) {
+    if (group_reservation == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
-    *grouping =
-        (struct grouping){.wanted = calloc(count, sizeof(*grouping->wanted)),
-                          .bundles_count = count,
-                          .strategy = request->strategy,
-                          .record = {.id = request->id,
-                                     .bundles_count = count,
-                                     .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
-                                     .detached = request->detached,
-                                     .owner_node = request->owner_node}};
-    if (grouping->wanted == NULL || grouping->record.bundles == NULL) {
-        grouping_free(grouping);
+    *group_reservation = (struct group_reservation){
+        .wanted = calloc(count, sizeof(*group_reservation->wanted)),
+        .bundles_count = count,
+        .strategy = request->strategy,
+        .record = {.id = request->id,
+                   .bundles_count = count,
+                   .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
+                   .detached = request->detached,
+                   .owner_node = request->owner_node}};
+    if (group_reservation->wanted == NULL || group_reservation->record.bundles == NULL) {
+        group_reservation_free(group_reservation);
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
-    memcpy(grouping->wanted, request->bundles, count * sizeof(*grouping->wanted));
-    memcpy(grouping->record.name, request->name, sizeof(request->name));
-    memcpy(grouping->record.name_space, request->name_space, sizeof(request->name_space));
-    *grouping_out = grouping;
+    memcpy(group_reservation->wanted, request->bundles, count * sizeof(*group_reservation->wanted));
+    memcpy(group_reservation->record.name, request->name, sizeof(request->name));
+    memcpy(group_reservation->record.name_space, request->name_space, sizeof(request->name_space));
+    *grouping_out = group_reservation;
     return TDM_OK;
 }
 
@@ -175,103 +198,114 @@ tdm_status tdm__placement_group_reserve(struct tdm__store *store,
     char name_key[TDM__STORE_KEY_BYTES];
     const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &request->id, key)};
     uint32_t count = 3;
-    struct grouping *grouping;
+    struct group_reservation *group_reservation;
     tdm_status status;
 
-    TDM_TRY(grouping_create(request, &grouping));
-    grouping->fn = fn;
-    grouping->arg = arg;
+    TDM_TRY(group_reservation_create(request, &group_reservation));
+    group_reservation->fn = fn;
+    group_reservation->arg = arg;
     if (request->name[0] != '\0') {
-        patterns[count++] = tdm__placement_group_name_key(&grouping->record, name_key);
+        patterns[count++] = tdm__placement_group_name_key(&group_reservation->record, name_key);
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, grouping_body,
-                                          grouping_done, grouping);
+    status =
+        tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, group_reservation_body,
+                                     group_reservation_done, group_reservation);
     if (status != TDM_OK) {
-        grouping_free(grouping);
+        group_reservation_free(group_reservation);
     }
     return status;
 }
 
 /* ---- find ------------------------------------------------------------------------------- */
 
-struct finding {
-    struct tdm__placement_group_query question;
-    struct tdm__placement_group_record record; /* owned */
-    tdm__placement_group_reserve_fn *fn;
-    void *arg;
+/* State of tdm__placement_group_find(). */
+struct group_search {
+    /* Copy of the query. */
+    struct tdm__placement_group_query query;
+    /* The found group (owned); zeroed before it is found. */
+    struct tdm__placement_group_record record;
+    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
+    void *arg;                           /* Passed to `fn`. */
 };
 
-static bool is_wanted(const struct tdm__placement_group_query *question,
-                      const struct tdm__placement_group_record *group)
+/* Returns whether the group matches the query. Closed groups are found only by ID. */
+static bool group_matches(const struct tdm__placement_group_query *query,
+                          const struct tdm__placement_group_record *group)
 {
-    if (!tdm__id_is_none(&question->id)) {
-        return tdm__id_equal(&question->id, &group->id);
+    if (!tdm__id_is_none(&query->id)) {
+        return tdm__id_equal(&query->id, &group->id);
     }
-    return !group->closed && strcmp(question->name, group->name) == 0 &&
-           strcmp(question->name_space, group->name_space) == 0;
+    return !group->closed && strcmp(query->name, group->name) == 0 &&
+           strcmp(query->name_space, group->name_space) == 0;
 }
 
-static tdm_status finding_body(void *arg, struct tdm__txn *txn)
+/* Searches the records that were read. */
+static tdm_status group_search_body(void *arg, struct tdm__txn *txn)
 {
-    struct finding *finding = arg;
+    struct group_search *group_search = arg;
 
     for (uint32_t i = 0; i < tdm__txn_records_count(txn); i++) {
         struct tdm__placement_group_record group;
 
         TDM_TRY(tdm__placement_group_record_read(tdm__txn_record_at(txn, i), &group));
-        if (is_wanted(&finding->question, &group)) {
-            tdm__placement_group_record_fini(&finding->record);
-            finding->record = group;
+        if (group_matches(&group_search->query, &group)) {
+            tdm__placement_group_record_fini(&group_search->record);
+            group_search->record = group;
             return TDM_OK;
         }
         tdm__placement_group_record_fini(&group);
     }
-    return tdm__fail(TDM_E_NOT_FOUND, "no placement group \"%s\"", finding->question.name);
+    return tdm__fail(TDM_E_NOT_FOUND, "no placement group \"%s\"", group_search->query.name);
 }
 
-static void finding_done(void *arg, tdm_status status, const char *detail)
+/* Reports the group and frees the state. */
+static void group_search_done(void *arg, tdm_status status, const char *detail)
 {
-    struct finding *finding = arg;
+    struct group_search *group_search = arg;
 
-    finding->fn(finding->arg, status, detail, status == TDM_OK ? &finding->record : NULL);
-    tdm__placement_group_record_fini(&finding->record);
-    free(finding);
+    group_search->fn(group_search->arg, status, detail,
+                     status == TDM_OK ? &group_search->record : NULL);
+    tdm__placement_group_record_fini(&group_search->record);
+    free(group_search);
 }
 
 tdm_status tdm__placement_group_find(struct tdm__store *store,
-                                     const struct tdm__placement_group_query *question,
+                                     const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[1] = {"group/*"};
-    struct finding *finding = calloc(1, sizeof(*finding));
+    struct group_search *group_search = calloc(1, sizeof(*group_search));
     tdm_status status;
 
-    if (finding == NULL) {
+    if (group_search == NULL) {
         return tdm__fail(TDM_E_NOMEM, "finding a group");
     }
-    *finding = (struct finding){.question = *question, .fn = fn, .arg = arg};
-    if (!tdm__id_is_none(&question->id)) {
-        patterns[0] = tdm__store_key("group", &question->id, key);
+    *group_search = (struct group_search){.query = *query, .fn = fn, .arg = arg};
+    if (!tdm__id_is_none(&query->id)) {
+        patterns[0] = tdm__store_key("group", &query->id, key);
     }
-    status =
-        tdm__retrying_txn_run(store, patterns, 1, deadline_ms, finding_body, finding_done, finding);
+    status = tdm__retrying_txn_run(store, patterns, 1, deadline_ms, group_search_body,
+                                   group_search_done, group_search);
     if (status != TDM_OK) {
-        free(finding);
+        free(group_search);
     }
     return status;
 }
 
 /* ---- written again ---------------------------------------------------------------------- */
 
-struct regrouping {
-    struct tdm__placement_group_record record; /* owned */
-    bool without_lost;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+/* State of tdm__placement_group_restore(). */
+struct group_restoration {
+    /* Copy of the group with free bundles (owned). */
+    struct tdm__placement_group_record record;
+    bool without_lost;        /* Whether bundles on lost nodes are ignored. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
+/* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
 static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *snapshot,
                                                  const struct tdm__id *id)
 {
@@ -280,33 +314,36 @@ static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *sna
             return &snapshot->resources[i];
         }
     }
-    return NULL; /* it has left, and all it had */
+    return NULL; /* The node is lost with all its resources. */
 }
 
-static tdm_status take_bundles_again(const struct regrouping *regrouping, struct tdm__txn *txn,
-                                     struct tdm__nodes_snapshot *snapshot)
+/* Allocates the group's bundles on their nodes again and adds the writes. */
+static tdm_status allocate_bundles_again(const struct group_restoration *group_restoration,
+                                         struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
-    for (uint32_t i = 0; i < regrouping->record.bundles_count; i++) {
-        const struct tdm__bundle_record *bundle = &regrouping->record.bundles[i];
+    for (uint32_t i = 0; i < group_restoration->record.bundles_count; i++) {
+        const struct tdm__bundle_record *bundle = &group_restoration->record.bundles[i];
         struct tdm__node_resources *node = snapshot_find(snapshot, &bundle->node);
 
         if (node != NULL) {
             TDM_TRY(tdm__pool_allocate_grant(&node->pool, &bundle->grant));
-        } else if (!regrouping->without_lost) {
+        } else if (!group_restoration->without_lost) {
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
             TDM_TRY(tdm__txn_require_node_unchanged(
-                txn, &bundle->node)); /* else it joins without the bundle */
+                txn, &bundle->node)); /* Otherwise it would join without the bundle. */
         }
     }
-    return put_its_nodes(txn, snapshot, &regrouping->record);
+    return put_group_nodes(txn, snapshot, &group_restoration->record);
 }
 
-static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
+/* Writes the group again, unless it exists. */
+static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
 {
-    const struct regrouping *regrouping = arg;
+    const struct group_restoration *group_restoration = arg;
     struct tdm__placement_group_record group =
-        regrouping->record; /* its bundles are the regrouping's */
+        /* The bundles belong to the state of the operation. */
+        group_restoration->record;
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__nodes_snapshot snapshot;
     tdm_status status;
@@ -321,24 +358,26 @@ static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
         return status;
     }
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
-    status = take_bundles_again(regrouping, txn, &snapshot);
+    status = allocate_bundles_again(group_restoration, txn, &snapshot);
     tdm__nodes_snapshot_fini(&snapshot);
     TDM_TRY(status);
     return tdm__placement_group_record_put(txn, key, &group);
 }
 
-static void regrouping_free(struct regrouping *regrouping)
+/* Frees the state of a restoration. */
+static void group_restoration_free(struct group_restoration *group_restoration)
 {
-    tdm__placement_group_record_fini(&regrouping->record);
-    free(regrouping);
+    tdm__placement_group_record_fini(&group_restoration->record);
+    free(group_restoration);
 }
 
-static void regrouping_done(void *arg, tdm_status status, const char *detail)
+/* Reports the outcome of a restoration. */
+static void group_restoration_done(void *arg, tdm_status status, const char *detail)
 {
-    struct regrouping *regrouping = arg;
+    struct group_restoration *group_restoration = arg;
 
-    regrouping->fn(regrouping->arg, status, detail);
-    regrouping_free(regrouping);
+    group_restoration->fn(group_restoration->arg, status, detail);
+    group_restoration_free(group_restoration);
 }
 
 tdm_status tdm__placement_group_restore(struct tdm__store *store,
@@ -350,82 +389,89 @@ tdm_status tdm__placement_group_restore(struct tdm__store *store,
     char name_key[TDM__STORE_KEY_BYTES];
     const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &group->id, key),
                                tdm__placement_group_name_key(group, name_key)};
-    struct regrouping *regrouping = calloc(1, sizeof(*regrouping));
+    struct group_restoration *group_restoration = calloc(1, sizeof(*group_restoration));
     tdm_status status;
 
-    if (regrouping == NULL) {
+    if (group_restoration == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
     }
-    *regrouping = (struct regrouping){.without_lost = without_lost, .fn = fn, .arg = arg};
-    status = tdm__placement_group_record_copy(group, &regrouping->record);
+    *group_restoration =
+        (struct group_restoration){.without_lost = without_lost, .fn = fn, .arg = arg};
+    status = tdm__placement_group_record_copy(group, &group_restoration->record);
     if (status == TDM_OK) {
         for (uint32_t i = 0; i < group->bundles_count; i++) {
-            tdm__pool_of_grant(&regrouping->record.bundles[i].pool, &group->bundles[i].grant);
+            tdm__pool_of_grant(&group_restoration->record.bundles[i].pool,
+                               &group->bundles[i].grant);
         }
-        status =
-            tdm__retrying_txn_run_queued(store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
-                                         regrouping_body, regrouping_done, regrouping);
+        status = tdm__retrying_txn_run_queued(store, patterns, name_key[0] == '\0' ? 3 : 4,
+                                              deadline_ms, group_restoration_body,
+                                              group_restoration_done, group_restoration);
     }
     if (status != TDM_OK) {
-        regrouping_free(regrouping);
+        group_restoration_free(group_restoration);
     }
     return status;
 }
 
 /* ---- close ------------------------------------------------------------------------------ */
 
-struct closing {
-    struct tdm__id id;
-    struct tdm__id remover;
-    bool is_there;
-    struct tdm__placement_group_record record; /* owned */
-    struct tdm__nodes_snapshot nodes;          /* owned */
-    tdm__placement_group_close_fn *fn;
-    void *arg;
+/* State of tdm__placement_group_close(). */
+struct group_closing {
+    struct tdm__id id;      /* Group to close. */
+    struct tdm__id remover; /* Node that will remove the group. */
+    bool exists;            /* Whether the group exists. */
+    /* The closed group (owned); valid if it exists. */
+    struct tdm__placement_group_record record;
+    struct tdm__nodes_snapshot nodes;  /* Nodes of the cluster (owned). */
+    tdm__placement_group_close_fn *fn; /* Reports the outcome. */
+    void *arg;                         /* Passed to `fn`. */
 };
 
-static void closing_forget(struct closing *closing)
+/* Frees the results of the last run of the body. */
+static void group_closing_reset(struct group_closing *group_closing)
 {
-    tdm__placement_group_record_fini(&closing->record);
-    tdm__nodes_snapshot_fini(&closing->nodes);
-    closing->nodes = (struct tdm__nodes_snapshot){0};
-    closing->is_there = false;
+    tdm__placement_group_record_fini(&group_closing->record);
+    tdm__nodes_snapshot_fini(&group_closing->nodes);
+    group_closing->nodes = (struct tdm__nodes_snapshot){0};
+    group_closing->exists = false;
 }
 
-static tdm_status closing_body(void *arg, struct tdm__txn *txn)
+/* Reads the group and the nodes, and marks the group as closed. */
+static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
 {
-    struct closing *closing = arg;
+    struct group_closing *group_closing = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &closing->id, key));
+        tdm__txn_find_record(txn, tdm__store_key("group", &group_closing->id, key));
 
-    closing_forget(closing);
-    TDM_TRY(tdm__nodes_snapshot_read(txn, &closing->nodes));
+    group_closing_reset(group_closing);
+    TDM_TRY(tdm__nodes_snapshot_read(txn, &group_closing->nodes));
     if (record == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__placement_group_record_read(record, &closing->record));
-    closing->is_there = true;
-    if (closing->record.closed) {
+    TDM_TRY(tdm__placement_group_record_read(record, &group_closing->record));
+    group_closing->exists = true;
+    if (group_closing->record.closed) {
         return TDM_OK;
     }
-    closing->record.closed = true;
-    closing->record.owner_node = closing->remover;
-    for (uint32_t i = 0; i < closing->record.bundles_count; i++) {
+    group_closing->record.closed = true;
+    group_closing->record.owner_node = group_closing->remover;
+    for (uint32_t i = 0; i < group_closing->record.bundles_count; i++) {
         TDM_TRY(tdm__txn_require_node_unchanged(
-            txn, &closing->record.bundles[i].node)); /* who is to be told */
+            txn, &group_closing->record.bundles[i].node)); /* Nodes that must be told. */
     }
-    return tdm__placement_group_record_put(txn, key, &closing->record);
+    return tdm__placement_group_record_put(txn, key, &group_closing->record);
 }
 
-static void closing_done(void *arg, tdm_status status, const char *detail)
+/* Reports the group and the nodes, and frees the state. */
+static void group_closing_done(void *arg, tdm_status status, const char *detail)
 {
-    struct closing *closing = arg;
+    struct group_closing *group_closing = arg;
 
-    closing->fn(closing->arg, status, detail, closing->is_there ? &closing->record : NULL,
-                &closing->nodes);
-    closing_forget(closing);
-    free(closing);
+    group_closing->fn(group_closing->arg, status, detail,
+                      group_closing->exists ? &group_closing->record : NULL, &group_closing->nodes);
+    group_closing_reset(group_closing);
+    free(group_closing);
 }
 
 tdm_status tdm__placement_group_close(struct tdm__store *store,
@@ -435,63 +481,67 @@ tdm_status tdm__placement_group_close(struct tdm__store *store,
 {
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", &group->id, key)};
-    struct closing *closing = calloc(1, sizeof(*closing));
+    struct group_closing *group_closing = calloc(1, sizeof(*group_closing));
     tdm_status status;
 
-    if (closing == NULL) {
+    if (group_closing == NULL) {
         return tdm__fail(TDM_E_NOMEM, "closing a group");
     }
-    *closing =
-        (struct closing){.id = group->id, .remover = group->owner_node, .fn = fn, .arg = arg};
-    status = tdm__retrying_txn_run_queued(store, patterns, 3, deadline_ms, closing_body,
-                                          closing_done, closing);
+    *group_closing =
+        (struct group_closing){.id = group->id, .remover = group->owner_node, .fn = fn, .arg = arg};
+    status = tdm__retrying_txn_run_queued(store, patterns, 3, deadline_ms, group_closing_body,
+                                          group_closing_done, group_closing);
     if (status != TDM_OK) {
-        free(closing);
+        free(group_closing);
     }
     return status;
 }
 
 /* ---- release ---------------------------------------------------------------------------- */
 
-struct ungrouping {
-    struct tdm__placement_group_record named; /* without its bundles */
-    tdm__reserve_done_fn *fn;
-    void *arg;
+/* State of tdm__placement_group_release(). */
+struct group_removal {
+    /* ID and names of the group, without its bundles. */
+    struct tdm__placement_group_record named;
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
-static tdm_status give_back_bundles(const struct tdm__placement_group_record *group,
-                                    struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
+/* Releases the group's bundles on their nodes and adds the writes. */
+static tdm_status release_bundles(const struct tdm__placement_group_record *group,
+                                  struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
 
-        if (node != NULL) { /* not out: the node has joined again since, without it */
+        if (node != NULL) { /* Failure: the node has joined again without it. */
             (void)tdm__pool_release_grant(&node->pool, &group->bundles[i].grant);
-        } else { /* it may just join, with the bundle */
+        } else { /* The node may be joining with the bundle. */
             TDM_TRY(tdm__txn_require_node_unchanged(txn, &group->bundles[i].node));
         }
     }
-    return put_its_nodes(txn, snapshot, group);
+    return put_group_nodes(txn, snapshot, group);
 }
 
-static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)
+/* Removes the group's records and releases its resources. */
+static tdm_status group_removal_body(void *arg, struct tdm__txn *txn)
 {
-    struct ungrouping *ungrouping = arg;
+    struct group_removal *group_removal = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &ungrouping->named.id, key));
+        tdm__txn_find_record(txn, tdm__store_key("group", &group_removal->named.id, key));
     struct tdm__nodes_snapshot snapshot;
     struct tdm__placement_group_record group;
     tdm_status status;
 
-    TDM_TRY(tdm__placement_group_name_release(txn, &ungrouping->named));
+    TDM_TRY(tdm__placement_group_name_release(txn, &group_removal->named));
     if (record == NULL) {
         return TDM_OK;
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = tdm__nodes_snapshot_read(txn, &snapshot);
     if (status == TDM_OK) {
-        status = give_back_bundles(&group, txn, &snapshot);
+        status = release_bundles(&group, txn, &snapshot);
         tdm__nodes_snapshot_fini(&snapshot);
     }
     tdm__placement_group_record_fini(&group);
@@ -499,12 +549,13 @@ static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)
     return tdm__txn_delete(txn, key);
 }
 
-static void ungrouping_done(void *arg, tdm_status status, const char *detail)
+/* Reports the outcome of a removal. */
+static void group_removal_done(void *arg, tdm_status status, const char *detail)
 {
-    struct ungrouping *ungrouping = arg;
+    struct group_removal *group_removal = arg;
 
-    ungrouping->fn(ungrouping->arg, status, detail);
-    free(ungrouping);
+    group_removal->fn(group_removal->arg, status, detail);
+    free(group_removal);
 }
 
 tdm_status tdm__placement_group_release(struct tdm__store *store,
@@ -515,18 +566,18 @@ tdm_status tdm__placement_group_release(struct tdm__store *store,
     char name_key[TDM__STORE_KEY_BYTES];
     const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &group->id, key),
                                tdm__placement_group_name_key(group, name_key)};
-    struct ungrouping *ungrouping = calloc(1, sizeof(*ungrouping));
+    struct group_removal *group_removal = calloc(1, sizeof(*group_removal));
     tdm_status status;
 
-    if (ungrouping == NULL) {
+    if (group_removal == NULL) {
         return tdm__fail(TDM_E_NOMEM, "removing a group");
     }
-    *ungrouping = (struct ungrouping){*group, fn, arg};
-    ungrouping->named.bundles = NULL;
+    *group_removal = (struct group_removal){*group, fn, arg};
+    group_removal->named.bundles = NULL;
     status = tdm__retrying_txn_run_queued(store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
-                                          ungrouping_body, ungrouping_done, ungrouping);
+                                          group_removal_body, group_removal_done, group_removal);
     if (status != TDM_OK) {
-        free(ungrouping);
+        free(group_removal);
     }
     return status;
 }

@@ -1,5 +1,12 @@
-/* reserve_sweep.c - what dead nodes left: records, removed, and groups, found. */
+/* reserve_sweep.c - removes the records that lost nodes left, and finds their placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A node whose lease ended has no node record any more, but records of its actors and names remain.
+ * Every daemon sweeps them now and then; several may do so at the same time, and the transactions
+ * resolve that. Records of actors that their owner node will create again are kept.
+ *
+ * Groups of lost nodes are only reported: the daemon that finds one must end its actors before it
+ * removes the group. Everything runs on the loop's thread. reserve.h specifies the operations. */
+
 #include "runtime/error.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
@@ -7,32 +14,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS_AT_ONCE = 900 }; /* others wait while the store removes them */
+/* Most records that one transaction removes. Other processes wait while the store removes them. */
+enum { RECORDS_AT_ONCE = 900 };
 
+/* State of tdm__reserve_sweep(). */
 struct sweep {
-    uint32_t removed_count;
-    tdm__reserve_done_fn *fn;
-    void *arg;
+    uint32_t removed_count;   /* Records removed by the last run of the body. */
+    tdm__reserve_done_fn *fn; /* Reports the outcome. */
+    void *arg;                /* Passed to `fn`. */
 };
 
-static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
+/* Returns whether the node is in the cluster. */
+static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
 
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
-static bool is_of_the_dead(const struct tdm__txn *txn, const struct tdm__store_record *record)
+/* Returns whether the record is about an actor of a lost node that will not be created again. */
+static bool is_of_lost_node(const struct tdm__txn *txn, const struct tdm__store_record *record)
 {
     struct tdm__actor_record actor;
 
     if (strncmp(record->key, "node/", 5) == 0 || tdm__actor_record_read(record, &actor) != TDM_OK) {
         return false;
     }
-    return !is_there(txn, &actor.node) &&
-           !(actor.recreate_on_node_loss && is_there(txn, &actor.owner_node));
+    return !node_is_present(txn, &actor.node) &&
+           !(actor.recreate_on_node_loss && node_is_present(txn, &actor.owner_node));
 }
 
+/* Removes at most RECORDS_AT_ONCE records. */
 static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
 {
     struct sweep *sweep = arg;
@@ -42,7 +54,7 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
          i++) {
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
-        if (is_of_the_dead(txn, record)) {
+        if (is_of_lost_node(txn, record)) {
             TDM_TRY(tdm__txn_delete(txn, record->key));
             sweep->removed_count++;
         }
@@ -50,12 +62,13 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Reports TDM_E_AGAIN if records may remain, and frees the state. */
 static void sweep_done(void *arg, tdm_status status, const char *detail)
 {
     struct sweep *sweep = arg;
-    bool is_over = status != TDM_OK || sweep->removed_count < RECORDS_AT_ONCE;
+    bool is_complete = status != TDM_OK || sweep->removed_count < RECORDS_AT_ONCE;
 
-    sweep->fn(sweep->arg, is_over ? status : TDM_E_AGAIN, detail);
+    sweep->fn(sweep->arg, is_complete ? status : TDM_E_AGAIN, detail);
     free(sweep);
 }
 
@@ -79,33 +92,36 @@ tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
 
 /* ---- groups ----------------------------------------------------------------------------- */
 
+/* State of tdm__placement_groups_find_orphans(). */
 struct orphans {
-    struct tdm__id self;
-    struct tdm__id *groups; /* owned */
-    uint32_t groups_count;
-    tdm__placement_groups_orphans_fn *fn;
-    void *arg;
+    struct tdm__id self;                  /* Requesting node. */
+    struct tdm__id *groups;               /* IDs of the orphaned groups (owned). */
+    uint32_t groups_count;                /* Number of `groups`. */
+    tdm__placement_groups_orphans_fn *fn; /* Reports the outcome. */
+    void *arg;                            /* Passed to `fn`. */
 };
 
+/* Appends the group's ID if no node will remove the group. */
 static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
                                 const struct tdm__store_record *record)
 {
     struct tdm__placement_group_record group;
 
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    if ((!group.detached || group.closed) && !is_there(txn, &group.owner_node)) {
+    if ((!group.detached || group.closed) && !node_is_present(txn, &group.owner_node)) {
         orphans->groups[orphans->groups_count++] = group.id;
     }
     tdm__placement_group_record_fini(&group);
     return TDM_OK;
 }
 
+/* Collects the orphaned groups from the records that were read. */
 static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
 {
     struct orphans *orphans = arg;
     uint32_t count = tdm__txn_records_count(txn);
 
-    if (!is_there(txn, &orphans->self)) {
+    if (!node_is_present(txn, &orphans->self)) {
         return tdm__fail(TDM_E_AGAIN, "this node has not joined again yet");
     }
     free(orphans->groups);
@@ -124,12 +140,14 @@ static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Frees the state of the search. */
 static void orphans_free(struct orphans *orphans)
 {
     free(orphans->groups);
     free(orphans);
 }
 
+/* Reports the groups and frees the state. */
 static void orphans_done(void *arg, tdm_status status, const char *detail)
 {
     struct orphans *orphans = arg;

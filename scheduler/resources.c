@@ -1,5 +1,12 @@
-/* resources.c - what nodes have, what actors and bundles ask for, and what they were given. */
+/* resources.c - resources of nodes, requests of actors and bundles, and grants. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A pool contains the total and the free amount of each resource. Allocating a request yields a
+ * grant, and releasing the grant restores the pool exactly, because amounts are integers.
+ *
+ * Invariants: 0 <= free <= total for each amount. Allocation and release change either all amounts
+ * of a grant or none; they work on a copy of the pool. Named resources are sorted by name. The
+ * functions keep no state and do not block; a pool is used on one thread at a time. */
+
 #include "scheduler/resources.h"
 
 #include "runtime/assert.h"
@@ -10,7 +17,8 @@
 
 /* ---- requests --------------------------------------------------------------------------- */
 
-static tdm_status steps_of_amount(const char *name, double amount, int64_t *steps_out)
+/* Converts an amount to units of 1/10,000. `name` is for the error. */
+static tdm_status amount_to_steps(const char *name, double amount, int64_t *steps_out)
 {
     double scaled = amount * TDM__RESOURCE_ONE;
     double steps = round(scaled);
@@ -22,7 +30,8 @@ static tdm_status steps_of_amount(const char *name, double amount, int64_t *step
         return tdm__fail(TDM_E_INVAL, "%s %g: at most %g", name, amount,
                          (double)TDM__RESOURCE_AMOUNT_MAX / TDM__RESOURCE_ONE);
     }
-    /* The allowance is for sums of decimals, such as 0.1 + 0.2; a fifth decimal is 0.1. */
+    /* The tolerance accepts sums of decimals, such as 0.1 + 0.2. A fifth decimal digit differs by
+     * at least 0.1. */
     if (fabs(scaled - steps) > 1e-6 + scaled * 1e-15) {
         return tdm__fail(TDM_E_INVAL, "%s %.10g: amounts go in steps of 0.0001, ask for %.10g",
                          name, amount, steps / TDM__RESOURCE_ONE);
@@ -31,6 +40,7 @@ static tdm_status steps_of_amount(const char *name, double amount, int64_t *step
     return TDM_OK;
 }
 
+/* Checks the name of a resource. */
 static tdm_status check_name(const char *name)
 {
     size_t length = strnlen(name, TDM__RESOURCE_NAME_BYTES);
@@ -48,17 +58,19 @@ static tdm_status check_name(const char *name)
     return TDM_OK;
 }
 
-static tdm_status given_twice(const char *name)
+/* Fails because the resource is already in the request. */
+static tdm_status fail_duplicate(const char *name)
 {
     return tdm__fail(TDM_E_INVAL, "resource \"%s\" is given twice: add the amounts up", name);
 }
 
-static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
+/* Adds GPUs to a request. */
+static tdm_status resources_add_gpus(struct tdm__resources *resources, int64_t steps)
 {
     long long whole = steps / TDM__RESOURCE_ONE;
 
     if (resources->gpu != 0) {
-        return given_twice("GPU");
+        return fail_duplicate("GPU");
     }
     if (whole > 0 && steps % TDM__RESOURCE_ONE != 0) {
         return tdm__fail(TDM_E_INVAL,
@@ -69,7 +81,9 @@ static tdm_status add_gpus(struct tdm__resources *resources, int64_t steps)
     return TDM_OK;
 }
 
-static tdm_status add_custom(struct tdm__resources *resources, const char *name, int64_t steps)
+/* Adds a named resource to a request, in sorted order. */
+static tdm_status resources_add_custom(struct tdm__resources *resources, const char *name,
+                                       int64_t steps)
 {
     struct tdm__custom_resource *custom = resources->custom;
     uint32_t at = 0;
@@ -79,7 +93,7 @@ static tdm_status add_custom(struct tdm__resources *resources, const char *name,
         at++;
     }
     if (at < TDM__CUSTOM_RESOURCES_MAX && strcmp(custom[at].name, name) == 0) {
-        return given_twice(name);
+        return fail_duplicate(name);
     }
     if (custom[TDM__CUSTOM_RESOURCES_MAX - 1].name[0] != '\0') {
         return tdm__fail(TDM_E_LIMIT, "resource \"%s\": at most %d named resources", name,
@@ -97,21 +111,21 @@ tdm_status tdm__resources_add(struct tdm__resources *resources, const char *name
     int64_t steps = 0;
 
     TDM_TRY(check_name(name));
-    TDM_TRY(steps_of_amount(name, amount, &steps));
+    TDM_TRY(amount_to_steps(name, amount, &steps));
     if (steps == 0) {
         return TDM_OK;
     }
     if (strcmp(name, "CPU") == 0) {
         if (resources->cpu != 0) {
-            return given_twice(name);
+            return fail_duplicate(name);
         }
         resources->cpu = steps;
         return TDM_OK;
     }
     if (strcmp(name, "GPU") == 0) {
-        return add_gpus(resources, steps);
+        return resources_add_gpus(resources, steps);
     }
-    return add_custom(resources, name, steps);
+    return resources_add_custom(resources, name, steps);
 }
 
 tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
@@ -135,21 +149,24 @@ tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
 
 bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__resources *b)
 {
-    return memcmp(a, b, sizeof(*a)) == 0; /* made of integers and zero-filled names only */
+    /* Both consist of integers and zero-filled names only. */
+    return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* ---- pools ------------------------------------------------------------------------------ */
 
-static struct tdm__amount all_free(int64_t total)
+/* Returns an amount that is entirely free. */
+static struct tdm__amount amount_all_free(int64_t total)
 {
     return (struct tdm__amount){.total = total, .free = total};
 }
 
-static void init_custom(struct tdm__pool *pool, const struct tdm__custom_resource *custom)
+/* Initialises the named resources of a pool, all free. */
+static void pool_init_custom(struct tdm__pool *pool, const struct tdm__custom_resource *custom)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
         memcpy(pool->custom[i].name, custom[i].name, sizeof(custom[i].name));
-        pool->custom[i].amount = all_free(custom[i].amount);
+        pool->custom[i].amount = amount_all_free(custom[i].amount);
     }
 }
 
@@ -162,25 +179,25 @@ tdm_status tdm__pool_init(struct tdm__pool *pool, const struct tdm__resources *t
                          (double)totals->gpu / TDM__RESOURCE_ONE);
     }
     memset(pool, 0, sizeof(*pool));
-    pool->cpu = all_free(totals->cpu);
+    pool->cpu = amount_all_free(totals->cpu);
     pool->gpus_count = (uint32_t)gpus_count;
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
-        pool->gpus[i] = all_free(TDM__RESOURCE_ONE);
+        pool->gpus[i] = amount_all_free(TDM__RESOURCE_ONE);
     }
-    init_custom(pool, totals->custom);
+    pool_init_custom(pool, totals->custom);
     return TDM_OK;
 }
 
 void tdm__pool_of_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
     memset(pool, 0, sizeof(*pool));
-    pool->cpu = all_free(grant->cpu);
+    pool->cpu = amount_all_free(grant->cpu);
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         TDM_ASSERT(grant->gpu_indices[i] < TDM__NODE_GPUS_MAX);
-        pool->gpus[grant->gpu_indices[i]] = all_free(grant->gpu_amount);
+        pool->gpus[grant->gpu_indices[i]] = amount_all_free(grant->gpu_amount);
         pool->gpus_count = grant->gpu_indices[i] + 1;
     }
-    init_custom(pool, grant->custom);
+    pool_init_custom(pool, grant->custom);
 }
 
 void tdm__pool_release_all(struct tdm__pool *pool)
@@ -194,6 +211,7 @@ void tdm__pool_release_all(struct tdm__pool *pool)
     }
 }
 
+/* Returns the amount of a named resource, or NULL if the pool does not have it. */
 static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
@@ -204,8 +222,9 @@ static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
     return NULL;
 }
 
-/* NULL allowed: nothing of it is there. */
-static bool move(struct tdm__amount *amount, int64_t by)
+/* Adds `by` to the free amount. Returns false and changes nothing if the result is out of range.
+ * NULL is allowed and has no amount. */
+static bool amount_add(struct tdm__amount *amount, int64_t by)
 {
     if (amount == NULL || amount->free + by < 0 || amount->free + by > amount->total) {
         return false;
@@ -214,50 +233,52 @@ static bool move(struct tdm__amount *amount, int64_t by)
     return true;
 }
 
-/* Gives back (sign 1) or takes (sign -1) all of the grant, or nothing. */
-static bool move_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
+/* Releases (sign 1) or allocates (sign -1) the whole grant. Returns false and changes nothing if
+ * that is impossible. */
+static bool pool_apply_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
 {
-    struct tdm__pool moved = *pool;
+    struct tdm__pool changed = *pool;
 
-    if (!move(&moved.cpu, sign * grant->cpu)) {
+    if (!amount_add(&changed.cpu, sign * grant->cpu)) {
         return false;
     }
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         uint32_t gpu = grant->gpu_indices[i];
 
-        if (gpu >= moved.gpus_count || !move(&moved.gpus[gpu], sign * grant->gpu_amount)) {
+        if (gpu >= changed.gpus_count ||
+            !amount_add(&changed.gpus[gpu], sign * grant->gpu_amount)) {
             return false;
         }
     }
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && grant->custom[i].name[0] != '\0'; i++) {
-        struct tdm__amount *amount = find_custom(&moved, grant->custom[i].name);
+        struct tdm__amount *amount = find_custom(&changed, grant->custom[i].name);
 
-        if (!move(amount, sign * grant->custom[i].amount)) {
+        if (!amount_add(amount, sign * grant->custom[i].amount)) {
             return false;
         }
     }
-    *pool = moved;
+    *pool = changed;
     return true;
 }
 
 tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
-    if (!move_grant(pool, grant, -1)) {
-        return tdm__fail(TDM_E_CONFLICT, "the grant is not free here: somebody else holds it");
+    if (!pool_apply_grant(pool, grant, -1)) {
+        return tdm__fail(TDM_E_CONFLICT, "allocation failed: the grant is not free in this pool");
     }
     return TDM_OK;
 }
 
 tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
 {
-    if (!move_grant(pool, grant, 1)) {
+    if (!pool_apply_grant(pool, grant, 1)) {
         return tdm__fail(TDM_E_STATE,
                          "the grant is not out: it was given back before, or is another pool's");
     }
     return TDM_OK;
 }
 
-/* The GPU for a fraction, or gpus_count if none holds it. */
+/* Returns the index of the GPU for a fraction, or gpus_count if the fraction fits on none. */
 static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
 {
     uint32_t best = pool->gpus_count;
@@ -271,6 +292,7 @@ static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
     return best;
 }
 
+/* Returns the number of entirely free GPUs. */
 static uint32_t whole_gpus_free(const struct tdm__pool *pool)
 {
     uint32_t count = 0;
@@ -281,6 +303,7 @@ static uint32_t whole_gpus_free(const struct tdm__pool *pool)
     return count;
 }
 
+/* Returns whether the requested GPUs are free. */
 static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
 {
     if (wanted == 0) {
@@ -292,7 +315,8 @@ static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
     return wanted / TDM__RESOURCE_ONE <= whole_gpus_free(pool);
 }
 
-/* Both lists are sorted by name, so one pass over the pool's serves all wishes. */
+/* Returns whether the requested named resources are free. Both lists are sorted by name, so one
+ * pass over the pool is enough. */
 static bool holds_custom(const struct tdm__pool *pool, const struct tdm__custom_resource *wanted)
 {
     uint32_t at = 0;
@@ -315,7 +339,8 @@ bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *w
            holds_custom(pool, wanted->custom);
 }
 
-static void take_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
+/* Enters the first `count` entirely free GPUs in the grant. */
+static void grant_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
 {
     for (uint32_t i = 0; i < pool->gpus_count && grant->gpus_count < count; i++) {
         if (pool->gpus[i].free == TDM__RESOURCE_ONE) {
@@ -334,14 +359,14 @@ bool tdm__pool_allocate_on_gpu(struct tdm__pool *pool, const struct tdm__resourc
         return false;
     }
     if (wanted->gpu >= TDM__RESOURCE_ONE) {
-        take_whole_gpus(pool, (uint32_t)(wanted->gpu / TDM__RESOURCE_ONE), &grant);
+        grant_whole_gpus(pool, (uint32_t)(wanted->gpu / TDM__RESOURCE_ONE), &grant);
     } else if (wanted->gpu > 0) {
         grant.gpus_count = 1;
         grant.gpu_indices[0] = gpu_index;
         grant.gpu_amount = wanted->gpu;
     }
     memcpy(grant.custom, wanted->custom, sizeof(grant.custom));
-    if (!move_grant(pool, &grant, -1)) {
+    if (!pool_apply_grant(pool, &grant, -1)) {
         return false;
     }
     *grant_out = grant;
@@ -356,7 +381,8 @@ bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wan
 
 /* ---- words ------------------------------------------------------------------------------ */
 
-static double shown(int64_t amount)
+/* Converts an amount to the number that users see. */
+static double amount_to_double(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
 }
@@ -366,43 +392,48 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
     size_t start = text->length;
 
     if (resources->cpu > 0) {
-        tdm__text_add(text, "CPU %.14g", shown(resources->cpu));
+        tdm__text_add(text, "CPU %.14g", amount_to_double(resources->cpu));
     }
     if (resources->gpu > 0) {
-        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "", shown(resources->gpu));
+        tdm__text_add(text, "%sGPU %.14g", text->length > start ? ", " : "",
+                      amount_to_double(resources->gpu));
     }
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && resources->custom[i].name[0] != '\0';
          i++) {
         tdm__text_add(text, "%s%s %.14g", text->length > start ? ", " : "",
-                      resources->custom[i].name, shown(resources->custom[i].amount));
+                      resources->custom[i].name, amount_to_double(resources->custom[i].amount));
     }
     if (text->length == start) {
         tdm__text_add(text, "nothing");
     }
 }
 
-/* A bundle may have no more than a part of a GPU, and nothing of those before it. */
+/* Appends the free and total amounts of the GPUs. A bundle may hold a fraction of a GPU, and
+ * nothing of the GPUs before it. */
 static void describe_gpus(const struct tdm__pool *pool, struct tdm__text *text)
 {
     int64_t total = 0;
 
     for (uint32_t i = 0; i < pool->gpus_count; i++) {
         if (pool->gpus[i].total > 0) {
-            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+", shown(pool->gpus[i].free));
+            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+",
+                          amount_to_double(pool->gpus[i].free));
             total += pool->gpus[i].total;
         }
     }
     if (total > 0) {
-        tdm__text_add(text, " of %.14g", shown(total));
+        tdm__text_add(text, " of %.14g", amount_to_double(total));
     }
 }
 
 void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text)
 {
-    tdm__text_add(text, "CPU %.14g of %.14g", shown(pool->cpu.free), shown(pool->cpu.total));
+    tdm__text_add(text, "CPU %.14g of %.14g", amount_to_double(pool->cpu.free),
+                  amount_to_double(pool->cpu.total));
     describe_gpus(pool, text);
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && pool->custom[i].name[0] != '\0'; i++) {
         tdm__text_add(text, ", %s %.14g of %.14g", pool->custom[i].name,
-                      shown(pool->custom[i].amount.free), shown(pool->custom[i].amount.total));
+                      amount_to_double(pool->custom[i].amount.free),
+                      amount_to_double(pool->custom[i].amount.total));
     }
 }

@@ -1,17 +1,18 @@
-/* resources_wire.c - requests, grants and pools as messages. */
+/* resources_wire.c - converts requests, grants and pools from and to messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The file runtime/messages/scheduling.def declares the messages. The functions here copy between
+ * them and the structures of the scheduler. Reading checks what a table cannot express: ranges,
+ * order, and consistency between fields. A message borrows from its structure, and a structure is a
+ * copy of its message. The functions keep no state, so any thread may call them. */
 #include "scheduler/resources.h"
 
 #include "runtime/error.h"
 
 #include <string.h>
 
-/* runtime/messages/scheduling.def declares the messages.  The functions here copy between them
- * and the structures of the scheduler, and check what a table cannot express: ranges, orders,
- * and that parts agree. */
-
 /* ---- writing ---------------------------------------------------------------------------- */
 
+/* Returns named resource number `index` for the encoder of a message. */
 static void get_custom(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__custom_resource *custom = arg;
@@ -20,6 +21,7 @@ static void get_custom(const void *arg, uint32_t index, void *item_out)
     *item = (struct tdm__custom_resource_message){custom[index].name, custom[index].amount};
 }
 
+/* Returns the named resources as a list of a message. */
 static struct tdm__message_list custom_list(const struct tdm__custom_resource *custom)
 {
     uint32_t count = 0;
@@ -30,17 +32,20 @@ static struct tdm__message_list custom_list(const struct tdm__custom_resource *c
     return (struct tdm__message_list){.count = count, .get = get_custom, .arg = custom};
 }
 
+/* Returns an amount as a message. */
 static struct tdm__amount_message amount_to_message(const struct tdm__amount *amount)
 {
     return (struct tdm__amount_message){amount->total, amount->free};
 }
 
+/* Returns GPU number `index` of a pool for the encoder. */
 static void get_gpu(const void *arg, uint32_t index, void *item_out)
 {
     *(struct tdm__amount_message *)item_out =
         amount_to_message(&((const struct tdm__amount *)arg)[index]);
 }
 
+/* Returns named resource number `index` of a pool for the encoder. */
 static void get_custom_pool(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__custom_pool *custom = arg;
@@ -105,16 +110,19 @@ void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resour
 
 /* ---- reading: nothing of what came is believed ------------------------------------------ */
 
+/* Fails with TDM_E_PROTOCOL. `what` names the structure and `why` the problem. */
 static tdm_status malformed(const char *what, const char *why)
 {
     return tdm__fail(TDM_E_PROTOCOL, "malformed %s: %s", what, why);
 }
 
+/* Checks that an amount is in the range from 0 to `max`. */
 static tdm_status check_steps(int64_t steps, int64_t max, const char *what)
 {
     return steps < 0 || steps > max ? malformed(what, "an amount is out of range") : TDM_OK;
 }
 
+/* Reads an amount whose total is at most `max`. */
 static tdm_status read_amount(const struct tdm__amount_message *message, int64_t max,
                               const char *what, struct tdm__amount *amount_out)
 {
@@ -124,7 +132,7 @@ static tdm_status read_amount(const struct tdm__amount_message *message, int64_t
     return TDM_OK;
 }
 
-/* Copies a name that must come after `previous` (NULL for the first). */
+/* Copies a name, which must be sorted behind `previous` (NULL for the first one). */
 static tdm_status read_name(const char *name, const char *previous, const char *what,
                             char name_out[TDM__RESOURCE_NAME_BYTES])
 {
@@ -140,6 +148,7 @@ static tdm_status read_name(const char *name, const char *previous, const char *
     return TDM_OK;
 }
 
+/* Reads the named resources of a request or a grant. */
 static tdm_status read_custom(const struct tdm__message_list *list, const char *what,
                               struct tdm__custom_resource *custom_out)
 {
@@ -185,6 +194,7 @@ tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *re
     return tdm__resources_of_message(&message, resources_out);
 }
 
+/* Reads the GPU indices of a grant, which must be ascending. */
 static tdm_status read_gpu_indices(const struct tdm__message_list *list, struct tdm__grant *grant)
 {
     static const char what[] = "grant";

@@ -1,5 +1,13 @@
-/* retrying_txn.c - a transaction that may be made twice, made until its outcome is known. */
+/* retrying_txn.c - transactions that are repeated until their outcome is known. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A retrying transaction owns copies of its patterns and starts a transaction (tdm__txn) for each
+ * attempt. It ends with the first outcome other than TDM_E_STORE, or at its deadline.
+ *
+ * Queued ones are linked in the store, store->queued_txns being the head. Only the head runs; when
+ * it ends, it starts its successor before it reports its own outcome, because the callback may
+ * close the store. When the store closes, the remaining ones fail. Everything runs on the loop's
+ * thread. */
+
 #include "scheduler/retrying_txn.h"
 
 #include "runtime/assert.h"
@@ -10,105 +18,118 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Most patterns of a transaction. */
 enum { PATTERNS_MAX = 4 };
 
+/* A transaction that is repeated if necessary. It frees itself after `done` has run. */
 struct tdm__retrying_txn {
-    struct tdm__retrying_txn *next; /* whose turn comes after this one */
-    bool in_turn;
+    struct tdm__retrying_txn *next; /* Next one in the store's queue; NULL at the end. */
+    bool queued;                    /* Whether it is in the store's queue. */
+    /* Whether it has been started; only for queued ones. */
     bool running;
-    struct tdm__store *store;
+    struct tdm__store *store; /* Store to read and write (borrowed). */
+    /* Copies of the patterns. */
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
-    uint32_t patterns_count;
-    int64_t deadline_ms;
-    tdm__txn_body_fn *body;
-    tdm__txn_done_fn *done;
-    void *arg;
+    uint32_t patterns_count; /* Number of patterns. */
+    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
+    tdm__txn_done_fn *done;  /* Reports the final outcome. */
+    void *arg;               /* Passed to `body` and `done`. */
 };
 
-static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt);
+/* Starts the next attempt. */
+static tdm_status retrying_txn_retry(struct tdm__retrying_txn *retrying);
 
-static tdm_status run_body(void *arg, struct tdm__txn *txn)
+/* Runs the caller's body. */
+static tdm_status retrying_txn_body(void *arg, struct tdm__txn *txn)
 {
-    const struct tdm__retrying_txn *attempt = arg;
+    const struct tdm__retrying_txn *retrying = arg;
 
-    return attempt->body(attempt->arg, txn);
+    return retrying->body(retrying->arg, txn);
 }
 
-static void finish(struct tdm__retrying_txn *attempt, tdm_status status, const char *detail)
+/* Reports the outcome and frees the transaction. */
+static void retrying_txn_finish(struct tdm__retrying_txn *retrying, tdm_status status,
+                                const char *detail)
 {
-    attempt->done(attempt->arg, status, detail);
-    free(attempt);
+    retrying->done(retrying->arg, status, detail);
+    free(retrying);
 }
 
-/* The first in the queue of a store runs, the others wait. */
-static void start_next(struct tdm__store *store)
+/* Starts the head of the store's queue, unless it is running. One that cannot be started fails and
+ * the next one is tried. */
+static void retrying_txn_start_next(struct tdm__store *store)
 {
     while (store->queued_txns != NULL && !store->queued_txns->running) {
-        struct tdm__retrying_txn *attempt = store->queued_txns;
+        struct tdm__retrying_txn *retrying = store->queued_txns;
         tdm_status status =
             store->closing ? tdm__fail(TDM_E_STORE, "the store was closed") : TDM_OK;
 
         if (status == TDM_OK) {
-            attempt->running = true;
-            status = retrying_txn_retry(attempt);
+            retrying->running = true;
+            status = retrying_txn_retry(retrying);
         }
         if (status != TDM_OK) {
-            store->queued_txns = attempt->next;
-            finish(attempt, status, tdm_error_detail());
+            store->queued_txns = retrying->next;
+            retrying_txn_finish(retrying, status, tdm_error_detail());
         }
     }
 }
 
+/* Handles the outcome of an attempt: tries again, or ends and starts the next one in the queue. */
 static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
 {
-    struct tdm__retrying_txn *attempt = arg;
+    struct tdm__retrying_txn *retrying = arg;
 
-    if (status == TDM_E_STORE && !attempt->store->closing &&
-        tdm__deadline_remaining_ms(attempt->deadline_ms) > 0 &&
-        retrying_txn_retry(attempt) == TDM_OK) {
+    if (status == TDM_E_STORE && !retrying->store->closing &&
+        tdm__deadline_remaining_ms(retrying->deadline_ms) > 0 &&
+        retrying_txn_retry(retrying) == TDM_OK) {
         return;
     }
-    if (attempt->in_turn) {
-        TDM_ASSERT(attempt->store->queued_txns == attempt);
-        attempt->store->queued_txns = attempt->next;
-        start_next(attempt->store); /* first: who is told may close the store */
+    if (retrying->queued) {
+        TDM_ASSERT(retrying->store->queued_txns == retrying);
+        retrying->store->queued_txns = retrying->next;
+        /* This comes first, because the callback may close the store. */
+        retrying_txn_start_next(retrying->store);
     }
-    finish(attempt, status, detail);
+    retrying_txn_finish(retrying, status, detail);
 }
 
-static tdm_status retrying_txn_retry(struct tdm__retrying_txn *attempt)
+static tdm_status retrying_txn_retry(struct tdm__retrying_txn *retrying)
 {
     const char *patterns[PATTERNS_MAX];
 
-    for (uint32_t i = 0; i < attempt->patterns_count; i++) {
-        patterns[i] = attempt->patterns[i];
+    for (uint32_t i = 0; i < retrying->patterns_count; i++) {
+        patterns[i] = retrying->patterns[i];
     }
-    return tdm__txn_run(attempt->store, attempt->in_turn ? attempt->store->read_cache : NULL,
-                        patterns, attempt->patterns_count, attempt->deadline_ms, run_body,
-                        retrying_txn_done, attempt);
+    return tdm__txn_run(retrying->store, retrying->queued ? retrying->store->read_cache : NULL,
+                        patterns, retrying->patterns_count, retrying->deadline_ms,
+                        retrying_txn_body, retrying_txn_done, retrying);
 }
 
+/* Allocates a transaction and copies its patterns. */
 /* NOLINTNEXTLINE(readability-function-size): the parameters are tdm__txn_run()'s */
-static tdm_status create(struct tdm__store *store, const char *const *patterns,
-                         uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body_fn *body,
-                         tdm__txn_done_fn *done, void *arg, struct tdm__retrying_txn **attempt_out)
+static tdm_status retrying_txn_create(struct tdm__store *store, const char *const *patterns,
+                                      uint32_t patterns_count, int64_t deadline_ms,
+                                      tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg,
+                                      struct tdm__retrying_txn **retrying_out)
 {
-    struct tdm__retrying_txn *attempt = calloc(1, sizeof(*attempt));
+    struct tdm__retrying_txn *retrying = calloc(1, sizeof(*retrying));
 
     TDM_ASSERT(patterns_count <= PATTERNS_MAX);
-    if (attempt == NULL) {
+    if (retrying == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a transaction");
     }
-    *attempt = (struct tdm__retrying_txn){.store = store,
-                                          .patterns_count = patterns_count,
-                                          .deadline_ms = deadline_ms,
-                                          .body = body,
-                                          .done = done,
-                                          .arg = arg};
+    *retrying = (struct tdm__retrying_txn){.store = store,
+                                           .patterns_count = patterns_count,
+                                           .deadline_ms = deadline_ms,
+                                           .body = body,
+                                           .done = done,
+                                           .arg = arg};
     for (uint32_t i = 0; i < patterns_count; i++) {
-        (void)snprintf(attempt->patterns[i], sizeof(attempt->patterns[i]), "%s", patterns[i]);
+        (void)snprintf(retrying->patterns[i], sizeof(retrying->patterns[i]), "%s", patterns[i]);
     }
-    *attempt_out = attempt;
+    *retrying_out = retrying;
     return TDM_OK;
 }
 
@@ -116,13 +137,14 @@ tdm_status tdm__retrying_txn_run(struct tdm__store *store, const char *const *pa
                                  uint32_t patterns_count, int64_t deadline_ms,
                                  tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg)
 {
-    struct tdm__retrying_txn *attempt;
+    struct tdm__retrying_txn *retrying;
     tdm_status status;
 
-    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
-    status = retrying_txn_retry(attempt);
+    TDM_TRY(retrying_txn_create(store, patterns, patterns_count, deadline_ms, body, done, arg,
+                                &retrying));
+    status = retrying_txn_retry(retrying);
     if (status != TDM_OK) {
-        free(attempt);
+        free(retrying);
     }
     return status;
 }
@@ -131,23 +153,24 @@ tdm_status tdm__retrying_txn_run_queued(struct tdm__store *store, const char *co
                                         uint32_t patterns_count, int64_t deadline_ms,
                                         tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg)
 {
-    struct tdm__retrying_txn *attempt;
+    struct tdm__retrying_txn *retrying;
     tdm_status status;
 
-    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
-    attempt->in_turn = true;
+    TDM_TRY(retrying_txn_create(store, patterns, patterns_count, deadline_ms, body, done, arg,
+                                &retrying));
+    retrying->queued = true;
     if (store->queued_txns != NULL) {
-        store->last_queued_txn->next = attempt;
-        store->last_queued_txn = attempt;
+        store->last_queued_txn->next = retrying;
+        store->last_queued_txn = retrying;
         return TDM_OK;
     }
-    attempt->running = true;
-    status = retrying_txn_retry(attempt);
+    retrying->running = true;
+    status = retrying_txn_retry(retrying);
     if (status != TDM_OK) {
-        free(attempt);
+        free(retrying);
         return status;
     }
-    store->queued_txns = attempt;
-    store->last_queued_txn = attempt;
+    store->queued_txns = retrying;
+    store->last_queued_txn = retrying;
     return TDM_OK;
 }

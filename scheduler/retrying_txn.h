@@ -1,21 +1,21 @@
-/* retrying_txn.h - a transaction that may be made twice, made until its outcome is known. */
+/* retrying_txn.h - transactions that are repeated until their outcome is known. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_SCHEDULER_RETRYING_TXN_H
 #define TDM_SCHEDULER_RETRYING_TXN_H
 
 #include "runtime/store.h"
 
-/* As tdm__txn_run(), for bodies that see from the records whether they were committed before,
- * and then change nothing: after TDM_E_STORE, when nobody knows, it is run again until the
- * deadline. */
+/* Runs a transaction as tdm__txn_run() does, and repeats it after TDM_E_STORE, when the outcome is
+ * unknown, until the deadline. The body must recognise from the records that it was committed
+ * before, and then change nothing. */
 tdm_status tdm__retrying_txn_run(struct tdm__store *store, const char *const *patterns,
                                  uint32_t patterns_count, int64_t deadline_ms,
                                  tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);
 
-/* The same for bodies that all write the same records, such as a node's free resources: those
- * of one process wait for each other, in the order asked, instead of failing each other's
- * commits; and they begin with what the store's `known` holds, if it has one. The deadline
- * counts from the call on. */
+/* Runs a transaction that writes records shared with others, such as a node's free resources. The
+ * transactions of one process run one after the other, in the order of the calls, instead of
+ * causing conflicts with each other. They start from the store's read cache, if it has one. The
+ * time in the queue counts towards the deadline. */
 tdm_status tdm__retrying_txn_run_queued(struct tdm__store *store, const char *const *patterns,
                                         uint32_t patterns_count, int64_t deadline_ms,
                                         tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);

@@ -1,5 +1,9 @@
-/* address.c - where a Redis server is and who we are there: its URL, taken apart. */
+/* address.c - parses the URL of a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parser tdm__redis_address_parse() splits the URL into its parts, copies each part with a
+ * length check, and decodes %XX in user and password. The result is written only on success. No
+ * error message quotes the URL, because it may contain a password. The functions have no state and
+ * any thread may call them. */
 #include "runtime/redis/address.h"
 
 #include "runtime/error.h"
@@ -10,17 +14,17 @@
 #include <string.h>
 #include <sys/un.h>
 
-/* No message here quotes the URL: it may hold a password. */
-
-static const char *after(const char *text, const char *start)
+/* Returns the text behind `start` if the text begins with it, else NULL. */
+static const char *text_after(const char *text, const char *start)
 {
     size_t bytes = strlen(start);
 
     return strncmp(text, start, bytes) == 0 ? text + bytes : NULL;
 }
 
-static tdm_status copy_part(const char *what, const char *from, size_t bytes,
-                            char to[TDM__REDIS_TEXT_BYTES])
+/* Copies one part of the URL. Fails if it is too long; `what` names it in the error. */
+static tdm_status url_copy_part(const char *what, const char *from, size_t bytes,
+                                char to[TDM__REDIS_TEXT_BYTES])
 {
     if (bytes >= TDM__REDIS_TEXT_BYTES) {
         return tdm__fail(TDM_E_LIMIT, "store url: %s of %zu bytes, at most %d", what, bytes,
@@ -31,8 +35,8 @@ static tdm_status copy_part(const char *what, const char *from, size_t bytes,
     return TDM_OK;
 }
 
-/* Undoes %XX in place. */
-static tdm_status decode_part(const char *what, char *text)
+/* Replaces each %XX in place by its byte. */
+static tdm_status url_decode_part(const char *what, char *text)
 {
     char *to = text;
 
@@ -56,6 +60,7 @@ static tdm_status decode_part(const char *what, char *text)
     return TDM_OK;
 }
 
+/* Parses a decimal number from 0 to `max`. */
 static tdm_status parse_number(const char *what, const char *text, unsigned long max,
                                unsigned long *number_out)
 {
@@ -70,6 +75,7 @@ static tdm_status parse_number(const char *what, const char *text, unsigned long
     return TDM_OK;
 }
 
+/* Parses the path of "unix:". */
 static tdm_status parse_unix(const char *path, struct tdm__redis_address *address)
 {
     struct sockaddr_un socket_address;
@@ -81,26 +87,27 @@ static tdm_status parse_unix(const char *path, struct tdm__redis_address *addres
         return tdm__fail(TDM_E_LIMIT, "store url: a unix path of %zu bytes, at most %zu",
                          strlen(path), sizeof(socket_address.sun_path) - 1);
     }
-    TDM_TRY(copy_part("path", path, strlen(path), address->path));
+    TDM_TRY(url_copy_part("path", path, strlen(path), address->path));
     (void)snprintf(address->text, sizeof(address->text), "unix://%s", path);
     return TDM_OK;
 }
 
+/* Parses "user" or "user:password". */
 static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_address *address)
 {
     const char *colon = memchr(text, ':', bytes);
     size_t user_bytes = colon != NULL ? (size_t)(colon - text) : bytes;
 
-    TDM_TRY(copy_part("user", text, user_bytes, address->user));
-    TDM_TRY(decode_part("user", address->user));
+    TDM_TRY(url_copy_part("user", text, user_bytes, address->user));
+    TDM_TRY(url_decode_part("user", address->user));
     if (colon == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(copy_part("password", colon + 1, bytes - user_bytes - 1, address->password));
-    return decode_part("password", address->password);
+    TDM_TRY(url_copy_part("password", colon + 1, bytes - user_bytes - 1, address->password));
+    return url_decode_part("password", address->password);
 }
 
-/* host, host:port, [v6], [v6]:port */
+/* Parses "host", "host:port", "[v6]" or "[v6]:port". */
 static tdm_status parse_host(const char *text, struct tdm__redis_address *address)
 {
     bool bracketed = text[0] == '[';
@@ -108,7 +115,7 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
     const char *rest = text + bracketed + bytes;
     unsigned long port = TDM__REDIS_PORT;
 
-    TDM_TRY(copy_part("host", text + bracketed, bytes, address->host));
+    TDM_TRY(url_copy_part("host", text + bracketed, bytes, address->host));
     if (bytes == 0 || (bracketed && *rest != ']')) {
         return tdm__fail(TDM_E_INVAL, "store url: no host in redis://host[:port]");
     }
@@ -122,9 +129,10 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
     return TDM_OK;
 }
 
+/* Parses everything behind "redis://". */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
-    char place[TDM__REDIS_TEXT_BYTES];
+    char host_and_database[TDM__REDIS_TEXT_BYTES];
     const char *at = strrchr(rest, '@');
     unsigned long database = 0;
     char *slash;
@@ -133,15 +141,15 @@ static tdm_status parse_redis(const char *rest, struct tdm__redis_address *addre
         TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
         rest = at + 1;
     }
-    TDM_TRY(copy_part("host", rest, strlen(rest), place));
-    slash = strchr(place, '/');
+    TDM_TRY(url_copy_part("host", rest, strlen(rest), host_and_database));
+    slash = strchr(host_and_database, '/');
     if (slash != NULL) {
         *slash++ = '\0';
     }
     if (slash != NULL && *slash != '\0') {
         TDM_TRY(parse_number("database", slash, 65535, &database));
     }
-    TDM_TRY(parse_host(place, address));
+    TDM_TRY(parse_host(host_and_database, address));
     address->database = (uint32_t)database;
     (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host,
                    address->port, address->database);
@@ -153,19 +161,19 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     struct tdm__redis_address address = {.port = 0};
     const char *rest;
 
-    if (after(url, "rediss://") != NULL) {
+    if (text_after(url, "rediss://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
                          "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
                          "and give its unix:// socket");
     }
-    if (after(url, "redis+sentinel://") != NULL) {
+    if (text_after(url, "redis+sentinel://") != NULL) {
         return tdm__fail(TDM_E_UNSUPPORTED,
                          "store url: redis+sentinel:// is not there yet; give the master's "
                          "redis:// url");
     }
-    if ((rest = after(url, "unix://")) != NULL || (rest = after(url, "unix:")) != NULL) {
+    if ((rest = text_after(url, "unix://")) != NULL || (rest = text_after(url, "unix:")) != NULL) {
         TDM_TRY(parse_unix(rest, &address));
-    } else if ((rest = after(url, "redis://")) != NULL) {
+    } else if ((rest = text_after(url, "redis://")) != NULL) {
         TDM_TRY(parse_redis(rest, &address));
     } else {
         return tdm__fail(TDM_E_INVAL,

@@ -1,4 +1,4 @@
-/* address.h - where a Redis server is and who we are there: its URL, taken apart. */
+/* address.h - parses the URL of a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_REDIS_ADDRESS_H
 #define TDM_REDIS_ADDRESS_H
@@ -6,21 +6,23 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
+/* Capacity of each text in an address, and Redis' default port. */
 enum { TDM__REDIS_TEXT_BYTES = 256, TDM__REDIS_PORT = 6379 };
 
+/* Where a Redis server listens, and the credentials to use. */
 struct tdm__redis_address {
-    char path[TDM__REDIS_TEXT_BYTES]; /* of a unix socket, or "" */
-    char host[TDM__REDIS_TEXT_BYTES];
-    uint16_t port;
-    uint32_t database;
-    char user[TDM__REDIS_TEXT_BYTES]; /* "": the default user */
-    char password[TDM__REDIS_TEXT_BYTES];
-    char text[2 * TDM__REDIS_TEXT_BYTES]; /* for messages: without the password */
+    char path[TDM__REDIS_TEXT_BYTES];     /* Path of the server's Unix socket; "" for TCP. */
+    char host[TDM__REDIS_TEXT_BYTES];     /* Host name or IP address; "" for a Unix socket. */
+    uint16_t port;                        /* TCP port. */
+    uint32_t database;                    /* Number of the database to select. */
+    char user[TDM__REDIS_TEXT_BYTES];     /* User name; "" selects Redis' default user. */
+    char password[TDM__REDIS_TEXT_BYTES]; /* Password; "" if the server requires none. */
+    char text[2 * TDM__REDIS_TEXT_BYTES]; /* The address without the password, for messages. */
 };
 
-/* "unix:///path", "unix:/path", "redis://[user[:password]@]host[:port][/database]"; user and
- * password may hold %XX, an IPv6 host stands in brackets.  TDM_E_INVAL with what is wrong;
- * TDM_E_UNSUPPORTED for schemes that are Redis' but not here yet. */
+/* Parses "unix:///path", "unix:/path" or "redis://[user[:password]@]host[:port][/database]". User
+ * and password may contain %XX, and an IPv6 host stands in brackets. Returns TDM_E_INVAL with the
+ * problem, or TDM_E_UNSUPPORTED for other schemes of Redis. */
 tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out);
 
 #endif

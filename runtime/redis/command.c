@@ -1,5 +1,12 @@
-/* command.c - the commands we send, in Redis' own form. */
+/* command.c - encodes the commands that are sent to Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each function collects the arguments of a command as borrowed pointers, and hiredis encodes them
+ * into one allocation. functions.c defines the arguments of the library's functions.
+ *
+ * A commit carries a random request ID, under which the server keeps its outcome. So the same
+ * encoded command can be sent again when the connection was lost. The functions have no state and
+ * any thread may call them. */
+
 #include "runtime/redis/command.h"
 
 #include "runtime/assert.h"
@@ -13,17 +20,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity of a number as text, and arguments of the commit function per write. */
 enum { NUMBER_BYTES = 24, ARGUMENTS_PER_WRITE = 5 };
 
-/* Arguments on their way into a command; borrowed. */
+/* The arguments of a command to encode. The texts are borrowed. */
 struct arguments {
+    /* Array of argument texts (owned until the command is encoded). */
     const char **texts;
+    /* Array of their sizes (owned until the command is encoded). */
     size_t *bytes;
-    int count;
-    int capacity;
+    int count;    /* Number of arguments. */
+    int capacity; /* Capacity of both arrays. */
 };
 
-static tdm_status init_arguments(struct arguments *arguments, uint32_t capacity)
+/* Allocates an empty list of arguments. */
+static tdm_status arguments_init(struct arguments *arguments, uint32_t capacity)
 {
     arguments->texts = calloc(capacity, sizeof(*arguments->texts));
     arguments->bytes = calloc(capacity, sizeof(*arguments->bytes));
@@ -37,7 +48,8 @@ static tdm_status init_arguments(struct arguments *arguments, uint32_t capacity)
     return TDM_OK;
 }
 
-static void add_bytes(struct arguments *arguments, const void *data, size_t bytes)
+/* Appends a binary argument. */
+static void arguments_add_bytes(struct arguments *arguments, const void *data, size_t bytes)
 {
     TDM_ASSERT(arguments->count < arguments->capacity);
     arguments->texts[arguments->count] = bytes > 0 ? data : "";
@@ -45,13 +57,15 @@ static void add_bytes(struct arguments *arguments, const void *data, size_t byte
     arguments->count++;
 }
 
-static void add_text(struct arguments *arguments, const char *text)
+/* Appends a text argument. */
+static void arguments_add_text(struct arguments *arguments, const char *text)
 {
-    add_bytes(arguments, text, strlen(text));
+    arguments_add_bytes(arguments, text, strlen(text));
 }
 
-/* Takes the arguments' memory. */
-static tdm_status format(struct arguments *arguments, struct tdm__redis_command *command_out)
+/* Encodes the command and frees the arguments' arrays. */
+static tdm_status arguments_encode(struct arguments *arguments,
+                                   struct tdm__redis_command *command_out)
 {
     char *text = NULL;
     int bytes = redisFormatCommandArgv(&text, arguments->count, arguments->texts, arguments->bytes);
@@ -66,28 +80,31 @@ static tdm_status format(struct arguments *arguments, struct tdm__redis_command 
     return TDM_OK;
 }
 
-static void add_call(struct arguments *arguments, const char *command, const char *function,
-                     const char *base)
+/* Appends the head of a call of a library function: the command, the function, and the prefix as
+ * its only key. */
+static void arguments_add_call(struct arguments *arguments, const char *command,
+                               const char *function, const char *key_prefix)
 {
-    add_text(arguments, command);
-    add_text(arguments, function);
-    add_text(arguments, "1");
-    add_text(arguments, base);
+    arguments_add_text(arguments, command);
+    arguments_add_text(arguments, function);
+    arguments_add_text(arguments, "1");
+    arguments_add_text(arguments, key_prefix);
 }
 
-tdm_status tdm__redis_command_read(const char *base, const char *const *patterns,
+tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *patterns,
                                    uint32_t patterns_count, struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
 
-    TDM_TRY(init_arguments(&arguments, 4 + patterns_count));
-    add_call(&arguments, "FCALL_RO", TDM__REDIS_READ_FUNCTION, base);
+    TDM_TRY(arguments_init(&arguments, 4 + patterns_count));
+    arguments_add_call(&arguments, "FCALL_RO", TDM__REDIS_READ_FUNCTION, key_prefix);
     for (uint32_t i = 0; i < patterns_count; i++) {
-        add_text(&arguments, patterns[i]);
+        arguments_add_text(&arguments, patterns[i]);
     }
-    return format(&arguments, command_out);
+    return arguments_encode(&arguments, command_out);
 }
 
+/* Returns the word for a write that the Lua function expects. */
 static const char *kind_text(enum tdm__store_write_kind kind)
 {
     switch (kind) {
@@ -103,56 +120,60 @@ static const char *kind_text(enum tdm__store_write_kind kind)
     return "";
 }
 
-/* The two numbers of a write as text. */
-struct numbers {
-    char version[NUMBER_BYTES];
-    char lease[NUMBER_BYTES];
+/* The two numbers of a write as text, which must stay until the command is encoded. */
+struct write_numbers {
+    char version[NUMBER_BYTES]; /* Expected version of the record. */
+    char lease[NUMBER_BYTES];   /* Lease in milliseconds. */
 };
 
-static void add_write(struct arguments *arguments, const struct tdm__store_write *write,
-                      struct numbers *numbers)
+/* Appends the five arguments of one write. `write_numbers` must stay until the command is encoded.
+ */
+static void arguments_add_write(struct arguments *arguments, const struct tdm__store_write *write,
+                                struct write_numbers *write_numbers)
 {
     bool has_bytes = write->kind == TDM__STORE_PUT;
 
-    (void)snprintf(numbers->version, sizeof(numbers->version), "%" PRIu64, write->version);
-    (void)snprintf(numbers->lease, sizeof(numbers->lease), "%" PRId64, write->lease_ms);
-    add_text(arguments, kind_text(write->kind));
-    add_text(arguments, write->key);
-    add_text(arguments, write->version == TDM__VERSION_ANY ? "any" : numbers->version);
-    add_text(arguments, numbers->lease);
-    add_bytes(arguments, write->bytes.data, has_bytes ? write->bytes.size_bytes : 0);
+    (void)snprintf(write_numbers->version, sizeof(write_numbers->version), "%" PRIu64,
+                   write->version);
+    (void)snprintf(write_numbers->lease, sizeof(write_numbers->lease), "%" PRId64, write->lease_ms);
+    arguments_add_text(arguments, kind_text(write->kind));
+    arguments_add_text(arguments, write->key);
+    arguments_add_text(arguments,
+                       write->version == TDM__VERSION_ANY ? "any" : write_numbers->version);
+    arguments_add_text(arguments, write_numbers->lease);
+    arguments_add_bytes(arguments, write->bytes.data, has_bytes ? write->bytes.size_bytes : 0);
 }
 
-tdm_status tdm__redis_command_commit(const char *base, const struct tdm__store_write *writes,
+tdm_status tdm__redis_command_commit(const char *key_prefix, const struct tdm__store_write *writes,
                                      uint32_t writes_count, struct tdm__redis_command *command_out)
 {
-    struct numbers *numbers = calloc(writes_count + 1u, sizeof(*numbers));
+    struct write_numbers *write_numbers = calloc(writes_count + 1u, sizeof(*write_numbers));
     struct arguments arguments;
     char request_text[TDM__ID_TEXT_BYTES];
     struct tdm__id request;
     tdm_status status;
 
-    if (numbers == NULL) {
+    if (write_numbers == NULL) {
         return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
     }
     status = tdm__id_generate(&request);
     if (status == TDM_OK) {
-        status = init_arguments(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
+        status = arguments_init(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
     }
     if (status == TDM_OK) {
-        add_call(&arguments, "FCALL", TDM__REDIS_COMMIT_FUNCTION, base);
-        add_text(&arguments, tdm__id_text(&request, request_text));
+        arguments_add_call(&arguments, "FCALL", TDM__REDIS_COMMIT_FUNCTION, key_prefix);
+        arguments_add_text(&arguments, tdm__id_text(&request, request_text));
         for (uint32_t i = 0; i < writes_count; i++) {
-            add_write(&arguments, &writes[i], &numbers[i]);
+            arguments_add_write(&arguments, &writes[i], &write_numbers[i]);
         }
-        status = format(&arguments, command_out);
+        status = arguments_encode(&arguments, command_out);
     }
-    free(numbers);
+    free(write_numbers);
     return status;
 }
 
-/* Owned by the caller; NULL without memory. */
-static char *join_functions(void)
+/* Returns the source text of the library, which the caller frees; NULL without memory. */
+static char *library_text_create(void)
 {
     size_t bytes = 1;
     char *text;
@@ -172,30 +193,31 @@ static char *join_functions(void)
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
-    char *library = join_functions();
+    char *library = library_text_create();
     tdm_status status = library == NULL ? tdm__fail(TDM_E_NOMEM, "redis' function library")
-                                        : init_arguments(&arguments, 3);
+                                        : arguments_init(&arguments, 3);
 
     if (status == TDM_OK) {
-        add_text(&arguments, "FUNCTION");
-        add_text(&arguments, "LOAD");
-        add_text(&arguments, library);
-        status = format(&arguments, command_out);
+        arguments_add_text(&arguments, "FUNCTION");
+        arguments_add_text(&arguments, "LOAD");
+        arguments_add_text(&arguments, library);
+        status = arguments_encode(&arguments, command_out);
     }
     free(library);
     return status;
 }
 
-tdm_status tdm__redis_command_subscribe(const char *base, struct tdm__redis_command *command_out)
+tdm_status tdm__redis_command_subscribe(const char *key_prefix,
+                                        struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
     char channel[256];
 
-    (void)snprintf(channel, sizeof(channel), "%schanged", base);
-    TDM_TRY(init_arguments(&arguments, 2));
-    add_text(&arguments, "SUBSCRIBE");
-    add_text(&arguments, channel);
-    return format(&arguments, command_out);
+    (void)snprintf(channel, sizeof(channel), "%schanged", key_prefix);
+    TDM_TRY(arguments_init(&arguments, 2));
+    arguments_add_text(&arguments, "SUBSCRIBE");
+    arguments_add_text(&arguments, channel);
+    return arguments_encode(&arguments, command_out);
 }
 
 void tdm__redis_command_free(struct tdm__redis_command *command)

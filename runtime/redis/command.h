@@ -1,4 +1,4 @@
-/* command.h - the commands we send, in Redis' own form. */
+/* command.h - encodes the commands that are sent to Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_REDIS_COMMAND_H
 #define TDM_REDIS_COMMAND_H
@@ -7,19 +7,27 @@
 
 #include <stdbool.h>
 
+/* One command in Redis' wire format (RESP). */
 struct tdm__redis_command {
-    char *text; /* owned; binary */
-    size_t bytes;
+    /* Encoded command (owned), which may contain NUL bytes. */
+    char *text;
+    size_t bytes; /* Size of `text`. */
 };
 
-/* `base` is the prefix of all keys of the cluster, "tdm:{cluster}:". */
-tdm_status tdm__redis_command_read(const char *base, const char *const *patterns,
+/* Encodes a call of the read function. `key_prefix` is the prefix of all keys of the cluster,
+ * "tdm:{cluster}:". */
+tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *patterns,
                                    uint32_t patterns_count, struct tdm__redis_command *command_out);
-/* With a new request id inside: sent twice, it happens once. */
-tdm_status tdm__redis_command_commit(const char *base, const struct tdm__store_write *writes,
+/* Encodes a call of the commit function with a new random request ID. Sending the command twice has
+ * the effect of sending it once. */
+tdm_status tdm__redis_command_commit(const char *key_prefix, const struct tdm__store_write *writes,
                                      uint32_t writes_count, struct tdm__redis_command *command_out);
+/* Encodes FUNCTION LOAD of the function library. */
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out);
-tdm_status tdm__redis_command_subscribe(const char *base, struct tdm__redis_command *command_out);
+/* Encodes SUBSCRIBE to the channel on which commits publish the changed keys. */
+tdm_status tdm__redis_command_subscribe(const char *key_prefix,
+                                        struct tdm__redis_command *command_out);
+/* Frees the command's memory. A zeroed command is allowed. */
 void tdm__redis_command_free(struct tdm__redis_command *command);
 
 #endif

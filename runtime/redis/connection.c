@@ -1,5 +1,13 @@
-/* connection.c - one connection to Redis that comes back by itself. */
+/* connection.c - one connection to Redis that reconnects automatically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The states are: waiting for the next attempt (no context), handshake (a context that is not
+ * ready), ready. The timer is the next attempt in the first state and the time limit of the
+ * handshake in the second.
+ *
+ * hiredis frees its context when the connection ends, after all its callbacks. The only hook that
+ * always runs then is `cleanup`, so the connection learns of its end there. hiredis 0.14 has no
+ * time limits and no reconnection, so both are implemented here. Everything runs on the loop's
+ * thread. */
 #include "runtime/redis/connection.h"
 
 #include "runtime/assert.h"
@@ -13,263 +21,290 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hiredis frees a context on its own when the connection ends, after all its callbacks; the one
- * hook that always runs then is `cleanup`, so that is where a link learns that it is alone.
- * hiredis 0.14 has no time limits and no reconnection: both are here. */
-
+/* Times of a connection. */
 enum {
-    HANDSHAKE_MS = 2000,
-    BACK_OFF_MS_MIN = 10,
-    BACK_OFF_MS_MAX = 1000,
-    TELL_MS = 1000,
+    HANDSHAKE_MS = 2000,    /* Time limit of the handshake in milliseconds. */
+    BACK_OFF_MS_MIN = 10,   /* First delay between attempts in milliseconds. */
+    BACK_OFF_MS_MAX = 1000, /* Longest delay between attempts in milliseconds. */
+    /* Milliseconds without a connection after which it is logged. */
+    LOG_AFTER_MS = 1000,
 };
 
+/* A connection that its creator owns. */
 struct tdm__redis_connection {
-    struct tdm__loop *loop; /* borrowed */
-    struct tdm__redis_address address;
+    struct tdm__loop *loop;            /* Loop on which it runs (borrowed). */
+    struct tdm__redis_address address; /* Address of the server. */
+    /* Callbacks (borrowed). */
     const struct tdm__redis_connection_ops *ops;
-    void *arg;
-    redisAsyncContext *context;  /* NULL: no connection.  Freed by hiredis */
-    struct tdm__fd_watch *watch; /* owned; lives as long as the context */
-    unsigned wanted;
-    struct tdm__timer *timer; /* owned: without a context the next attempt, else the handshake's
-                                 end */
-    int64_t back_off_ms;
-    bool ready;
-    bool destroyed;
-    int64_t trouble_since_ms; /* 0: there is none */
-    bool told;                /* the log knows of it */
-    char trouble[160];
+    void *arg; /* Passed to the callbacks. */
+    /* Connection of hiredis, which frees it; NULL while there is no connection. */
+    redisAsyncContext *context;
+    /* Watch of the context's socket (owned); NULL without a context. */
+    struct tdm__fd_watch *watch;
+    unsigned watched_events; /* Events for which `watch` is set. */
+    /* Fires at the next attempt, or at the end of the handshake's time limit (owned). */
+    struct tdm__timer *timer;
+    int64_t back_off_ms; /* Delay before the next attempt in milliseconds. */
+    bool ready;          /* Whether the handshake has succeeded. */
+    bool destroyed;      /* Whether the owner is destroying the connection. */
+    /* Start of the current trouble, in milliseconds on CLOCK_MONOTONIC; 0 if there is no trouble.
+     */
+    int64_t trouble_since_ms;
+    bool logged;       /* Whether the trouble has been logged. */
+    char trouble[160]; /* Why there is no connection; "" if unknown. */
 };
 
-static void connect_now(struct tdm__redis_connection *link);
+static void connection_connect(struct tdm__redis_connection *connection);
 
-static void connection_set_timer(struct tdm__redis_connection *link, int64_t in_ms)
+/* Performs one attempt to connect. */
+static void connection_set_timer(struct tdm__redis_connection *connection, int64_t in_ms)
 {
-    TDM_ASSERT(tdm__timer_set(link->timer, tdm__clock_ms() + in_ms) == TDM_OK);
+    TDM_ASSERT(tdm__timer_set(connection->timer, tdm__clock_ms() + in_ms) == TDM_OK);
 }
 
-static void note_trouble(struct tdm__redis_connection *link, const char *trouble)
+/* Remembers why there is no connection. */
+static void connection_note_trouble(struct tdm__redis_connection *connection, const char *trouble)
 {
-    (void)snprintf(link->trouble, sizeof(link->trouble), "%s", trouble);
+    (void)snprintf(connection->trouble, sizeof(connection->trouble), "%s", trouble);
 }
 
 /* ---- hiredis' side of the loop ---------------------------------------------------------- */
 
-static void connection_want_events(struct tdm__redis_connection *link, unsigned events)
+/* Sets the events that hiredis wants to receive. */
+static void connection_want_events(struct tdm__redis_connection *connection, unsigned events)
 {
-    if (events == link->wanted) {
+    if (events == connection->watched_events) {
         return;
     }
-    link->wanted = events;
-    if (tdm__fd_watch_set_events(link->watch, events) != TDM_OK) {
-        note_trouble(link, tdm_error_detail());
-        connection_set_timer(link, 0); /* takes the connection down, outside of hiredis */
+    connection->watched_events = events;
+    if (tdm__fd_watch_set_events(connection->watch, events) != TDM_OK) {
+        connection_note_trouble(connection, tdm_error_detail());
+        /* The timer ends the connection later, outside of hiredis. */
+        connection_set_timer(connection, 0);
     }
 }
 
+/* Hook of hiredis: wants to read. */
 static void add_read(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
-    connection_want_events(link, link->wanted | TDM__READABLE);
+    connection_want_events(connection, connection->watched_events | TDM__READABLE);
 }
 
+/* Hook of hiredis: no longer wants to read. */
 static void delete_read(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
-    connection_want_events(link, link->wanted & ~(unsigned)TDM__READABLE);
+    connection_want_events(connection, connection->watched_events & ~(unsigned)TDM__READABLE);
 }
 
+/* Hook of hiredis: wants to write. */
 static void add_write(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
-    connection_want_events(link, link->wanted | TDM__WRITABLE);
+    connection_want_events(connection, connection->watched_events | TDM__WRITABLE);
 }
 
+/* Hook of hiredis: no longer wants to write. */
 static void delete_write(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
-    connection_want_events(link, link->wanted & ~(unsigned)TDM__WRITABLE);
+    connection_want_events(connection, connection->watched_events & ~(unsigned)TDM__WRITABLE);
 }
 
-static void retry_later(struct tdm__redis_connection *link)
+/* Schedules the next attempt and doubles the delay. Logs trouble that lasts longer than
+ * LOG_AFTER_MS. */
+static void connection_retry_later(struct tdm__redis_connection *connection)
 {
-    if (link->trouble_since_ms == 0) {
-        link->trouble_since_ms = tdm__clock_ms();
+    if (connection->trouble_since_ms == 0) {
+        connection->trouble_since_ms = tdm__clock_ms();
     }
-    if (!link->told && tdm__clock_ms() - link->trouble_since_ms >= TELL_MS) {
-        link->told = true; /* not before: a server of our own is being started */
-        tdm__log(TDM__WARN, "redis", "%s: %s: trying again", link->address.text, link->trouble);
+    if (!connection->logged && tdm__clock_ms() - connection->trouble_since_ms >= LOG_AFTER_MS) {
+        /* Not logged earlier, because the embedded server may be starting. */
+        connection->logged = true;
+        tdm__log(TDM__WARN, "redis", "%s: %s: trying again", connection->address.text,
+                 connection->trouble);
     }
-    connection_set_timer(link, link->back_off_ms);
-    link->back_off_ms *= 2;
-    if (link->back_off_ms > BACK_OFF_MS_MAX) {
-        link->back_off_ms = BACK_OFF_MS_MAX;
+    connection_set_timer(connection, connection->back_off_ms);
+    connection->back_off_ms *= 2;
+    if (connection->back_off_ms > BACK_OFF_MS_MAX) {
+        connection->back_off_ms = BACK_OFF_MS_MAX;
     }
 }
 
-/* The context is about to be freed, all its callbacks have run. */
+/* Hook of hiredis: the context is about to be freed, and all its callbacks have run. Schedules the
+ * next attempt and reports the loss of a ready connection. */
 static void cleanup(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
-    bool was_ready = link->ready;
+    struct tdm__redis_connection *connection = arg;
+    bool was_ready = connection->ready;
 
-    if (link->context->c.errstr[0] != '\0') {
-        note_trouble(link, link->context->c.errstr);
+    if (connection->context->c.errstr[0] != '\0') {
+        connection_note_trouble(connection, connection->context->c.errstr);
     }
-    tdm__fd_watch_destroy(link->watch);
-    link->watch = NULL;
-    link->context = NULL;
-    link->ready = false;
-    if (link->destroyed) {
+    tdm__fd_watch_destroy(connection->watch);
+    connection->watch = NULL;
+    connection->context = NULL;
+    connection->ready = false;
+    if (connection->destroyed) {
         return;
     }
     if (was_ready) {
-        link->told = true;
-        tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", link->address.text, link->trouble);
+        connection->logged = true;
+        tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", connection->address.text,
+                 connection->trouble);
     }
-    retry_later(link);
+    connection_retry_later(connection);
     if (was_ready) {
-        link->ops->lost(link->arg);
+        connection->ops->lost(connection->arg);
     }
 }
 
+/* Lets hiredis read and write. Reading may end the connection, so the context is checked before
+ * writing. */
 static void on_events(void *arg, int fd, unsigned ready)
 {
-    struct tdm__redis_connection *link = arg;
-    redisAsyncContext *context = link->context;
+    struct tdm__redis_connection *connection = arg;
+    redisAsyncContext *context = connection->context;
 
     (void)fd;
     if ((ready & TDM__READABLE) != 0) {
         redisAsyncHandleRead(context);
     }
-    if ((ready & TDM__WRITABLE) != 0 && link->context == context) {
+    if ((ready & TDM__WRITABLE) != 0 && connection->context == context) {
         redisAsyncHandleWrite(context);
     }
 }
 
 /* ---- handshake -------------------------------------------------------------------------- */
 
-static bool handshake_refused(struct tdm__redis_connection *link, const redisReply *reply,
+/* Returns whether a step of the handshake failed; the connection is dropped then. */
+static bool handshake_refused(struct tdm__redis_connection *connection, const redisReply *reply,
                               const char *expected)
 {
     char text[128];
 
     if (reply == NULL) {
-        return true; /* the connection is ending */
+        return true; /* The connection is ending. */
     }
     if (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, expected) == 0) {
         return false;
     }
-    tdm__redis_connection_drop(link, tdm__redis_reply_text(reply, text, sizeof(text)));
+    tdm__redis_connection_drop(connection, tdm__redis_reply_text(reply, text, sizeof(text)));
     return true;
 }
 
-/* AUTH or SELECT.  Where one is refused the later steps get NULL. */
-static void on_step(redisAsyncContext *context, void *reply, void *arg)
+/* Handles the reply to AUTH or SELECT. If it is a refusal, the later steps receive NULL. */
+static void on_auth_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     (void)context;
     (void)handshake_refused(arg, reply, "OK");
 }
 
+/* Handles the reply to PING, which makes the connection ready. */
 static void on_pong(redisAsyncContext *context, void *reply, void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
     (void)context;
-    if (handshake_refused(link, reply, "PONG")) {
+    if (handshake_refused(connection, reply, "PONG")) {
         return;
     }
-    link->ready = true;
-    link->told = false;
-    link->trouble_since_ms = 0;
-    link->back_off_ms = BACK_OFF_MS_MIN;
-    link->trouble[0] = '\0';
-    tdm__timer_clear(link->timer);
-    link->ops->ready(link->arg);
+    connection->ready = true;
+    connection->logged = false;
+    connection->trouble_since_ms = 0;
+    connection->back_off_ms = BACK_OFF_MS_MIN;
+    connection->trouble[0] = '\0';
+    tdm__timer_clear(connection->timer);
+    connection->ops->ready(connection->arg);
 }
 
-static bool shake_hands(struct tdm__redis_connection *link)
+/* Sends the commands of the handshake. Returns false without memory. */
+static bool handshake_send(struct tdm__redis_connection *connection)
 {
-    const struct tdm__redis_address *address = &link->address;
-    redisAsyncContext *context = link->context;
+    const struct tdm__redis_address *address = &connection->address;
+    redisAsyncContext *context = connection->context;
     int sent = REDIS_OK;
 
     if (address->password[0] != '\0' || address->user[0] != '\0') {
         const char *user = address->user[0] != '\0' ? address->user : "default";
 
-        sent |= redisAsyncCommand(context, on_step, link, "AUTH %s %s", user, address->password);
+        sent |= redisAsyncCommand(context, on_auth_reply, connection, "AUTH %s %s", user,
+                                  address->password);
     }
     if (address->database != 0) {
-        sent |= redisAsyncCommand(context, on_step, link, "SELECT %u", address->database);
+        sent |=
+            redisAsyncCommand(context, on_auth_reply, connection, "SELECT %u", address->database);
     }
-    sent |= redisAsyncCommand(context, on_pong, link, "PING");
+    sent |= redisAsyncCommand(context, on_pong, connection, "PING");
     return sent == REDIS_OK;
 }
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-static redisAsyncContext *open_context(struct tdm__redis_connection *link)
+/* Opens a context of hiredis and its watch. Returns NULL after a failure, which it notes. */
+static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
 {
-    const struct tdm__redis_address *address = &link->address;
+    const struct tdm__redis_address *address = &connection->address;
     redisAsyncContext *context = address->path[0] != '\0'
                                      ? redisAsyncConnectUnix(address->path)
                                      : redisAsyncConnect(address->host, address->port);
 
     if (context == NULL) {
-        note_trouble(link, "out of memory");
+        connection_note_trouble(connection, "out of memory");
         return NULL;
     }
     if (context->err != REDIS_OK) {
-        note_trouble(link, context->errstr);
+        connection_note_trouble(connection, context->errstr);
         redisAsyncFree(context);
         return NULL;
     }
     (void)fcntl(context->c.fd, F_SETFD, FD_CLOEXEC);
-    link->wanted = 0;
-    if (tdm__fd_watch_create(link->loop, context->c.fd, 0, on_events, link, &link->watch) !=
-        TDM_OK) {
-        note_trouble(link, tdm_error_detail());
+    connection->watched_events = 0;
+    if (tdm__fd_watch_create(connection->loop, context->c.fd, 0, on_events, connection,
+                             &connection->watch) != TDM_OK) {
+        connection_note_trouble(connection, tdm_error_detail());
         redisAsyncFree(context);
         return NULL;
     }
     return context;
 }
 
-static void connect_now(struct tdm__redis_connection *link)
+static void connection_connect(struct tdm__redis_connection *connection)
 {
-    redisAsyncContext *context = open_context(link);
+    redisAsyncContext *context = open_context(connection);
 
     if (context == NULL) {
-        retry_later(link);
+        connection_retry_later(connection);
         return;
     }
-    link->context = context;
+    connection->context = context;
     tdm__redis_reader_limit(context->c.reader);
-    context->ev.data = link;
+    context->ev.data = connection;
     context->ev.addRead = add_read;
     context->ev.delRead = delete_read;
     context->ev.addWrite = add_write;
     context->ev.delWrite = delete_write;
     context->ev.cleanup = cleanup;
-    connection_set_timer(link, HANDSHAKE_MS);
-    if (!shake_hands(link)) {
-        tdm__redis_connection_drop(link, "out of memory");
+    connection_set_timer(connection, HANDSHAKE_MS);
+    if (!handshake_send(connection)) {
+        tdm__redis_connection_drop(connection, "out of memory");
     }
 }
 
+/* Starts the next attempt, or ends a handshake that took too long. */
 static void on_timer(void *arg)
 {
-    struct tdm__redis_connection *link = arg;
+    struct tdm__redis_connection *connection = arg;
 
-    if (link->context == NULL) {
-        connect_now(link);
+    if (connection->context == NULL) {
+        connection_connect(connection);
     } else {
-        tdm__redis_connection_drop(link, "no answer in time");
+        tdm__redis_connection_drop(connection, "no answer in time");
     }
 }
 
@@ -278,61 +313,61 @@ static void on_timer(void *arg)
 tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
                                         const struct tdm__redis_address *address,
                                         const struct tdm__redis_connection_ops *ops, void *arg,
-                                        struct tdm__redis_connection **link_out)
+                                        struct tdm__redis_connection **connection_out)
 {
-    struct tdm__redis_connection *link = calloc(1, sizeof(*link));
+    struct tdm__redis_connection *connection = calloc(1, sizeof(*connection));
     tdm_status status;
 
-    if (link == NULL) {
+    if (connection == NULL) {
         return tdm__fail(TDM_E_NOMEM, "redis connection");
     }
-    link->loop = loop;
-    link->address = *address;
-    link->ops = ops;
-    link->arg = arg;
-    link->back_off_ms = BACK_OFF_MS_MIN;
-    status = tdm__timer_create(loop, on_timer, link, &link->timer);
+    connection->loop = loop;
+    connection->address = *address;
+    connection->ops = ops;
+    connection->arg = arg;
+    connection->back_off_ms = BACK_OFF_MS_MIN;
+    status = tdm__timer_create(loop, on_timer, connection, &connection->timer);
     if (status != TDM_OK) {
-        free(link);
+        free(connection);
         return status;
     }
-    connection_set_timer(link, 0);
-    *link_out = link;
+    connection_set_timer(connection, 0);
+    *connection_out = connection;
     return TDM_OK;
 }
 
-void tdm__redis_connection_destroy(struct tdm__redis_connection *link)
+void tdm__redis_connection_destroy(struct tdm__redis_connection *connection)
 {
-    link->destroyed = true;
-    if (link->context != NULL) {
-        redisAsyncFree(link->context);
-        TDM_ASSERT(link->context == NULL); /* we are not inside hiredis */
+    connection->destroyed = true;
+    if (connection->context != NULL) {
+        redisAsyncFree(connection->context);
+        TDM_ASSERT(connection->context == NULL); /* The caller is not inside hiredis. */
     }
-    tdm__timer_destroy(link->timer);
-    free(link);
+    tdm__timer_destroy(connection->timer);
+    free(connection);
 }
 
-bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *link)
+bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *connection)
 {
-    return link->ready;
+    return connection->ready;
 }
 
-bool tdm__redis_connection_send(struct tdm__redis_connection *link, redisCallbackFn *fn, void *arg,
-                                const char *command, size_t command_bytes)
+bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisCallbackFn *fn,
+                                void *arg, const char *command, size_t command_bytes)
 {
-    return link->ready &&
-           redisAsyncFormattedCommand(link->context, fn, arg, command, command_bytes) == REDIS_OK;
+    return connection->ready && redisAsyncFormattedCommand(connection->context, fn, arg, command,
+                                                           command_bytes) == REDIS_OK;
 }
 
-void tdm__redis_connection_drop(struct tdm__redis_connection *link, const char *reason)
+void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason)
 {
-    if (link->context != NULL) {
-        note_trouble(link, reason);
-        redisAsyncFree(link->context);
+    if (connection->context != NULL) {
+        connection_note_trouble(connection, reason);
+        redisAsyncFree(connection->context);
     }
 }
 
-const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *link)
+const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection)
 {
-    return link->trouble;
+    return connection->trouble;
 }

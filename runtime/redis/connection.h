@@ -1,4 +1,4 @@
-/* connection.h - one connection to Redis that comes back by itself. */
+/* connection.h - one connection to Redis that reconnects automatically. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_REDIS_CONNECTION_H
 #define TDM_RUNTIME_REDIS_CONNECTION_H
@@ -10,35 +10,40 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Connects, says who we are, asks PING; then it is ready.  When the connection ends, or the
- * server does not answer that much in time, it tries again: after 10 ms, twice that, … up to a
- * second.  A host's name is looked up at each attempt, which blocks while the resolver does. */
+/* A connection to a Redis server. It connects, authenticates and sends PING; after the reply it is
+ * ready. If the connection ends, or the server does not reply in time, it reconnects after 10 ms,
+ * doubled at each attempt up to one second. Each attempt looks up the host name, which blocks. */
 struct tdm__redis_connection;
 
-/* Both run inside hiredis: they may send, and must not run the loop or destroy the link. */
+/* Callbacks of a connection. They run inside hiredis: they may send commands, but must not run the
+ * loop or destroy the connection. */
 struct tdm__redis_connection_ops {
-    void (*ready)(void *arg);
-    /* After the callback of each command without a reply has run with NULL.  Only after ready.
-     */
+    void (*ready)(void *arg); /* The connection can send commands. */
+    /* A ready connection has ended. It runs after the callbacks of all commands without a reply
+     * have run with NULL. */
     void (*lost)(void *arg);
 };
 
-/* `address` is copied. */
+/* Creates a connection and starts to connect. `address` is copied, `loop` and `ops` are borrowed.
+ */
 tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
                                         const struct tdm__redis_address *address,
                                         const struct tdm__redis_connection_ops *ops, void *arg,
-                                        struct tdm__redis_connection **link_out);
-/* Commands without a reply get NULL now; `lost` does not run. */
-void tdm__redis_connection_destroy(struct tdm__redis_connection *link);
+                                        struct tdm__redis_connection **connection_out);
+/* Closes and frees the connection. Callbacks of commands without a reply run now with NULL; `lost`
+ * does not run. */
+void tdm__redis_connection_destroy(struct tdm__redis_connection *connection);
 
-bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *link);
-/* Sends a command in Redis' own form.  False if the connection is not ready or just ending;
- * `fn` does not run then. */
-bool tdm__redis_connection_send(struct tdm__redis_connection *link, redisCallbackFn *fn, void *arg,
-                                const char *command, size_t command_bytes);
-/* The server does not answer: gives this connection up and makes a new one. */
-void tdm__redis_connection_drop(struct tdm__redis_connection *link, const char *reason);
-/* Why there is no connection, "" if nothing is known; never NULL. */
-const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *link);
+/* Returns whether commands can be sent. */
+bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *connection);
+/* Sends an encoded command. `fn` receives the reply. Returns false if the connection is not ready
+ * or is just ending; `fn` does not run then. */
+bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisCallbackFn *fn,
+                                void *arg, const char *command, size_t command_bytes);
+/* Ends the current connection because of `reason`, and reconnects. */
+void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason);
+/* Returns why there is no connection; "" if the reason is unknown. Never NULL. Borrowed until the
+ * next call. */
+const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection);
 
 #endif

@@ -1,5 +1,13 @@
-/* embedded.c - a private redis-server of this node, for clusters that bring none. */
+/* embedded.c - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
+ * again after a delay that doubles with each failure. While the server starts, three ends are
+ * enough to give up.
+ *
+ * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
+ * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
+ * the machine fails, everything that the data describes fails too. All functions run on the loop's
+ * thread; start and stop run the loop themselves. */
 #include "runtime/redis/embedded.h"
 
 #include "runtime/assert.h"
@@ -20,48 +28,55 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What it has answered it has written to its file, so nothing is lost when it is killed.  (With
- * "everysec" it would put off writing while the disk is slow.)  When the machine dies, so does
- * all that it knows of. */
-
-/* It runs through a symbolic link of our own name, so that ps shows whose it is and nobody
- * takes it for the machine's redis-server. */
+/* Name of the symbolic link through which the server is started. So ps shows that it belongs to
+ * Tandem and is not the machine's redis-server. */
 #define LINK_NAME "tandem-store"
 
+/* Times and limits of the server process. */
 enum {
-    START_MS = 10000,
-    STOP_MS = 2000,
-    KILL_MS = 5000,
-    BACK_OFF_MS_MIN = 10,
-    BACK_OFF_MS_MAX = 1000,
-    LIVED_WELL_MS = 10000, /* after so long a life the back-off starts anew */
-    DEATHS_MAX_AT_START = 3,
-    URL_BYTES = 128,
+    START_MS = 10000,       /* Milliseconds to wait until the server is ready. */
+    STOP_MS = 2000,         /* Milliseconds to wait after SIGTERM. */
+    KILL_MS = 5000,         /* Milliseconds to wait after SIGKILL. */
+    BACK_OFF_MS_MIN = 10,   /* First delay before a restart in milliseconds. */
+    BACK_OFF_MS_MAX = 1000, /* Longest delay before a restart in milliseconds. */
+    /* After this many milliseconds of running the delay starts again at its minimum. */
+    STABLE_RUN_MS = 10000,
+    /* Most ends of the process while the server starts. */
+    START_EXITS_MAX = 3,
+    URL_BYTES = 128, /* Capacity of the URL. */
+    /* Bytes that are read from the end of the log. */
     LOG_TAIL_BYTES = 1024
 };
 
+/* A supervised server process. */
 struct tdm__redis_embedded {
-    struct tdm__loop *loop; /* borrowed */
-    char directory[PATH_MAX];
-    char program[PATH_MAX + 32]; /* the link */
-    struct tdm__redis_address address;
-    char url[URL_BYTES];
-    struct tdm__process process; /* while `alive` */
-    bool alive;
+    struct tdm__loop *loop;            /* Loop on which it is supervised (borrowed). */
+    char directory[PATH_MAX];          /* Directory of the server's files. */
+    char program[PATH_MAX + 32];       /* Path of the symbolic link that is executed. */
+    struct tdm__redis_address address; /* Address of its Unix socket. */
+    char url[URL_BYTES];               /* The same address as a URL. */
+    struct tdm__process process;       /* The server process; valid while `running`. */
+    bool running;                      /* Whether the process is running. */
+    /* Whether its end is wanted, so that it is not restarted. */
     bool stopping;
-    struct tdm__fd_watch *watch; /* owned: the pidfd of the living one */
-    struct tdm__timer *timer;    /* owned: the next start */
+    /* Watch of the running process's pidfd (owned); NULL without a process. */
+    struct tdm__fd_watch *watch;
+    /* Fires when the server must be started again (owned). */
+    struct tdm__timer *timer;
+    /* Milliseconds on CLOCK_MONOTONIC of the last start. */
     int64_t started_ms;
-    int64_t back_off_ms;
-    uint32_t deaths;
-    char last_words[320]; /* how the last one ended, and why in its own words */
+    int64_t back_off_ms;  /* Delay before the next restart in milliseconds. */
+    uint32_t exits_count; /* Number of times the process has ended. */
+    /* How the last process ended, with the last warning of its log. */
+    char last_exit_text[320];
 };
 
-static void on_end(void *arg, int fd, unsigned ready);
+static void server_on_exit(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
 
-static tdm_status run_server(struct tdm__redis_embedded *server)
+/* Starts the process and watches its end. */
+static tdm_status server_spawn(struct tdm__redis_embedded *server)
 {
     char *argv[] = {LINK_NAME,
                     "--port",
@@ -77,7 +92,7 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
                     "--appendonly",
                     "yes",
                     "--appendfsync",
-                    "no", /* see above */
+                    "no", /* Without fsync, see the note above. */
                     "--save",
                     "",
                     "--maxmemory-policy",
@@ -95,22 +110,24 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
     };
     tdm_status status;
 
-    options.output_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* it has its log file */
+    /* The server writes to its log file. */
+    options.output_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (options.output_fd < 0) {
         return tdm__fail_errno(errno, "open /dev/null");
     }
     status = tdm__spawn(&options, &server->process);
     (void)close(options.output_fd);
     TDM_TRY(status);
-    server->alive = true;
+    server->running = true;
     server->started_ms = tdm__clock_ms();
-    return tdm__fd_watch_create(server->loop, server->process.pidfd, TDM__READABLE, on_end, server,
-                                &server->watch);
+    return tdm__fd_watch_create(server->loop, server->process.pidfd, TDM__READABLE, server_on_exit,
+                                server, &server->watch);
 }
 
-static void start_later(struct tdm__redis_embedded *server)
+/* Schedules the next start and doubles the delay. */
+static void server_start_later(struct tdm__redis_embedded *server)
 {
-    if (tdm__clock_ms() - server->started_ms > LIVED_WELL_MS) {
+    if (tdm__clock_ms() - server->started_ms > STABLE_RUN_MS) {
         server->back_off_ms = BACK_OFF_MS_MIN;
     }
     TDM_ASSERT(tdm__timer_set(server->timer, tdm__clock_ms() + server->back_off_ms) == TDM_OK);
@@ -120,7 +137,8 @@ static void start_later(struct tdm__redis_embedded *server)
     }
 }
 
-/* The end of its log; the directory may be gone before anybody looks into it. */
+/* Reads the end of the server's log. The text is kept because the directory may be removed before a
+ * person can read the log. */
 static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LOG_TAIL_BYTES])
 {
     char path[PATH_MAX + 16];
@@ -130,14 +148,16 @@ static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LO
     (void)snprintf(path, sizeof(path), "%s/redis.log", server->directory);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END); /* fails where it is shorter */
+        /* This fails if the file is shorter; reading then starts at its beginning. */
+        (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END);
         got = read(fd, tail, LOG_TAIL_BYTES - 1);
         (void)close(fd);
     }
     tail[got > 0 ? got : 0] = '\0';
 }
 
-/* What the last line says if it is a warning, "PID:M DATE # why"; else NULL. */
+/* Returns the message of the log's last line if it is a warning ("PID:M DATE # message"), else
+ * NULL. */
 static const char *last_warning(char *text)
 {
     size_t length = strlen(text);
@@ -152,8 +172,9 @@ static const char *last_warning(char *text)
     return why == NULL ? NULL : why + strlen(" # ");
 }
 
-/* One that gives up says why; one that was killed could not. */
-static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
+/* Describes how the process ended. A process that exited has logged the cause; a killed one has
+ * not. */
+static void server_note_exit(struct tdm__redis_embedded *server, int wait_status)
 {
     char tail[LOG_TAIL_BYTES];
     const char *why;
@@ -162,11 +183,12 @@ static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
     (void)tdm__wait_status_text(wait_status, how, sizeof(how));
     read_log_tail(server, tail);
     why = WIFEXITED(wait_status) ? last_warning(tail) : NULL;
-    (void)snprintf(server->last_words, sizeof(server->last_words), "%s%s%.200s", how,
+    (void)snprintf(server->last_exit_text, sizeof(server->last_exit_text), "%s%s%.200s", how,
                    why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
-static void on_end(void *arg, int fd, unsigned ready)
+/* Handles the end of the process: logs it and schedules a restart, unless it is being stopped. */
+static void server_on_exit(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_embedded *server = arg;
     int wait_status;
@@ -179,31 +201,33 @@ static void on_end(void *arg, int fd, unsigned ready)
     tdm__fd_watch_destroy(server->watch);
     server->watch = NULL;
     tdm__process_forget(&server->process);
-    server->alive = false;
-    server->deaths++;
-    note_last_words(server, wait_status);
+    server->running = false;
+    server->exits_count++;
+    server_note_exit(server, wait_status);
     if (!server->stopping) {
         tdm__log(TDM__ERROR, "redis", "%s ended: %s; see %s/redis.log", LINK_NAME,
-                 server->last_words, server->directory);
-        start_later(server);
+                 server->last_exit_text, server->directory);
+        server_start_later(server);
     }
 }
 
-static void on_timer(void *arg)
+/* Starts the server again. */
+static void server_on_timer(void *arg)
 {
     struct tdm__redis_embedded *server = arg;
 
-    if (run_server(server) != TDM_OK) {
+    if (server_spawn(server) != TDM_OK) {
         tdm__log(TDM__ERROR, "redis", "%s: %s", LINK_NAME, tdm_error_detail());
-        if (!server->alive) {
-            start_later(server);
+        if (!server->running) {
+            server_start_later(server);
         }
     }
 }
 
 /* ---- the directory ---------------------------------------------------------------------- */
 
-static tdm_status make_directory(const char *path)
+/* Creates the directory, or checks that an existing one belongs to this user only. */
+static tdm_status directory_create(const char *path)
 {
     struct stat status;
 
@@ -223,6 +247,7 @@ static tdm_status make_directory(const char *path)
     return TDM_OK;
 }
 
+/* Searches PATH for redis-server. */
 static tdm_status find_program(char program[PATH_MAX])
 {
     const char *path = secure_getenv("PATH");
@@ -239,7 +264,8 @@ static tdm_status find_program(char program[PATH_MAX])
     return tdm__fail(TDM_E_NOT_FOUND, "redis-server is not installed: apt install redis-server");
 }
 
-static tdm_status make_link(struct tdm__redis_embedded *server)
+/* Replaces the symbolic link to redis-server. */
+static tdm_status server_create_link(struct tdm__redis_embedded *server)
 {
     char program[PATH_MAX];
 
@@ -254,7 +280,8 @@ static tdm_status make_link(struct tdm__redis_embedded *server)
     return TDM_OK;
 }
 
-static tdm_status set_up_directory(struct tdm__redis_embedded *server, const char *directory)
+/* Sets all paths and creates the directory and the link. */
+static tdm_status server_set_up_directory(struct tdm__redis_embedded *server, const char *directory)
 {
     char absolute[PATH_MAX];
     int written;
@@ -274,50 +301,57 @@ static tdm_status set_up_directory(struct tdm__redis_embedded *server, const cha
                          server->directory);
     }
     TDM_TRY(tdm__redis_address_parse(server->url, &server->address));
-    TDM_TRY(make_directory(server->directory));
-    return make_link(server);
+    TDM_TRY(directory_create(server->directory));
+    return server_create_link(server);
 }
 
 /* ---- start and stop --------------------------------------------------------------------- */
 
-/* Asked by the loop while it starts. */
+/* State of the loop's run while the server starts. */
 struct readiness {
+    /* The starting server. */
     const struct tdm__redis_embedded *server;
-    struct tdm__redis_connection *link;
+    /* A connection that becomes ready when the server replies. */
+    struct tdm__redis_connection *connection;
 };
 
-static bool is_decided(void *arg)
+/* Tells the loop to stop when the server is ready or has ended too often. */
+static bool start_is_decided(void *arg)
 {
     const struct readiness *readiness = arg;
 
-    return tdm__redis_connection_is_ready(readiness->link) ||
-           readiness->server->deaths >= DEATHS_MAX_AT_START;
+    return tdm__redis_connection_is_ready(readiness->connection) ||
+           readiness->server->exits_count >= START_EXITS_MAX;
 }
 
-static void ignore(void *arg)
+/* Ignores an event of the connection. */
+static void ignore_event(void *arg)
 {
     (void)arg;
 }
 
-static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore, .lost = ignore};
+static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore_event,
+                                                               .lost = ignore_event};
 
-static tdm_status wait_until_ready(struct tdm__redis_embedded *server)
+/* Blocks until the server replies to PING. Fails with the reason from its log. */
+static tdm_status server_wait_ready(struct tdm__redis_embedded *server)
 {
     struct readiness readiness = {.server = server};
     tdm_status status = tdm__redis_connection_create(server->loop, &server->address, &readiness_ops,
-                                                     NULL, &readiness.link);
+                                                     NULL, &readiness.connection);
 
     TDM_TRY(status);
-    status = tdm__loop_run(server->loop, is_decided, &readiness, tdm__deadline_after(START_MS));
+    status =
+        tdm__loop_run(server->loop, start_is_decided, &readiness, tdm__deadline_after(START_MS));
     if (status != TDM_OK) {
         status = tdm__fail(TDM_E_STORE, "%s does not answer within %d ms: %s; see %s/redis.log",
-                           LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.link),
+                           LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.connection),
                            server->directory);
-    } else if (!tdm__redis_connection_is_ready(readiness.link)) {
+    } else if (!tdm__redis_connection_is_ready(readiness.connection)) {
         status = tdm__fail(TDM_E_STORE, "%s ended %u times: %s; see %s/redis.log", LINK_NAME,
-                           server->deaths, server->last_words, server->directory);
+                           server->exits_count, server->last_exit_text, server->directory);
     }
-    tdm__redis_connection_destroy(readiness.link);
+    tdm__redis_connection_destroy(readiness.connection);
     return status;
 }
 
@@ -332,15 +366,15 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     }
     server->loop = loop;
     server->back_off_ms = BACK_OFF_MS_MIN;
-    status = set_up_directory(server, directory);
+    status = server_set_up_directory(server, directory);
     if (status == TDM_OK) {
-        status = tdm__timer_create(loop, on_timer, server, &server->timer);
+        status = tdm__timer_create(loop, server_on_timer, server, &server->timer);
     }
     if (status == TDM_OK) {
-        status = run_server(server);
+        status = server_spawn(server);
     }
     if (status == TDM_OK) {
-        status = wait_until_ready(server);
+        status = server_wait_ready(server);
     }
     if (status != TDM_OK) {
         char detail[TDM__ERROR_DETAIL_BYTES];
@@ -353,9 +387,10 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     return TDM_OK;
 }
 
-static bool has_ended(void *arg)
+/* Tells the loop whether the process has ended. */
+static bool server_has_ended(void *arg)
 {
-    return !((const struct tdm__redis_embedded *)arg)->alive;
+    return !((const struct tdm__redis_embedded *)arg)->running;
 }
 
 void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
@@ -364,15 +399,17 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
         return;
     }
     server->stopping = true;
-    if (server->alive) {
+    if (server->running) {
         tdm__process_signal(&server->process, SIGTERM);
-        if (tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(STOP_MS)) !=
+        if (tdm__loop_run(server->loop, server_has_ended, server, tdm__deadline_after(STOP_MS)) !=
             TDM_OK) {
             tdm__process_signal(&server->process, SIGKILL);
-            (void)tdm__loop_run(server->loop, has_ended, server, tdm__deadline_after(KILL_MS));
+            (void)tdm__loop_run(server->loop, server_has_ended, server,
+                                tdm__deadline_after(KILL_MS));
         }
     }
-    if (server->alive) { /* not even SIGKILL: it hangs in the kernel; its end is init's matter */
+    /* Even SIGKILL did not end a process that hangs in the kernel. init will reap it. */
+    if (server->running) {
         tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
         tdm__fd_watch_destroy(server->watch);
         tdm__process_forget(&server->process);
@@ -388,5 +425,5 @@ const char *tdm__redis_embedded_url(const struct tdm__redis_embedded *server)
 
 pid_t tdm__redis_embedded_pid(const struct tdm__redis_embedded *server)
 {
-    return server->alive ? server->process.pid : 0;
+    return server->running ? server->process.pid : 0;
 }

@@ -1,4 +1,4 @@
-/* embedded.h - a private redis-server of this node, for clusters that bring none. */
+/* embedded.h - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_REDIS_EMBEDDED_H
 #define TDM_REDIS_EMBEDDED_H
@@ -7,23 +7,23 @@
 
 #include <sys/types.h>
 
-/* Lives in <directory>/redis (0700, ours): its socket, its log, its append-only file.  It is
- * started again when it dies, and its data comes back from the file.  It dies with the thread
- * that started it. */
+/* A redis-server process that this process starts and supervises. Its socket, log and append-only
+ * file are in <directory>/redis (mode 0700). It is restarted when it ends, and recovers its data
+ * from the file. It ends with the thread that started it. */
 struct tdm__redis_embedded;
 
-/* Waits until it answers PING, at most ten seconds.  TDM_E_NOT_FOUND if redis-server is not
- * installed.  One per directory: that is the caller's duty. */
+/* Starts a server and blocks until it replies to PING, at most ten seconds. Returns TDM_E_NOT_FOUND
+ * if redis-server is not installed. The caller must ensure that a directory has only one server. */
 tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directory,
                                      struct tdm__redis_embedded **server_out);
-/* Asks it to end, waits two seconds for that, ends it.  Never from a callback.  NULL is
- * allowed.
- */
+/* Stops the server with SIGTERM, and after two seconds with SIGKILL; blocks meanwhile and runs the
+ * loop. Must not be called from a callback. NULL is allowed. */
 void tdm__redis_embedded_stop(struct tdm__redis_embedded *server);
 
-/* "unix://…" for tdm__store_redis_open(); borrowed. */
+/* Returns the URL "unix://..." for tdm__store_redis_open(), borrowed from the server. */
 const char *tdm__redis_embedded_url(const struct tdm__redis_embedded *server);
-/* 0 while it is down between two lives. */
+/* Returns the server's process ID, or 0 between the end of one process and the start of the next.
+ */
 pid_t tdm__redis_embedded_pid(const struct tdm__redis_embedded *server);
 
 #endif

@@ -1,27 +1,27 @@
-/* functions.c - our function library inside Redis, in Lua. */
+/* functions.c - the library of Lua functions that is loaded into Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/redis/functions.h"
-
-/* A function runs alone, so it is the whole transaction.  KEYS[1] is the cluster's prefix
- * "tdm:{cluster}:"; all keys begin with it and so lie in one slot:
+/* Redis runs one function at a time, so a function is a transaction. KEYS[1] is the cluster's
+ * prefix "tdm:{cluster}:"; all keys begin with it and so are in one slot:
  *
- *   <prefix>r:<key>      hash: v (version), d (bytes); expires when it has a lease
- *   <prefix>index        sorted set of the record keys, all of score 0, so sorted by name; keys
- *                        of expired records stay in it until somebody renews a lease
- *   <prefix>leases       sorted set of the keys of records with a lease, by its end; or later,
- *                        where the record has lost its lease since
- *   <prefix>version      the last version given
+ *   <prefix>r:<key>      hash: v (version), d (bytes); it expires if the record has a lease
+ *   <prefix>index        sorted set of the record keys with score 0, thus sorted by name; keys of
+ *                        expired records stay in it until a process renews a lease
+ *   <prefix>leases       sorted set of the keys of records with a lease, by its end; the end is
+ *                        later, or the lease is gone, if the record has changed since
+ *   <prefix>version      the last version assigned
  *   <prefix>q:<request>  the outcome of a commit, for a minute: "OK version" (0: put nothing)
  *                        or "CONFLICT key"
  *   <prefix>changed      channel: the changed keys of a commit, one per line
  *
- * Reading writes nothing, so it goes on while the server refuses writes.
+ * Reading writes nothing, so it works while the server refuses writes.
  *
- * The records of one commit get the same version: it is the time in microseconds, or one more
- * than the last where that is not later: so none comes twice, even if the server lost its last
- * second or all of its data.  It stays under 2^53, where Lua's numbers are exact, until the
+ * The records of one commit get the same version. It is the time in microseconds, or one more than
+ * the last version if that is not later. So no version is assigned twice, even if the server lost
+ * its last second or all of its data. It stays under 2^53, where Lua's numbers are exact, until the
  * year 2255. */
+#include "runtime/redis/functions.h"
 
+/* Lua source of the read function, and helpers for both functions. */
 static const char reading[] =
     "#!lua name=" TDM__REDIS_LIBRARY "\n"
     "\n"
@@ -64,6 +64,7 @@ static const char reading[] =
     "redis.register_function{function_name = '" TDM__REDIS_READ_FUNCTION "', callback = read,\n"
     "                        flags = {'no-writes'}}\n";
 
+/* Lua source of the commit function. */
 static const char committing[] =
     "\n"
     "-- In microseconds.\n"

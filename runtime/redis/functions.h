@@ -1,20 +1,24 @@
-/* functions.h - our function library inside Redis. */
+/* functions.h - the library of Lua functions that is loaded into Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_REDIS_FUNCTIONS_H
 #define TDM_REDIS_FUNCTIONS_H
 
-/* The names carry a version: daemons of two versions may share a server, each with its own
- * library.  Change the Lua, change the version. */
-#define TDM__REDIS_LIBRARY         "tandem_4"
-#define TDM__REDIS_READ_FUNCTION   "tandem_4_read"
+/* Names of the library and its functions. They contain a version, because daemons of two versions
+ * may share a server. Change the version with every change of the Lua code. */
+#define TDM__REDIS_LIBRARY "tandem_4"
+/* Name of the function that reads records. */
+#define TDM__REDIS_READ_FUNCTION "tandem_4_read"
+/* Name of the function that commits writes. */
 #define TDM__REDIS_COMMIT_FUNCTION "tandem_4_commit"
 
-/* How long the outcome of a commit is kept for a repeated request; a commit is not repeated
- * once this time is near. */
+/* Milliseconds for which the server keeps the outcome of a commit for a repeated request. A commit
+ * is not repeated near the end of this time. */
 enum { TDM__REDIS_OUTCOME_KEPT_MS = 60000 };
 
-/* For FUNCTION LOAD, one behind the other: no compiler has to take longer strings. */
+/* Number of strings of the source text, to be concatenated for FUNCTION LOAD. One string would be
+ * longer than compilers must accept. */
 enum { TDM__REDIS_LIBRARY_STRINGS = 2 };
+/* Source text of the library in Lua. */
 extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
 
 #endif

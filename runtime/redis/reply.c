@@ -1,5 +1,12 @@
-/* reply.c - what Redis answered, checked before anything believes it. */
+/* reply.c - checks and decodes the replies of Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Every reply is checked completely before its contents are used: type, number of elements, keys
+ * and versions. Anything unexpected is TDM_E_STORE with a description of the reply.
+ *
+ * The limit on array lengths protects against a server that announces a huge array. hiredis 1 has
+ * an option for it. For older versions the function that creates arrays is replaced; that table is
+ * written once and is then read by every thread. functions.c specifies the replies. */
+
 #include "runtime/redis/reply.h"
 
 #include "runtime/error.h"
@@ -12,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Capacity of a description, and elements of a reply per record. */
 enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
 
 #if HIREDIS_MAJOR >= 1
@@ -23,11 +31,13 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 #else
 
-/* Written once, with hiredis' own functions; the same from every thread. */
-static redisReplyObjectFunctions limited;
+/* The functions of hiredis, with a limited createArray. Written once and constant afterwards, so
+ * all threads may share it. */
+static redisReplyObjectFunctions limited_functions;
 static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
 static void *(*create_array)(const redisReadTask *task, int elements);
 
+/* Creates an array, or returns NULL if it would have too many elements. */
 static void *create_limited_array(const redisReadTask *task, int elements)
 {
     if (elements > TDM__REDIS_ELEMENTS_MAX) {
@@ -38,33 +48,36 @@ static void *create_limited_array(const redisReadTask *task, int elements)
     return create_array(task, elements);
 }
 
-static void make_limited(void)
+/* Initialises `limited_functions` from the functions of a reader of hiredis. */
+static void limited_functions_init(void)
 {
     redisReader *reader = redisReaderCreate();
 
     if (reader != NULL) {
-        limited = *reader->fn;
-        create_array = limited.createArray;
-        limited.createArray = create_limited_array;
+        limited_functions = *reader->fn;
+        create_array = limited_functions.createArray;
+        limited_functions.createArray = create_limited_array;
         redisReaderFree(reader);
     }
 }
 
 void tdm__redis_reader_limit(redisReader *reader)
 {
-    (void)pthread_once(&limited_once, make_limited);
+    (void)pthread_once(&limited_once, limited_functions_init);
     if (create_array != NULL) {
-        reader->fn = &limited;
+        reader->fn = &limited_functions;
     }
 }
 
 #endif
 
+/* Returns whether the reply is a string. */
 static bool is_string(const redisReply *reply)
 {
     return reply != NULL && reply->type == REDIS_REPLY_STRING;
 }
 
+/* Returns whether the reply's text begins with `start`. */
 static bool starts_with(const redisReply *reply, const char *start)
 {
     size_t bytes = strlen(start);
@@ -95,15 +108,16 @@ const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t te
     return text;
 }
 
-static tdm_status unexpected(const char *question, const redisReply *reply)
+/* Fails with TDM_E_STORE. `command` names the command. */
+static tdm_status reply_unexpected(const char *command, const redisReply *reply)
 {
     char text[TEXT_BYTES];
 
-    return tdm__fail(TDM_E_STORE, "redis answered %s with %s", question,
+    return tdm__fail(TDM_E_STORE, "redis answered %s with %s", command,
                      tdm__redis_reply_text(reply, text, sizeof(text)));
 }
 
-/* Decimal, canonical, and a version that a record can have.  `text` ends with a NUL. */
+/* Parses a version: a canonical decimal number that a record can have. `text` ends with NUL. */
 static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     char *end;
@@ -129,11 +143,11 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements % RECORD_ELEMENTS != 0 ||
         reply->elements / RECORD_ELEMENTS > UINT32_MAX) {
-        return unexpected("a read", reply);
+        return reply_unexpected("a read", reply);
     }
     for (size_t i = 0; i < reply->elements; i++) {
         if (!is_string(reply->element[i])) {
-            return unexpected("a read", reply->element[i]);
+            return reply_unexpected("a read", reply->element[i]);
         }
         payload_bytes += reply->element[i]->len;
     }
@@ -148,7 +162,7 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
         if (!tdm__store_is_key(key->str, key->len) ||
             !parse_version(number->str, number->len, &version)) {
             free(records);
-            return unexpected("a read", key);
+            return reply_unexpected("a read", key);
         }
         tdm__store_records_append(records, key->str, key->len, version,
                                   (struct tdm_bytes){data->str, data->len});
@@ -158,7 +172,7 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
     return TDM_OK;
 }
 
-/* What follows "OK ". */
+/* Parses the version behind "OK ". 0 means that nothing was put. */
 static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     if (bytes == 1 && text[0] == '0') {
@@ -176,7 +190,7 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
     const size_t conflict_bytes = sizeof(conflict) - 1;
 
     if (!is_string(reply)) {
-        return unexpected("a commit", reply);
+        return reply_unexpected("a commit", reply);
     }
     if (starts_with(reply, done) &&
         parse_put_version(reply->str + done_bytes, reply->len - done_bytes, version_out)) {
@@ -186,7 +200,7 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
         tdm__store_is_key(reply->str + conflict_bytes, reply->len - conflict_bytes)) {
         return tdm__fail(TDM_E_CONFLICT, "%s", reply->str + conflict_bytes);
     }
-    return unexpected("a commit", reply);
+    return reply_unexpected("a commit", reply);
 }
 
 const char *tdm__redis_reply_message(const redisReply *reply)
@@ -211,5 +225,5 @@ tdm_status tdm__redis_reply_loaded(const redisReply *reply)
     if (reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "already exists") != NULL) {
         return TDM_OK;
     }
-    return unexpected("FUNCTION LOAD", reply);
+    return reply_unexpected("FUNCTION LOAD", reply);
 }

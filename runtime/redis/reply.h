@@ -1,4 +1,4 @@
-/* reply.h - what Redis answered, checked before anything believes it. */
+/* reply.h - checks and decodes the replies of Redis. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_REDIS_REPLY_H
 #define TDM_REDIS_REPLY_H
@@ -8,29 +8,30 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-/* hiredis makes room for an array when it has read how long it is to be, before an element has
- * come.  From now on this reader refuses ("Out of memory", with a warning in our log) what is
- * longer than anything that we ask for. */
+/* Most elements of an array in a reply. hiredis allocates an array as soon as it has read its
+ * length, before any element has arrived. */
 enum { TDM__REDIS_ELEMENTS_MAX = 1 << 22 };
+/* Limits the arrays of this reader to TDM__REDIS_ELEMENTS_MAX elements. A longer one fails with
+ * "Out of memory" and a warning in the log. */
 void tdm__redis_reader_limit(redisReader *reader);
 
-/* The rest is pure; anything unexpected is TDM_E_STORE with what came. */
-
-/* key, version, bytes, key, …: the records, sorted; freed with free(). */
+/* Decodes the reply to a read (key, version, bytes, key, ...) into sorted records, which the caller
+ * frees with free(). Returns TDM_E_STORE for anything else. The functions below do no I/O. */
 tdm_status tdm__redis_reply_records(const redisReply *reply,
                                     struct tdm__store_records **records_out);
-/* "OK version", 0 where nothing was put; or "CONFLICT key": TDM_E_CONFLICT with the key as
- * detail. */
+/* Decodes the reply to a commit. "OK version" sets the version, 0 if nothing was put. "CONFLICT
+ * key" returns TDM_E_CONFLICT with the key as detail. Anything else returns TDM_E_STORE. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
-/* A message of a channel: its text (borrowed, NUL-terminated), or NULL for anything else. */
+/* Returns the text of a channel's message (borrowed from the reply), or NULL for any other reply.
+ */
 const char *tdm__redis_reply_message(const redisReply *reply);
 
-/* The server has lost our library, or never had it. */
+/* Returns whether the server does not have the function library. */
 bool tdm__redis_reply_no_function(const redisReply *reply);
-/* Answer to FUNCTION LOAD: loaded, or there already. */
+/* Decodes the reply to FUNCTION LOAD. It succeeds if the library was loaded or existed already. */
 tdm_status tdm__redis_reply_loaded(const redisReply *reply);
 
-/* "error \"READONLY …\"", "an array of 3": for messages. */
+/* Describes a reply for messages, such as "an array of 3". Writes to `text` and returns it. */
 const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t text_bytes);
 
 #endif

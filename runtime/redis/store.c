@@ -1,5 +1,17 @@
-/* store.c - the store in Redis: each operation one call of our function library. */
+/* store.c - the store in Redis: each operation is one call of a library function. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An operation waits (no connection, or the library is being loaded), is sent, and ends with its
+ * reply or at its deadline. When a connection ends, its sent operations wait again and are sent
+ * again unchanged. That is safe: a read changes nothing, and a commit carries its request ID. An
+ * operation whose deadline passed while it was sent stays in the list without an outcome until
+ * hiredis has called its callback.
+ *
+ * An error reply of the server is reported after REFUSED_MS, because the caller may otherwise retry
+ * at once in a busy loop.
+ *
+ * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
+ * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
+ * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
 #include "runtime/store.h"
 
 #include "runtime/assert.h"
@@ -21,68 +33,76 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* An operation waits (no connection, or the library is being loaded), is sent, and ends with
- * its reply or its deadline.  A connection that ends gives back what it had been sent, and it
- * is sent again as it was: a read changes nothing, a commit carries its request id.  One whose
- * deadline passed while it was sent stays in the list, without an outcome, until hiredis lets
- * go of it.
- *
- * What the server answers with an error is told after a breath, for whoever is told may ask
- * again at once.
- *
- * Replies come in the order of the commands, so the head of `sent` is the oldest: if it is
- * without an answer for too long, the connection is given up. */
-
+/* Times and limits of the store. */
 enum {
+    /* Milliseconds to wait for a reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
-    REFUSED_MS = 50,
-    /* The last moment to send a commit again, after it was sent first: some time before its
-     * outcome is forgotten. */
+    REFUSED_MS = 50, /* Milliseconds by which an error reply is delayed. */
+    /* Milliseconds after its first sending during which a commit may be sent again. It ends some
+     * time before the server forgets the outcome. */
     REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
-    BASE_BYTES = 120,
-    CLUSTER_BYTES_MAX = 100,
+    KEY_PREFIX_BYTES = 120,  /* Capacity of the key prefix. */
+    CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
 };
 
+/* What an operation calls: a library function, or FUNCTION LOAD. */
 enum operation_kind { OPERATION_READ, OPERATION_COMMIT, OPERATION_LOAD };
 
+/* One command for the server. It is in exactly one of the store's lists. */
 struct operation {
-    TAILQ_ENTRY(operation) entry;
-    struct redis_store *redis;
+    TAILQ_ENTRY(operation) entry; /* Links the operation into its list. */
+    struct redis_store *redis;    /* Store that owns the operation. */
     enum operation_kind kind;
-    uint64_t sequence;
-    struct tdm__store_completion *outcome; /* owned; NULL: nobody waits for it */
-    struct tdm__redis_command command;
+    uint64_t sequence; /* Position in the order of requests, from 1. */
+    /* Completion to report to the caller (owned); NULL once it is reported, and for FUNCTION LOAD.
+     */
+    struct tdm__store_completion *completion;
+    struct tdm__redis_command command; /* Encoded command. */
+    /* Milliseconds on CLOCK_MONOTONIC at which the operation fails; for a refused one, when its
+     * error is reported. */
     int64_t deadline_ms;
-    int64_t sent_ms; /* of this attempt */
-    bool repeated;
-    char *refusal; /* owned; the server's words, while it is among `refused` */
+    /* Milliseconds on CLOCK_MONOTONIC when it was last sent. */
+    int64_t sent_ms;
+    bool sent_before; /* Whether a commit has been sent at least once. */
+    /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
+    char *refusal;
 };
 
 TAILQ_HEAD(operation_list, operation);
 
+/* A store in a Redis server. The user of the store owns it. */
 struct redis_store {
-    struct tdm__store store; /* first */
-    struct tdm__loop *loop;
-    struct tdm__redis_address address;
-    char base[BASE_BYTES]; /* prefix of all keys */
-    struct tdm__redis_connection *link;
-    struct tdm__redis_subscription *changes; /* NULL until somebody watches */
-    struct tdm__store_completions *outcomes;
-    struct tdm__watchers watchers;
-    struct operation_list waiting; /* by sequence */
-    struct operation_list sent;    /* by time */
-    struct operation_list refused; /* by time: at their deadline they are told */
-    uint64_t last_sequence;
-    bool loading; /* FUNCTION LOAD is under way */
-    struct tdm__timer *timer;
-    int64_t timer_ms; /* not later than the next deadline */
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__loop *loop;                   /* Loop on which it runs (borrowed). */
+    struct tdm__redis_address address;        /* Address of the server. */
+    char key_prefix[KEY_PREFIX_BYTES];        /* Prefix of all keys of the cluster. */
+    struct tdm__redis_connection *connection; /* Connection for commands (owned). */
+    /* Subscription to changes (owned); NULL before the first watcher. */
+    struct tdm__redis_subscription *subscription;
+    /* Queue of completions (owned). */
+    struct tdm__store_completions *completions;
+    struct tdm__watchers watchers; /* Watched prefixes. */
+    struct operation_list waiting; /* Operations to be sent, by sequence. */
+    /* Operations without a reply, by the time of sending. */
+    struct operation_list sent;
+    /* Operations with an error reply, by the time of reporting it. */
+    struct operation_list refused;
+    uint64_t last_sequence;   /* Sequence of the newest operation. */
+    bool loading;             /* Whether FUNCTION LOAD is in progress. */
+    struct tdm__timer *timer; /* Fires at the next deadline (owned). */
+    /* Milliseconds on CLOCK_MONOTONIC for which `timer` is set, not later than the next deadline;
+     * TDM__NEVER if it is not set. */
+    int64_t timer_ms;
 };
 
-static void send_waiting(struct redis_store *redis);
+/* Sends waiting operations as long as that is possible. */
+static void redis_send_waiting(struct redis_store *redis);
 
 /* ---- operations ------------------------------------------------------------------------- */
 
-static void arm_timer(struct redis_store *redis, int64_t at_ms)
+/* Sets the timer unless it fires earlier already. */
+static void redis_arm_timer(struct redis_store *redis, int64_t at_ms)
 {
     if (at_ms < redis->timer_ms) {
         redis->timer_ms = at_ms;
@@ -90,25 +110,28 @@ static void arm_timer(struct redis_store *redis, int64_t at_ms)
     }
 }
 
-static void free_operation(struct operation *operation)
+/* Frees an operation that is in no list. */
+static void operation_free(struct operation *operation)
 {
     tdm__redis_command_free(&operation->command);
     free(operation->refusal);
     free(operation);
 }
 
-/* Gives the outcome; the operation itself stays. */
+/* Reports the outcome to the caller. The operation itself stays. */
 static void operation_complete(struct operation *operation, tdm_status status,
                                struct tdm__store_records *records)
 {
-    tdm__store_completions_add(operation->redis->outcomes, operation->outcome, status, records);
-    operation->outcome = NULL;
+    tdm__store_completions_add(operation->redis->completions, operation->completion, status,
+                               records);
+    operation->completion = NULL;
 }
 
+/* Fails an operation whose deadline has passed, with the connection's trouble in the message. */
 static void operation_fail_deadline(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
-    const char *trouble = tdm__redis_connection_trouble(redis->link);
+    const char *trouble = tdm__redis_connection_trouble(redis->connection);
 
     operation_complete(operation,
                        tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s",
@@ -116,8 +139,8 @@ static void operation_fail_deadline(struct operation *operation)
                        NULL);
 }
 
-/* Back among those that wait, in the order in which they were asked. */
-static void put_waiting(struct operation *operation)
+/* Inserts an operation into `waiting` by its sequence. */
+static void operation_enqueue(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
     struct operation *other;
@@ -132,8 +155,9 @@ static void put_waiting(struct operation *operation)
     TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
 }
 
-/* `status` is the result of forming the command.  Who is told of the store's end may ask once
- * more: there is nobody to send it to. */
+/* Adds an operation and tries to send it. `status` is the result of encoding the command. While the
+ * store is closing the operation fails, because a callback may start one when there is no
+ * connection any more. */
 static void operation_submit(struct redis_store *redis, struct operation *operation,
                              tdm_status status)
 {
@@ -142,17 +166,18 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
     }
     if (status != TDM_OK) {
         operation_complete(operation, status, NULL);
-        free_operation(operation);
+        operation_free(operation);
         return;
     }
     operation->sequence = ++redis->last_sequence;
-    put_waiting(operation);
-    arm_timer(redis, operation->deadline_ms);
-    send_waiting(redis);
+    operation_enqueue(operation);
+    redis_arm_timer(redis, operation->deadline_ms);
+    redis_send_waiting(redis);
 }
 
-static struct operation *create_operation(struct redis_store *redis, enum operation_kind kind,
-                                          struct tdm__store_completion *outcome,
+/* Allocates an operation. Running out of memory ends the process. */
+static struct operation *operation_create(struct redis_store *redis, enum operation_kind kind,
+                                          struct tdm__store_completion *completion,
                                           int64_t deadline_ms)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
@@ -160,66 +185,72 @@ static struct operation *create_operation(struct redis_store *redis, enum operat
     TDM_ASSERT(operation != NULL);
     operation->redis = redis;
     operation->kind = kind;
-    operation->outcome = outcome;
+    operation->completion = completion;
     operation->deadline_ms = deadline_ms;
     return operation;
 }
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
-static void fail_waiting(struct redis_store *redis, tdm_status status)
+/* Fails all waiting operations. */
+static void redis_fail_waiting(struct redis_store *redis, tdm_status status)
 {
     while (!TAILQ_EMPTY(&redis->waiting)) {
         struct operation *operation = TAILQ_FIRST(&redis->waiting);
 
         TAILQ_REMOVE(&redis->waiting, operation, entry);
         operation_complete(operation, status, NULL);
-        free_operation(operation);
+        operation_free(operation);
     }
 }
 
+/* Handles the reply to FUNCTION LOAD: sends the waiting operations, or fails them. */
 static void on_load_reply(struct redis_store *redis, const redisReply *reply)
 {
     tdm_status status;
 
     redis->loading = false;
     if (reply == NULL) {
-        return; /* whoever needs the library will ask again */
+        /* The next operation that needs the library loads it. */
+        return;
     }
     status = tdm__redis_reply_loaded(reply);
     if (status == TDM_OK) {
-        send_waiting(redis);
+        redis_send_waiting(redis);
     } else {
-        fail_waiting(redis, status);
+        redis_fail_waiting(redis, status);
     }
 }
 
+/* Handles a reply; declared here for operation_send(). */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg);
 
-static bool send_operation(struct operation *operation)
+/* Sends an operation and adds it to `sent`. Returns false if the connection is not ready. */
+static bool operation_send(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
 
-    if (!tdm__redis_connection_send(redis->link, on_reply, operation, operation->command.text,
+    if (!tdm__redis_connection_send(redis->connection, on_reply, operation, operation->command.text,
                                     operation->command.bytes)) {
         return false;
     }
     operation->sent_ms = tdm__clock_ms();
     TAILQ_INSERT_TAIL(&redis->sent, operation, entry);
-    arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+    redis_arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     return true;
 }
 
-static void load_library(struct redis_store *redis)
+/* Sends FUNCTION LOAD unless it is in progress. */
+static void redis_load_library(struct redis_store *redis)
 {
     struct operation *operation;
 
     if (redis->loading) {
         return;
     }
-    operation = create_operation(redis, OPERATION_LOAD, NULL, TDM__NEVER);
-    if (tdm__redis_command_load(&operation->command) != TDM_OK || !send_operation(operation)) {
-        free_operation(operation);
+    operation = operation_create(redis, OPERATION_LOAD, NULL, TDM__NEVER);
+    if (tdm__redis_command_load(&operation->command) != TDM_OK || !operation_send(operation)) {
+        operation_free(operation);
         return;
     }
     redis->loading = true;
@@ -227,6 +258,7 @@ static void load_library(struct redis_store *redis)
              redis->address.text);
 }
 
+/* Decodes the reply to a read or a commit and reports the outcome. */
 static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__store_records *records = NULL;
@@ -237,35 +269,37 @@ static void operation_complete_reply(struct operation *operation, const redisRep
         status = tdm__redis_reply_records(reply, &records);
     } else {
         status = tdm__redis_reply_commit(reply, &version);
-        tdm__store_completion_set_version(operation->outcome, version);
+        tdm__store_completion_set_version(operation->completion, version);
     }
     operation_complete(operation, status, records);
 }
 
+/* Reports the error reply of a refused operation and frees the operation. */
 static void operation_fail_refused(struct operation *operation)
 {
     TAILQ_REMOVE(&operation->redis->refused, operation, entry);
     operation_complete(operation,
                        tdm__fail(TDM_E_STORE, "redis answered with %s", operation->refusal), NULL);
-    free_operation(operation);
+    operation_free(operation);
 }
 
-/* A server that takes no writes, or loads its data, says so in no time: that is told a moment
- * later, be it behind the deadline. */
+/* Delays an error reply by REFUSED_MS, even beyond the deadline. A server that refuses writes or
+ * loads its data replies immediately, and the caller would retry in a busy loop. */
 static void operation_hold_refused(struct operation *operation, const redisReply *reply)
 {
     struct redis_store *redis = operation->redis;
     char text[TDM__ERROR_DETAIL_BYTES];
-    int64_t told_ms = tdm__clock_ms() + REFUSED_MS;
+    int64_t report_ms = tdm__clock_ms() + REFUSED_MS;
 
     operation->refusal = strdup(tdm__redis_reply_text(reply, text, sizeof(text)));
     TDM_ASSERT(operation->refusal != NULL);
-    operation->deadline_ms = told_ms;
+    operation->deadline_ms = report_ms;
     TAILQ_INSERT_TAIL(&redis->refused, operation, entry);
-    arm_timer(redis, told_ms);
+    redis_arm_timer(redis, report_ms);
 }
 
-/* `reply` is NULL when the connection ended without one. */
+/* Handles the reply to any operation. `reply` is NULL if the connection ended without one. The
+ * operation then waits to be sent again. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     struct operation *operation = arg;
@@ -276,54 +310,56 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
     TAILQ_REMOVE(&redis->sent, operation, entry);
     if (operation->kind == OPERATION_LOAD) {
         on_load_reply(redis, reply);
-    } else if (operation->outcome != NULL && (reply == NULL || no_function)) {
-        put_waiting(operation);
+    } else if (operation->completion != NULL && (reply == NULL || no_function)) {
+        operation_enqueue(operation);
         if (no_function) {
-            load_library(redis);
+            redis_load_library(redis);
         }
         return;
-    } else if (operation->outcome != NULL &&
+    } else if (operation->completion != NULL &&
                ((const redisReply *)reply)->type == REDIS_REPLY_ERROR) {
         operation_hold_refused(operation, reply);
         return;
-    } else if (operation->outcome != NULL) {
+    } else if (operation->completion != NULL) {
         operation_complete_reply(operation, reply);
     }
-    free_operation(operation);
+    operation_free(operation);
 }
 
 /* ---- sending and deadlines -------------------------------------------------------------- */
 
-/* Who watches is told what is read and written from then on: so that waits. */
+/* Returns whether operations must wait for the subscription: a watcher must learn of all changes
+ * after its first read. */
 static bool is_subscribing(const struct redis_store *redis)
 {
-    return redis->changes != NULL && !tdm__redis_subscription_was_subscribed(redis->changes);
+    return redis->subscription != NULL &&
+           !tdm__redis_subscription_was_subscribed(redis->subscription);
 }
 
-static void send_waiting(struct redis_store *redis)
+static void redis_send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
 
     while (!redis->loading && !is_subscribing(redis) &&
            (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
         TAILQ_REMOVE(&redis->waiting, operation, entry);
-        if (!send_operation(operation)) {
+        if (!operation_send(operation)) {
             TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
             return;
         }
-        if (operation->kind == OPERATION_COMMIT && !operation->repeated) {
+        if (operation->kind == OPERATION_COMMIT && !operation->sent_before) {
             int64_t last_ms = operation->sent_ms + REPEAT_MS;
 
-            operation->repeated = true;
+            operation->sent_before = true;
             if (operation->deadline_ms > last_ms) {
                 operation->deadline_ms = last_ms;
-                arm_timer(redis, last_ms);
+                redis_arm_timer(redis, last_ms);
             }
         }
     }
 }
 
-/* Answers what is overdue, and sets the timer for the rest. */
+/* Fails all overdue operations and sets the timer for the others. */
 static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
 {
     struct operation *operation = TAILQ_FIRST(&redis->waiting);
@@ -334,28 +370,30 @@ static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
         if (operation->deadline_ms <= now_ms) {
             TAILQ_REMOVE(&redis->waiting, operation, entry);
             operation_fail_deadline(operation);
-            free_operation(operation);
+            operation_free(operation);
         } else {
-            arm_timer(redis, operation->deadline_ms);
+            redis_arm_timer(redis, operation->deadline_ms);
         }
     }
     while ((operation = TAILQ_FIRST(&redis->refused)) != NULL && operation->deadline_ms <= now_ms) {
         operation_fail_refused(operation);
     }
     if (operation != NULL) {
-        arm_timer(redis, operation->deadline_ms);
+        redis_arm_timer(redis, operation->deadline_ms);
     }
     TAILQ_FOREACH(operation, &redis->sent, entry)
     {
-        if (operation->outcome != NULL && operation->deadline_ms <= now_ms) {
+        if (operation->completion != NULL && operation->deadline_ms <= now_ms) {
             operation_fail_deadline(operation);
-        } else if (operation->outcome != NULL) {
-            arm_timer(redis, operation->deadline_ms);
+        } else if (operation->completion != NULL) {
+            redis_arm_timer(redis, operation->deadline_ms);
         }
-        arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+        redis_arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     }
 }
 
+/* Handles deadlines, and drops a connection on which the oldest command has had no reply for too
+ * long. */
 static void on_timer(void *arg)
 {
     struct redis_store *redis = arg;
@@ -366,15 +404,17 @@ static void on_timer(void *arg)
     operations_fail_overdue(redis, now_ms);
     oldest = TAILQ_FIRST(&redis->sent);
     if (oldest != NULL && oldest->sent_ms + ATTEMPT_MS <= now_ms) {
-        tdm__redis_connection_drop(redis->link, "the server does not answer");
+        tdm__redis_connection_drop(redis->connection, "the server does not answer");
     }
 }
 
+/* Sends the operations that waited for the connection. */
 static void on_connection_ready(void *arg)
 {
-    send_waiting(arg);
+    redis_send_waiting(arg);
 }
 
+/* Runs after on_reply() has moved all sent operations back to `waiting`. */
 static void on_connection_lost(void *arg)
 {
     struct redis_store *redis = arg;
@@ -388,75 +428,83 @@ static const struct tdm__redis_connection_ops connection_ops = {.ready = on_conn
 
 /* ---- the table -------------------------------------------------------------------------- */
 
+/* Starts a read. */
 static void redis_read(struct tdm__store *store, const char *const *patterns,
                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                        void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation = create_operation(
+    struct operation *operation = operation_create(
         redis, OPERATION_READ, tdm__store_completion_of_read(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
 
     if (status == TDM_OK) {
-        status =
-            tdm__redis_command_read(redis->base, patterns, patterns_count, &operation->command);
+        status = tdm__redis_command_read(redis->key_prefix, patterns, patterns_count,
+                                         &operation->command);
     }
     operation_submit(redis, operation, status);
 }
 
+/* Starts a commit. */
 static void redis_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct operation *operation = create_operation(
+    struct operation *operation = operation_create(
         redis, OPERATION_COMMIT, tdm__store_completion_of_commit(fn, arg), deadline_ms);
     tdm_status status = tdm__store_check_writes(writes, writes_count);
 
     if (status == TDM_OK) {
-        status = tdm__redis_command_commit(redis->base, writes, writes_count, &operation->command);
+        status =
+            tdm__redis_command_commit(redis->key_prefix, writes, writes_count, &operation->command);
     }
     operation_submit(redis, operation, status);
 }
 
-static void send_waiting_after(void *arg)
+/* Sends the operations that waited for the subscription. */
+static void on_subscribed(void *arg)
 {
-    send_waiting(arg);
+    redis_send_waiting(arg);
 }
 
-/* No subscription without a watcher: each commit of the cluster would wake this process. */
+/* Adds a watcher. The subscription starts with the first one, because each commit of the cluster
+ * wakes a subscribed process. */
 static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
-    struct tdm__redis_subscription_options options = {.base = redis->base,
+    struct tdm__redis_subscription_options options = {.key_prefix = redis->key_prefix,
                                                       .watchers = &redis->watchers,
-                                                      .outcomes = redis->outcomes,
-                                                      .subscribed = send_waiting_after,
+                                                      .completions = redis->completions,
+                                                      .subscribed = on_subscribed,
                                                       .arg = redis};
 
     TDM_TRY(tdm__watchers_add(&redis->watchers, prefix, fn, arg));
-    if (redis->changes != NULL) {
+    if (redis->subscription != NULL) {
         return TDM_OK;
     }
-    return tdm__redis_subscription_create(redis->loop, &redis->address, &options, &redis->changes);
+    return tdm__redis_subscription_create(redis->loop, &redis->address, &options,
+                                          &redis->subscription);
 }
 
+/* Closes the store. Fails all operations and runs their callbacks. */
 static void redis_close(struct tdm__store *store)
 {
     struct redis_store *redis = (struct redis_store *)store;
 
     store->closing = true;
-    tdm__redis_subscription_destroy(redis->changes);
-    if (redis->link != NULL) {
-        tdm__redis_connection_destroy(redis->link); /* what was sent waits now */
+    tdm__redis_subscription_destroy(redis->subscription);
+    if (redis->connection != NULL) {
+        /* Operations that were sent wait from now on. */
+        tdm__redis_connection_destroy(redis->connection);
     }
-    if (redis->outcomes != NULL) {
+    if (redis->completions != NULL) {
         while (!TAILQ_EMPTY(&redis->refused)) {
             operation_fail_refused(TAILQ_FIRST(&redis->refused));
         }
-        fail_waiting(redis, TDM_E_STORE);
-        tdm__store_completions_destroy(redis->outcomes);
+        redis_fail_waiting(redis, TDM_E_STORE);
+        tdm__store_completions_destroy(redis->completions);
     }
     tdm__watchers_fini(&redis->watchers);
     tdm__timer_destroy(redis->timer);
@@ -473,8 +521,9 @@ static const struct tdm__store_ops redis_ops = {
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* The name stands inside "{}" in every key. */
-static tdm_status make_base(struct redis_store *redis, const char *cluster)
+/* Sets the key prefix. The cluster's name stands inside "{}" in every key, so it must be a plain
+ * word. */
+static tdm_status redis_set_key_prefix(struct redis_store *redis, const char *cluster)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789-_.";
@@ -486,28 +535,31 @@ static tdm_status make_base(struct redis_store *redis, const char *cluster)
                          "'_' or '.'",
                          cluster, bytes, CLUSTER_BYTES_MAX);
     }
-    (void)snprintf(redis->base, sizeof(redis->base), "tdm:{%s}:", cluster);
+    (void)snprintf(redis->key_prefix, sizeof(redis->key_prefix), "tdm:{%s}:", cluster);
     return TDM_OK;
 }
 
+/* Creates the queue, the timer and the connection. */
 static tdm_status redis_store_start(struct redis_store *redis)
 {
-    tdm__ignore_sigpipe(); /* hiredis writes with write(2) */
-    TDM_TRY(tdm__store_completions_create(redis->loop, &redis->outcomes));
+    /* The library hiredis writes with write(2), which raises SIGPIPE. */
+    tdm__ignore_sigpipe();
+    TDM_TRY(tdm__store_completions_create(redis->loop, &redis->completions));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
     return tdm__redis_connection_create(redis->loop, &redis->address, &connection_ops, redis,
-                                        &redis->link);
+                                        &redis->connection);
 }
 
-/* The first read, of nothing: it finds out whether our library is there. */
+/* The first read, of no patterns, which shows whether the library is loaded. */
 struct probe {
-    bool ended;
-    tdm_status status;
-    char detail[TDM__ERROR_DETAIL_BYTES];
+    bool ended;                           /* Whether the read has completed. */
+    tdm_status status;                    /* Outcome of the read. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Detail of its failure. */
 };
 
-static void on_probe(void *arg, tdm_status status, const struct tdm__store_record *records,
-                     uint32_t records_count)
+/* Stores the outcome of the first read. */
+static void probe_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                          uint32_t records_count)
 {
     struct probe *probe = arg;
 
@@ -518,19 +570,22 @@ static void on_probe(void *arg, tdm_status status, const struct tdm__store_recor
     (void)snprintf(probe->detail, sizeof(probe->detail), "%s", tdm_error_detail());
 }
 
-static bool is_open(void *arg)
+/* Tells the loop whether the first read has completed. */
+static bool probe_is_done(void *arg)
 {
     return ((const struct probe *)arg)->ended;
 }
 
+/* Blocks until the server has replied to the first read, or until the timeout. */
 static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
 {
     struct probe probe = {.ended = false};
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
 
-    redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
-    while (!probe.ended) { /* it ends by its deadline, whatever the loop's says */
-        (void)tdm__loop_run(redis->loop, is_open, &probe, deadline_ms);
+    redis_read(&redis->store, NULL, 0, deadline_ms, probe_on_read, &probe);
+    /* The read ends at its deadline, so the result of the loop does not matter. */
+    while (!probe.ended) {
+        (void)tdm__loop_run(redis->loop, probe_is_done, &probe, deadline_ms);
     }
     return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);
 }
@@ -552,7 +607,7 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     TAILQ_INIT(&redis->refused);
     status = tdm__redis_address_parse(url, &redis->address);
     if (status == TDM_OK) {
-        status = make_base(redis, cluster);
+        status = redis_set_key_prefix(redis, cluster);
     }
     if (status == TDM_OK) {
         status = redis_store_start(redis);

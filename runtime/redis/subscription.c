@@ -1,5 +1,12 @@
-/* subscription.c - the subscription: tells the watchers which keys changed. */
+/* subscription.c - a subscription to the channel of changed keys, which notifies the watchers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The subscription is active from the confirmation of SUBSCRIBE until its connection is lost. After
+ * a reconnect all watchers are notified with their prefix, because changes may have been missed.
+ *
+ * A silent subscription may be idle or dead. So SUBSCRIBE is sent again every few seconds: the
+ * server ignores the repetition, and its confirmation shows that the server works. (PING would do,
+ * but hiredis 0.14 does not match its reply on a subscribed connection.) Everything runs on the
+ * loop's thread. */
 #include "runtime/redis/subscription.h"
 
 #include "runtime/assert.h"
@@ -13,24 +20,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A subscription that is silent may be idle or dead.  So SUBSCRIBE is sent again every few
- * seconds: to the server it changes nothing, and its confirmation shows that the server lives.
- * (PING would do, but hiredis 0.14 does not match its answer on a subscribed connection.) */
-
+/* Milliseconds between two SUBSCRIBE commands. */
 enum { HEARTBEAT_MS = 5000 };
 
+/* An active subscription, or one that is reconnecting. */
 struct tdm__redis_subscription {
-    struct tdm__redis_connection *link; /* owned */
-    struct tdm__timer *timer;           /* owned: the next heartbeat */
-    struct tdm__redis_command subscribe;
+    struct tdm__redis_connection *connection;    /* Connection to the server (owned). */
+    struct tdm__timer *timer;                    /* Fires at the next heartbeat (owned). */
+    struct tdm__redis_command subscribe_command; /* The encoded SUBSCRIBE command. */
     struct tdm__redis_subscription_options options;
-    bool subscribed;
-    bool was_subscribed; /* ever */
-    bool confirmed;      /* since the last heartbeat */
+    bool subscribed;     /* Whether the subscription is active now. */
+    bool was_subscribed; /* Whether it has ever been active. */
+    /* Whether the server has replied since the last heartbeat. */
+    bool confirmed;
 };
 
-/* One key per line; what is no key is nobody's. */
-static void notify_changed_keys(struct tdm__redis_subscription *changes, const char *lines)
+/* Notifies the watchers of each key of a message, one per line. Text that is not a key is ignored.
+ */
+static void notify_changed_keys(struct tdm__redis_subscription *subscription, const char *lines)
 {
     char key[TDM__STORE_KEY_BYTES_MAX + 1];
 
@@ -40,76 +47,83 @@ static void notify_changed_keys(struct tdm__redis_subscription *changes, const c
         if (tdm__store_is_key(lines, bytes)) {
             memcpy(key, lines, bytes);
             key[bytes] = '\0';
-            tdm__watchers_notify_key(changes->options.watchers, changes->options.outcomes, key);
+            tdm__watchers_notify_key(subscription->options.watchers,
+                                     subscription->options.completions, key);
         }
         lines += bytes + (lines[bytes] == '\n');
     }
 }
 
-static void on_message(redisAsyncContext *context, void *answer, void *arg)
+/* Handles a message of the channel, the confirmation of SUBSCRIBE, or an error. */
+static void on_message(redisAsyncContext *context, void *reply_object, void *arg)
 {
-    struct tdm__redis_subscription *changes = arg;
-    const redisReply *reply = answer;
+    struct tdm__redis_subscription *subscription = arg;
+    const redisReply *reply = reply_object;
     const char *lines;
 
     (void)context;
     if (reply == NULL) {
-        return; /* the connection is ending: on_lost comes next */
+        return; /* The connection is ending; on_lost() runs next. */
     }
     lines = tdm__redis_reply_message(reply);
     if (lines != NULL) {
-        notify_changed_keys(changes, lines);
+        notify_changed_keys(subscription, lines);
         return;
     }
     if (reply->type == REDIS_REPLY_ERROR) {
-        tdm__redis_connection_drop(changes->link, reply->str);
+        tdm__redis_connection_drop(subscription->connection, reply->str);
         return;
     }
-    changes->confirmed = true;
-    if (changes->subscribed) {
+    subscription->confirmed = true;
+    if (subscription->subscribed) {
         return;
     }
-    changes->subscribed = true;
-    if (changes->was_subscribed) {
-        tdm__watchers_notify_all(changes->options.watchers, changes->options.outcomes);
+    subscription->subscribed = true;
+    if (subscription->was_subscribed) {
+        tdm__watchers_notify_all(subscription->options.watchers, subscription->options.completions);
     } else {
-        changes->was_subscribed = true;
-        changes->options.subscribed(changes->options.arg);
+        subscription->was_subscribed = true;
+        subscription->options.subscribed(subscription->options.arg);
     }
 }
 
-static void send_subscribe(struct tdm__redis_subscription *changes)
+/* Sends SUBSCRIBE and sets the timer for the next heartbeat. */
+static void send_subscribe(struct tdm__redis_subscription *subscription)
 {
-    changes->confirmed = false;
-    TDM_ASSERT(tdm__timer_set(changes->timer, tdm__clock_ms() + HEARTBEAT_MS) == TDM_OK);
-    if (!tdm__redis_connection_send(changes->link, on_message, changes, changes->subscribe.text,
-                                    changes->subscribe.bytes)) {
-        tdm__redis_connection_drop(changes->link, "cannot send SUBSCRIBE");
+    subscription->confirmed = false;
+    TDM_ASSERT(tdm__timer_set(subscription->timer, tdm__clock_ms() + HEARTBEAT_MS) == TDM_OK);
+    if (!tdm__redis_connection_send(subscription->connection, on_message, subscription,
+                                    subscription->subscribe_command.text,
+                                    subscription->subscribe_command.bytes)) {
+        tdm__redis_connection_drop(subscription->connection, "cannot send SUBSCRIBE");
     }
 }
 
+/* Repeats SUBSCRIBE, or drops a connection that has not confirmed the last one. */
 static void on_heartbeat(void *arg)
 {
-    struct tdm__redis_subscription *changes = arg;
+    struct tdm__redis_subscription *subscription = arg;
 
-    if (changes->confirmed) {
-        send_subscribe(changes);
+    if (subscription->confirmed) {
+        send_subscribe(subscription);
     } else {
-        tdm__redis_connection_drop(changes->link, "no answer to SUBSCRIBE");
+        tdm__redis_connection_drop(subscription->connection, "no answer to SUBSCRIBE");
     }
 }
 
+/* Subscribes on the new connection. */
 static void on_ready(void *arg)
 {
     send_subscribe(arg);
 }
 
+/* Stops the heartbeat until the connection is ready again. */
 static void on_lost(void *arg)
 {
-    struct tdm__redis_subscription *changes = arg;
+    struct tdm__redis_subscription *subscription = arg;
 
-    changes->subscribed = false;
-    tdm__timer_clear(changes->timer);
+    subscription->subscribed = false;
+    tdm__timer_clear(subscription->timer);
 }
 
 static const struct tdm__redis_connection_ops connection_ops = {.ready = on_ready, .lost = on_lost};
@@ -117,45 +131,45 @@ static const struct tdm__redis_connection_ops connection_ops = {.ready = on_read
 tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
                                           const struct tdm__redis_address *address,
                                           const struct tdm__redis_subscription_options *options,
-                                          struct tdm__redis_subscription **changes_out)
+                                          struct tdm__redis_subscription **subscription_out)
 {
-    struct tdm__redis_subscription *changes = calloc(1, sizeof(*changes));
+    struct tdm__redis_subscription *subscription = calloc(1, sizeof(*subscription));
     tdm_status status;
 
-    if (changes == NULL) {
+    if (subscription == NULL) {
         return tdm__fail(TDM_E_NOMEM, "redis subscription");
     }
-    changes->options = *options;
-    status = tdm__redis_command_subscribe(options->base, &changes->subscribe);
+    subscription->options = *options;
+    status = tdm__redis_command_subscribe(options->key_prefix, &subscription->subscribe_command);
     if (status == TDM_OK) {
-        status = tdm__timer_create(loop, on_heartbeat, changes, &changes->timer);
+        status = tdm__timer_create(loop, on_heartbeat, subscription, &subscription->timer);
     }
     if (status == TDM_OK) {
-        status =
-            tdm__redis_connection_create(loop, address, &connection_ops, changes, &changes->link);
+        status = tdm__redis_connection_create(loop, address, &connection_ops, subscription,
+                                              &subscription->connection);
     }
     if (status != TDM_OK) {
-        tdm__redis_subscription_destroy(changes);
+        tdm__redis_subscription_destroy(subscription);
         return status;
     }
-    *changes_out = changes;
+    *subscription_out = subscription;
     return TDM_OK;
 }
 
-void tdm__redis_subscription_destroy(struct tdm__redis_subscription *changes)
+void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscription)
 {
-    if (changes == NULL) {
+    if (subscription == NULL) {
         return;
     }
-    if (changes->link != NULL) {
-        tdm__redis_connection_destroy(changes->link);
+    if (subscription->connection != NULL) {
+        tdm__redis_connection_destroy(subscription->connection);
     }
-    tdm__timer_destroy(changes->timer);
-    tdm__redis_command_free(&changes->subscribe);
-    free(changes);
+    tdm__timer_destroy(subscription->timer);
+    tdm__redis_command_free(&subscription->subscribe_command);
+    free(subscription);
 }
 
-bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *changes)
+bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription)
 {
-    return changes->was_subscribed;
+    return subscription->was_subscribed;
 }

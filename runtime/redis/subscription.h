@@ -1,4 +1,4 @@
-/* subscription.h - the subscription: tells the watchers which keys changed. */
+/* subscription.h - a subscription to the channel of changed keys, which notifies the watchers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_REDIS_SUBSCRIPTION_H
 #define TDM_RUNTIME_REDIS_SUBSCRIPTION_H
@@ -8,23 +8,29 @@
 
 #include <stdbool.h>
 
-/* A connection of its own: on a subscribed one no other command is possible. */
+/* A subscription with its own connection, because a subscribed connection accepts no other
+ * commands. */
 struct tdm__redis_subscription;
 
-/* What a subscription tells, and to whom; all is borrowed. */
+/* What a subscription needs. All pointers are borrowed for its lifetime. */
 struct tdm__redis_subscription_options {
-    const char *base; /* prefix of all keys */
-    const struct tdm__watchers *watchers;
-    struct tdm__store_completions *outcomes;
-    void (*subscribed)(void *arg); /* for the first time */
-    void *arg;
+    const char *key_prefix;               /* Prefix of all keys of the cluster. */
+    const struct tdm__watchers *watchers; /* Watchers to notify. */
+    /* Queue in which the notifications wait for the loop. */
+    struct tdm__store_completions *completions;
+    /* Runs when the subscription is active for the first time. */
+    void (*subscribed)(void *arg);
+    void *arg; /* Passed to `subscribed`. */
 };
+/* Creates a subscription and starts to connect. */
 tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
                                           const struct tdm__redis_address *address,
                                           const struct tdm__redis_subscription_options *options,
-                                          struct tdm__redis_subscription **changes_out);
-void tdm__redis_subscription_destroy(struct tdm__redis_subscription *changes); /* NULL is allowed */
-/* Has it ever been?  From that moment on no change is missed without its prefix being told. */
-bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *changes);
+                                          struct tdm__redis_subscription **subscription_out);
+/* Ends the subscription. NULL is allowed. */
+void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscription);
+/* Returns whether the subscription has ever been active. From that moment on each change is
+ * reported, or its whole prefix after a reconnect. */
+bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription);
 
 #endif

@@ -1,4 +1,4 @@
-/* address.c - addresses as text and as socket addresses. */
+/* address.c - parses and prints the addresses of endpoints. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Fills the address of a Unix socket. Fails if the path is empty or too long for the kernel. */
 static tdm_status parse_unix(const char *path, struct tdm__address *address)
 {
     size_t length = strlen(path);
@@ -23,6 +24,7 @@ static tdm_status parse_unix(const char *path, struct tdm__address *address)
     return TDM_OK;
 }
 
+/* Resolves host and port. It tries a numeric address first, and blocks only for a name. */
 static tdm_status look_up(const char *host, const char *port, struct tdm__address *address)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -46,6 +48,7 @@ static tdm_status look_up(const char *host, const char *port, struct tdm__addres
     return TDM_OK;
 }
 
+/* Parses "host:port", where an IPv6 host stands in brackets. */
 static tdm_status parse_tcp(const char *text, struct tdm__address *address)
 {
     const char *colon = strrchr(text, ':');

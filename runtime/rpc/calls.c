@@ -1,5 +1,17 @@
 /* calls.c - calls that leave, and what becomes of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* This file owns the calls that this process sends, from tdm__conn_call() to the callback of the
+ * reply.
+ *
+ * A pending call is an entry of conn->calls. It leaves the table exactly once: when its reply
+ * arrives, when its deadline passes, when its connection ends, or when its sender forgets it. The
+ * first three run its callback, the last one does not. The memory of a call may belong to the
+ * sender, so the callback runs after the last access to it.
+ *
+ * A reply whose call was forgotten is late. The endpoint's late-reply function can release
+ * resources in it. All functions run on the loop's thread. runtime/wire/frame.h specifies the
+ * frames. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -10,10 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COPIED_BYTES_MAX = 256 };
+/* Values up to this size are copied out of the frame. */
+enum { COPIED_VALUE_BYTES_MAX = 256 };
 
-/* NULL if nobody waits for it. */
-static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
+/* Removes the call with this ID from the table and returns it, or NULL if it is not pending. */
+static struct tdm__rpc_call *calls_remove(struct tdm__conn *conn, uint64_t id)
 {
     struct tdm__call_table_entry *entry = tdm__call_table_find(&conn->calls, id);
 
@@ -23,6 +36,7 @@ static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
     return (struct tdm__rpc_call *)entry;
 }
 
+/* Frees the call's memory if this module allocated it. NULL is allowed. */
 static void call_free(struct tdm__rpc_call *call)
 {
     if (call != NULL && call->allocated_bytes > 0) {
@@ -32,8 +46,9 @@ static void call_free(struct tdm__rpc_call *call)
 
 /* ---- completion ------------------------------------------------------------------------- */
 
-/* It is out of the table.  Its function may free what was lent: the call is over before. */
-static void end_call(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
+/* Runs the callback of a call that is no longer in the table. The callback may free memory of the
+ * caller, so the call is not touched afterwards. */
+static void call_complete(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
 {
     tdm__rpc_reply_fn *fn = call->fn;
     void *arg = call->arg;
@@ -42,17 +57,19 @@ static void end_call(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
     fn(arg, reply);
 }
 
-static void fail_call(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
+/* Removes the call from the table and completes it with a failure. */
+static void call_fail(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
                       const char *detail)
 {
     struct tdm__rpc_reply reply = {.status = status, .detail = detail};
 
     tdm__call_table_remove(&conn->calls, &call->entry);
-    memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
-    end_call(call, &reply);
+    memset(reply.fds, 0xff, sizeof(reply.fds)); /* This sets all to -1. */
+    call_complete(call, &reply);
 }
 
-/* What `incoming` brings, until whoever gets it returns; he may take its descriptors. */
+/* Fills a reply with the contents of a frame, borrowed until the callback returns. The callback may
+ * take descriptors. */
 static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm__rpc_reply *reply)
 {
     bool ok = incoming->frame.status == TDM_OK;
@@ -71,14 +88,16 @@ static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm_
     }
 }
 
-/* The descriptors that he took are his. */
-static void note_taken(struct tdm__incoming_call *incoming, const struct tdm__rpc_reply *reply)
+/* Records in the frame which descriptors the callback took. */
+static void incoming_record_taken_fds(struct tdm__incoming_call *incoming,
+                                      const struct tdm__rpc_reply *reply)
 {
     if (incoming->frame.fds_count > 0) {
         memcpy(incoming->fds, reply->fds, incoming->frame.fds_count * sizeof(int));
     }
 }
 
+/* Delivers a frame to its call: as item number `item`, or as the reply if that is 0. */
 static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_call *call,
                          uint64_t item)
 {
@@ -88,12 +107,13 @@ static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_ca
     if (item > 0) {
         call->on_item(call->arg, item, &reply);
     } else {
-        end_call(call, &reply);
+        call_complete(call, &reply);
     }
-    note_taken(incoming, &reply);
+    incoming_record_taken_fds(incoming, &reply);
 }
 
-/* An answer without content, as to calls that want none, is nobody's concern. */
+/* Passes a frame whose call was forgotten to the late-reply function. Failures and empty replies
+ * are discarded. */
 static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call *incoming,
                               uint64_t item)
 {
@@ -106,12 +126,12 @@ static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call 
     }
     reply_from_incoming(incoming, &reply);
     rpc->on_late_reply(rpc->on_late_reply_arg, conn, incoming->frame.call_id, item, &reply);
-    note_taken(incoming, &reply);
+    incoming_record_taken_fds(incoming, &reply);
 }
 
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
-    struct tdm__rpc_call *call = calls_take(conn, incoming->frame.call_id);
+    struct tdm__rpc_call *call = calls_remove(conn, incoming->frame.call_id);
 
     if (call != NULL) {
         call_deliver(incoming, call, 0);
@@ -121,11 +141,11 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *inco
     tdm__incoming_free(incoming);
 }
 
-/* Of a small value the document is a copy: the frame's memory, several times as large, is free
- * for the next frame, and does not wait until the value has been read. */
+/* Small values are copied, because the frame's memory is several times as large and can be reused
+ * for the next frame. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out)
 {
-    bool borrows = reply->incoming != NULL && reply->packed.size_bytes > COPIED_BYTES_MAX;
+    bool borrows = reply->incoming != NULL && reply->packed.size_bytes > COPIED_VALUE_BYTES_MAX;
 
     return borrows ? tdm__incoming_parse(reply->incoming, document_out)
                    : tdm_document_parse(reply->packed, document_out);
@@ -144,7 +164,7 @@ tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_
                       (unsigned long long)index, call->method, (unsigned long long)call->last_item);
     } else if (call != NULL && call->on_item != NULL) {
         call->last_item = index;
-        call_deliver(incoming, call, index); /* may forget the call */
+        call_deliver(incoming, call, index); /* The callback may forget the call. */
     } else if (call == NULL) {
         call_deliver_late(conn, incoming, index);
     }
@@ -152,18 +172,19 @@ tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_
     return status;
 }
 
-static void fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
+/* Fails a call with TDM_E_TIMEOUT. The message names the time that the sender allowed. */
+static void call_fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     int64_t waited_ms = call->deadline_ms - call->sent_ms;
 
-    (void)snprintf(detail, sizeof(detail), "no answer to %s from %s within %lld ms", call->method,
+    (void)snprintf(detail, sizeof(detail), "no reply to %s from %s within %lld ms", call->method,
                    conn->label, (long long)(waited_ms > 0 ? waited_ms : 0));
-    fail_call(conn, call, TDM_E_TIMEOUT, detail);
+    call_fail(conn, call, TDM_E_TIMEOUT, detail);
 }
 
-/* One at a time: its function may run the loop, which must then find the timer set for the
- * others. */
+/* Fails one call at a time: its callback may run the loop, which must then find the timer set for
+ * the others. */
 void tdm__calls_fail_expired(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
@@ -181,7 +202,7 @@ void tdm__calls_fail_expired(struct tdm__conn *conn)
         }
         next_ms = call->deadline_ms < next_ms ? call->deadline_ms : next_ms;
         if (next_ms <= now_ms) {
-            break; /* one more has expired: next time */
+            break;
         }
     }
     if (tdm__conn_set_timer(conn, next_ms) != TDM_OK) {
@@ -189,7 +210,7 @@ void tdm__calls_fail_expired(struct tdm__conn *conn)
         return;
     }
     if (expired != NULL) {
-        fail_expired(conn, expired);
+        call_fail_expired(conn, expired);
     }
 }
 
@@ -199,25 +220,26 @@ void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail)
         struct tdm__rpc_call *call = (struct tdm__rpc_call *)TAILQ_FIRST(&conn->calls.in_order);
         char text[TDM__ERROR_DETAIL_BYTES];
 
-        (void)snprintf(text, sizeof(text), "no answer to %s from %s: %s", call->method, conn->label,
+        (void)snprintf(text, sizeof(text), "no reply to %s from %s: %s", call->method, conn->label,
                        detail);
-        fail_call(conn, call, TDM_E_CLOSED, text);
+        call_fail(conn, call, TDM_E_CLOSED, text);
     }
 }
 
 /* ---- calling ---------------------------------------------------------------------------- */
 
-static tdm_status check_bytes(const struct tdm__rpc_request *request, size_t method_bytes)
+/* Checks that the value and the tail fit into a frame. */
+static tdm_status request_check_size(const struct tdm__rpc_request *request, size_t method_bytes)
 {
-    size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
+    size_t capacity = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
     size_t packed = request->packed.size_bytes;
     size_t tail = request->tail.size_bytes;
 
-    if (packed > room || tail > room - packed) {
+    if (packed > capacity || tail > capacity - packed) {
         return tdm__fail(TDM_E_LIMIT,
                          "a call of %s with %zu bytes and %zu behind them, a frame "
                          "holds %zu",
-                         request->method, packed, tail, room);
+                         request->method, packed, tail, capacity);
     }
     if (tail > 0 && (packed == 0 || packed > TDM__FRAME_HEAD_BYTES_MAX)) {
         return tdm__fail(TDM_E_LIMIT,
@@ -228,7 +250,8 @@ static tdm_status check_bytes(const struct tdm__rpc_request *request, size_t met
     return TDM_OK;
 }
 
-static tdm_status check_request(const struct tdm__conn *conn,
+/* Checks everything that can make a request invalid on this connection. */
+static tdm_status request_check(const struct tdm__conn *conn,
                                 const struct tdm__rpc_request *request, size_t method_bytes)
 {
     if (!tdm__frame_method_is_valid(request->method, method_bytes)) {
@@ -239,7 +262,7 @@ static tdm_status check_request(const struct tdm__conn *conn,
         return tdm__fail(TDM_E_CLOSED, "%s cannot be called: the connection with %s is closed",
                          request->method, conn->label);
     }
-    TDM_TRY(check_bytes(request, method_bytes));
+    TDM_TRY(request_check_size(request, method_bytes));
     if (request->fds_count > TDM__RPC_FDS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a call of %s with %u descriptors, a frame holds %d",
                          request->method, request->fds_count, TDM__RPC_FDS_MAX);
@@ -251,7 +274,8 @@ static tdm_status check_request(const struct tdm__conn *conn,
     return TDM_OK;
 }
 
-/* The request's memory, or some of its own with the method's name behind. */
+/* Returns the caller's memory for the call, or allocates memory with the method's name behind it.
+ */
 static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
 {
     struct tdm__rpc_call *call = request->call;
@@ -271,8 +295,9 @@ static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
     return call;
 }
 
-static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__rpc_request *request,
-                               tdm__rpc_reply_fn *fn, void *arg)
+/* Adds the pending call for the ID conn->last_call_id, and sets the timer for its deadline. */
+static tdm_status call_register(struct tdm__conn *conn, const struct tdm__rpc_request *request,
+                                tdm__rpc_reply_fn *fn, void *arg)
 {
     struct tdm__rpc_call *call = call_alloc(request);
     tdm_status status;
@@ -314,15 +339,15 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__rpc_request 
                                .wants_items = request->on_item != NULL};
     tdm_status status;
 
-    TDM_TRY(check_request(conn, request, method_bytes));
+    TDM_TRY(request_check(conn, request, method_bytes));
     frame.call_id = ++conn->last_call_id;
     if (fn != NULL) {
-        TDM_TRY(expect_reply(conn, request, fn, arg));
+        TDM_TRY(call_register(conn, request, fn, arg));
     }
     status = tdm__conn_send(conn, &frame, request->method, request->packed.data, request->tail.data,
                             request->fds);
     if (status != TDM_OK) {
-        call_free(calls_take(conn, frame.call_id));
+        call_free(calls_remove(conn, frame.call_id));
         return status;
     }
     if (call_id_out != NULL) {
@@ -333,12 +358,12 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__rpc_request 
 
 void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id)
 {
-    call_free(calls_take(conn, call_id));
+    call_free(calls_remove(conn, call_id));
 }
 
-/* Says something about a call of ours, while its reply has not come.  What cannot be said ends
- * the connection: a stream without its credit would wait for ever. */
-static void send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
+/* Sends a notice about a pending call. A failure ends the connection, because a stream without
+ * credit would never continue. */
+static void call_send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     if (conn->state < CONN_CLOSING && tdm__call_table_find(&conn->calls, frame->call_id) != NULL &&
         tdm__conn_send(conn, frame, NULL, NULL, NULL, NULL) != TDM_OK) {
@@ -348,34 +373,39 @@ static void send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
 
 void tdm__conn_cancel_call(struct tdm__conn *conn, uint64_t call_id, bool children)
 {
-    send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CANCEL,
-                                           .cpu = tdm__current_cpu(),
-                                           .call_id = call_id,
-                                           .remaining_ms = -1,
-                                           .children = children});
+    call_send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CANCEL,
+                                                .cpu = tdm__current_cpu(),
+                                                .call_id = call_id,
+                                                .remaining_ms = -1,
+                                                .children = children});
 }
 
 void tdm__conn_send_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken)
 {
-    send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CREDIT,
-                                           .cpu = tdm__current_cpu(),
-                                           .call_id = call_id,
-                                           .remaining_ms = -1,
-                                           .sequence = items_taken});
+    call_send_notice(conn, &(struct tdm__frame){.kind = TDM__FRAME_CREDIT,
+                                                .cpu = tdm__current_cpu(),
+                                                .call_id = call_id,
+                                                .remaining_ms = -1,
+                                                .sequence = items_taken});
 }
 
 /* ---- calling and waiting ---------------------------------------------------------------- */
 
+/* State of one tdm__conn_call_wait() on its stack. */
 struct wait {
-    bool done;
-    tdm_status status;
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* others may fail before the waiter looks */
-    tdm_document **document_out;
-    int *fds_out;            /* may be NULL */
-    uint32_t *fds_count_out; /* in: room */
+    bool done;         /* Whether the reply has arrived. */
+    tdm_status status; /* Outcome of the call, valid once `done` is true. */
+    /* Text of the failure. It is copied because other failures may replace tdm_error_detail()
+     * before the waiter runs. */
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_document **document_out; /* Receives the value; NULL discards it. */
+    int *fds_out;                /* Receives the descriptors; NULL closes them. */
+    /* Capacity of `fds_out` before, number of descriptors after the reply. */
+    uint32_t *fds_count_out;
 };
 
-static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
+/* Stores the reply in the state of the waiting function. */
+static void call_wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct wait *wait = arg;
 
@@ -390,9 +420,9 @@ static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
         (void)snprintf(wait->detail, sizeof(wait->detail), "%s", tdm_error_detail());
     }
     if (wait->fds_out != NULL && wait->status == TDM_OK) {
-        uint32_t room = *wait->fds_count_out;
+        uint32_t capacity = *wait->fds_count_out;
 
-        *wait->fds_count_out = reply->fds_count < room ? reply->fds_count : room;
+        *wait->fds_count_out = reply->fds_count < capacity ? reply->fds_count : capacity;
         for (uint32_t i = 0; i < *wait->fds_count_out; i++) {
             wait->fds_out[i] = reply->fds[i];
             reply->fds[i] = -1;
@@ -400,7 +430,8 @@ static void wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-static bool wait_is_over(void *arg)
+/* Tells the loop whether the reply has arrived. */
+static bool call_wait_is_done(void *arg)
 {
     return ((struct wait *)arg)->done;
 }
@@ -415,10 +446,10 @@ tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__rpc_req
 
     wait.fds_out = fds_out;
     wait.fds_count_out = fds_count_out;
-    TDM_TRY(tdm__conn_call(conn, request, wait_on_reply, &wait, &call_id));
+    TDM_TRY(tdm__conn_call(conn, request, call_wait_on_reply, &wait, &call_id));
     tdm__conn_retain(conn);
-    /* The connection's timer ends the wait: the loop needs no deadline of its own. */
-    status = tdm__loop_run(conn->loop, wait_is_over, &wait, TDM__NEVER);
+    /* The connection's timer ends the wait, so the loop needs no deadline. */
+    status = tdm__loop_run(conn->loop, call_wait_is_done, &wait, TDM__NEVER);
     if (status != TDM_OK) {
         tdm__conn_forget_call(conn, call_id);
     }

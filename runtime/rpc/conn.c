@@ -1,5 +1,14 @@
-/* conn.c - the life of a connection: made, driven by its watch and timer, ended. */
+/* conn.c - creates a connection, drives it from its watch and timer, and ends it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A connection moves through the states of enum conn_state: connecting, handshake, open, closing,
+ * ended. conn_on_ready() runs one step of the current state whenever the socket is ready. A step
+ * that fails ends the connection with that status.
+ *
+ * Invariants: an ended connection is in no list of its endpoint and owns no descriptor. Callbacks
+ * run only after the state is final. conn_on_ready() and conn_on_timer() hold a reference while
+ * they work, because a callback may end the connection. All functions run on the loop's thread.
+ * handshake.c, receive.c and send.c implement the steps. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -12,11 +21,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Most failed clients that are logged per interval, and the interval's length. */
 enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
 
 /* ---- ending ----------------------------------------------------------------------------- */
 
-/* Lets go of everything but the memory and the calls. */
+/* Releases everything except the memory and the tables of calls. */
 static void conn_unlink(struct tdm__conn *conn)
 {
     tdm__fd_watch_destroy(conn->watch);
@@ -27,12 +37,13 @@ static void conn_unlink(struct tdm__conn *conn)
         (void)close(conn->fd);
         conn->fd = -1;
     }
-    tdm__output_drop(&conn->output);
+    tdm__output_clear(&conn->output);
     tdm__conn_discard_input(conn);
     free(conn->handshake);
     conn->handshake = NULL;
 }
 
+/* Removes and runs all close watchers. */
 static void conn_notify_close_watchers(struct tdm__conn *conn)
 {
     struct tdm__close_watcher *closer;
@@ -57,7 +68,8 @@ void tdm__conn_unwatch_close(struct tdm__close_watcher *closer)
     LIST_REMOVE(closer, link);
 }
 
-/* Anybody can connect as often as he likes: he shall not fill the log. */
+/* Logs the end of a client that did not authenticate itself. The number of messages per minute is
+ * limited, because every process can connect and could otherwise fill the log. */
 static void log_unauthenticated_client(struct tdm__conn *conn, const char *detail)
 {
     struct tdm__rpc *rpc = conn->rpc;
@@ -80,13 +92,13 @@ static void log_unauthenticated_client(struct tdm__conn *conn, const char *detai
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
-    bool proved = conn->peer.kind != 0;
+    bool authenticated = conn->peer.kind != 0;
 
     if (conn->state == CONN_ENDED) {
         return;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing) {
+    if (conn->accepted && !authenticated && reason != TDM_E_CLOSED && !conn->rpc->closing) {
         log_unauthenticated_client(conn, detail);
     } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
@@ -97,9 +109,9 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     conn->rpc = NULL;
     conn_unlink(conn);
     tdm__calls_fail_all(conn, detail);
-    tdm__unanswered_notify_closed(conn);
+    tdm__incoming_notify_closed(conn);
     tdm__call_table_fini(&conn->calls);
-    tdm__call_table_fini(&conn->unanswered);
+    tdm__call_table_fini(&conn->incoming_calls);
     if (conn->on_closed != NULL) {
         conn->on_closed(conn->on_closed_arg, conn, reason, detail);
     }
@@ -122,7 +134,8 @@ void tdm__conn_close(struct tdm__conn *conn)
 
 /* ---- driving ---------------------------------------------------------------------------- */
 
-static tdm_status finish_connect(struct tdm__conn *conn)
+/* Finishes a non-blocking connect and starts the handshake, or returns the error of the connect. */
+static tdm_status conn_finish_connect(struct tdm__conn *conn)
 {
     int error = 0;
     socklen_t error_bytes = sizeof(error);
@@ -136,19 +149,22 @@ static tdm_status finish_connect(struct tdm__conn *conn)
     return tdm__handshake_start(conn);
 }
 
+/* Continues the handshake. When it has succeeded, sends the queued calls and reports the accepted
+ * connection. */
 static tdm_status conn_step_handshake(struct tdm__conn *conn)
 {
     TDM_TRY(tdm__handshake_step(conn));
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
-    tdm__conn_flush(conn); /* calls that were made before */
+    tdm__conn_flush(conn);
     if (conn->accepted && conn->rpc->accepted != NULL) {
         conn->rpc->accepted(conn->rpc->accepted_arg, conn);
     }
     return TDM_OK;
 }
 
+/* Dispatches a frame by its kind. The called function owns the frame. */
 static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     switch (incoming->frame.kind) {
@@ -166,8 +182,8 @@ static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming
     return TDM_OK;
 }
 
-/* All frames that one read has brought.  Whoever runs the loop inside one of them finds the
- * rest, and takes it. */
+/* Handles all frames that one read brought. A callback that runs the loop handles the remaining
+ * frames there. */
 static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
 {
     struct tdm__incoming_call *incoming = NULL;
@@ -190,11 +206,12 @@ static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
+/* Runs the step of the current state. A failure makes the caller end the connection. */
 static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 {
     switch (conn->state) {
     case CONN_CONNECTING:
-        return finish_connect(conn);
+        return conn_finish_connect(conn);
     case CONN_HANDSHAKE:
         return conn_step_handshake(conn);
     case CONN_OPEN:
@@ -207,7 +224,8 @@ static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
-static void on_watch(void *arg, int fd, unsigned ready)
+/* Runs when the socket is ready. Holds a reference during the step. */
+static void conn_on_ready(void *arg, int fd, unsigned ready)
 {
     struct tdm__conn *conn = arg;
     tdm_status status;
@@ -221,7 +239,8 @@ static void on_watch(void *arg, int fd, unsigned ready)
     tdm__conn_release(conn);
 }
 
-static void on_timer(void *arg)
+/* Runs at the earliest deadline: fails the handshake, or one expired call. */
+static void conn_on_timer(void *arg)
 {
     struct tdm__conn *conn = arg;
 
@@ -248,7 +267,8 @@ tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms)
 
 /* ---- making ----------------------------------------------------------------------------- */
 
-static bool is_connected(int fd)
+/* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
+static bool socket_is_connected(int fd)
 {
     struct sockaddr_storage peer;
     socklen_t peer_bytes = sizeof(peer);
@@ -256,7 +276,8 @@ static bool is_connected(int fd)
     return getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0;
 }
 
-static bool is_local(int fd)
+/* Returns whether the socket is a Unix socket. */
+static bool socket_is_unix(int fd)
 {
     int domain = 0;
     socklen_t domain_bytes = sizeof(domain);
@@ -264,21 +285,23 @@ static bool is_local(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX;
 }
 
+/* Creates the tables, the timer and the watch, and starts the handshake if the socket is connected.
+ * On failure the caller releases what exists. */
 static tdm_status conn_init(struct tdm__conn *conn)
 {
     struct tdm__loop *loop = conn->rpc->loop;
 
     TDM_TRY(tdm__call_table_init(&conn->calls));
-    TDM_TRY(tdm__call_table_init(&conn->unanswered));
+    TDM_TRY(tdm__call_table_init(&conn->incoming_calls));
     conn->handshake = calloc(1, sizeof(*conn->handshake));
     if (conn->handshake == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
     }
-    TDM_TRY(tdm__timer_create(loop, on_timer, conn, &conn->timer));
+    TDM_TRY(tdm__timer_create(loop, conn_on_timer, conn, &conn->timer));
     conn->handshake_deadline_ms = tdm__deadline_after(HANDSHAKE_MS);
     TDM_TRY(tdm__conn_set_timer(conn, conn->handshake_deadline_ms));
-    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, on_watch, conn, &conn->watch));
-    return is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
+    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, conn_on_ready, conn, &conn->watch));
+    return socket_is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
 }
 
 tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
@@ -295,16 +318,16 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     conn->references = 1;
     conn->fd = fd;
     conn->server = server;
-    conn->local = is_local(fd);
+    conn->local = socket_is_unix(fd);
     conn->timer_ms = TDM__NEVER;
     tdm__output_init(&conn->output);
     (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
     status = conn_init(conn);
     if (status != TDM_OK) {
-        conn->fd = -1; /* stays the caller's */
+        conn->fd = -1;
         conn_unlink(conn);
         tdm__call_table_fini(&conn->calls);
-        tdm__call_table_fini(&conn->unanswered);
+        tdm__call_table_fini(&conn->incoming_calls);
         free(conn);
         return status;
     }

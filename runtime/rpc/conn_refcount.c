@@ -1,4 +1,4 @@
-/* conn_refcount.c - the count that keeps a connection, and what its users may ask of it. */
+/* conn_refcount.c - the reference count of a connection, and the accessors for its users. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/rpc/internal.h"

@@ -1,12 +1,17 @@
 /* handshake.c - both ends of a new connection prove that they know the cluster's token. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client → server   hello (who I am, a nonce)
- * server → client   hello, MAC of the server
- * client → server   MAC of the client
+/* The handshake authenticates both ends of a connection before any frame is read.
  *
- * Each MAC is HMAC-SHA256 with the token over the role of its sender and both hellos, so that
- * it fits no other connection, no other direction and no changed identity.  Every message has a
- * fixed size and nothing beyond it is read until the MAC is checked. */
+ *   client -> server   hello (identity and nonce of the client)
+ *   server -> client   hello, MAC of the server
+ *   client -> server   MAC of the client
+ *
+ * Each MAC is HMAC-SHA256 with the token over the role of its sender and both hellos. So it is
+ * valid for no other connection, no other direction and no changed identity. Every message has a
+ * fixed size, and nothing beyond it is read until the MAC is checked.
+ *
+ * The version is checked as soon as the first 16 bytes have arrived, so that builds of different
+ * versions can name both versions. All functions run on the loop's thread and never block. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -24,12 +29,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Role bytes that the MAC covers, and the size of the nonce. */
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
-/* Every hello begins with this.  Two bytes follow that held a version's number in builds whose
- * developers raised it by hand; they are 0 now, and the version is the hash of protocol.h. */
+/* Every hello begins with these bytes. Two bytes follow that contained a hand-written version
+ * number in earlier builds. They are 0 now, and the version is the hash of protocol.h. */
 static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
 
+/* The fields of a hello in the order of the wire: type, name, array size. Integers are
+ * little-endian. */
 #define HELLO_FIELDS(FIELD)                                                                        \
     FIELD(char, magic, [6])                                                                        \
     FIELD(uint16_t, old_version, ) /* 0 */                                                         \
@@ -43,15 +51,19 @@ static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
     FIELD(uint8_t, nonce, [32])                                                                    \
     FIELD(char, name, [64])
 
+/* Expands one entry of HELLO_FIELDS to a field of the structure. */
 #define FIELD_MEMBER(type, name, array) type name array;
+/* A hello as it travels. `old_version` and `reserved` are 0; `version` is tdm__protocol_version();
+ * `name` ends with NUL. */
 struct wire_hello {
     HELLO_FIELDS(FIELD_MEMBER)
 };
 
+/* Expands one entry of HELLO_FIELDS to text for the hash. */
 #define FIELD_TEXT(type, name, array) #type " " #name #array ";"
 const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
 
-/* What can be judged before the rest of the hello has arrived. */
+/* Number of bytes of a hello that suffice to check the magic and the version. */
 enum { VERSION_END = 16 };
 
 _Static_assert(offsetof(struct wire_hello, version) + sizeof(uint32_t) == VERSION_END,
@@ -61,17 +73,19 @@ _Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire 
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
 
-static uint8_t role_of(const struct tdm__conn *conn)
+/* Returns the role of this side. */
+static uint8_t conn_role(const struct tdm__conn *conn)
 {
     return conn->server ? ROLE_SERVER : ROLE_CLIENT;
 }
 
 /* ---- hellos and MACs -------------------------------------------------------------------- */
 
-static tdm_status make_hello(struct tdm__conn *conn)
+/* Fills this side's hello with its identity and a new random nonce. */
+static tdm_status hello_fill(struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *self = &conn->rpc->self;
-    struct wire_hello wire = {.role = role_of(conn),
+    struct wire_hello wire = {.role = conn_role(conn),
                               .kind = (uint8_t)self->kind,
                               .version = htole32(tdm__protocol_version()),
                               .pid = htole64((uint64_t)self->pid)};
@@ -83,10 +97,11 @@ static tdm_status make_hello(struct tdm__conn *conn)
     if (RAND_bytes(wire.nonce, sizeof(wire.nonce)) != 1) {
         return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
     }
-    memcpy(conn->handshake->ours.bytes, &wire, sizeof(wire));
+    memcpy(conn->handshake->own_hello.bytes, &wire, sizeof(wire));
     return TDM_OK;
 }
 
+/* Returns whether the name is printable and ends with NUL. */
 static bool name_is_valid(const char name[64])
 {
     size_t length = strnlen(name, 64);
@@ -99,7 +114,9 @@ static bool name_is_valid(const char name[64])
     return length < 64;
 }
 
-static bool is_of_another_version(const struct handshake *handshake)
+/* Returns whether the received bytes are a hello of Tandem with another version. At least
+ * VERSION_END bytes must have arrived. */
+static bool hello_has_other_version(const struct handshake *handshake)
 {
     struct wire_hello wire;
 
@@ -108,21 +125,22 @@ static bool is_of_another_version(const struct handshake *handshake)
            (wire.old_version != 0 || le32toh(wire.version) != tdm__protocol_version());
 }
 
-/* As soon as it is there: a peer of another version may send no more than its hello. */
-static tdm_status check_magic(const struct tdm__conn *conn)
+/* Fails if the peer is not Tandem or has another version. It runs before the rest of the hello
+ * arrives, because a peer of another version may send nothing more. */
+static tdm_status hello_check_version(const struct tdm__conn *conn)
 {
     const struct handshake *handshake = conn->handshake;
     struct wire_hello wire;
-    char theirs[16];
+    char peer_hello[16];
 
     memcpy(&wire, handshake->input, sizeof(wire));
-    if (is_of_another_version(handshake)) {
-        (void)snprintf(theirs, sizeof(theirs), wire.old_version != 0 ? "%u" : "%08x",
+    if (hello_has_other_version(handshake)) {
+        (void)snprintf(peer_hello, sizeof(peer_hello), wire.old_version != 0 ? "%u" : "%08x",
                        wire.old_version != 0 ? le16toh(wire.old_version) : le32toh(wire.version));
         return tdm__fail(TDM_E_PROTOCOL,
                          "%s speaks version %s of the protocol, this process version %08x: "
                          "install the same Tandem for both",
-                         conn->label, theirs, tdm__protocol_version());
+                         conn->label, peer_hello, tdm__protocol_version());
     }
     if (memcmp(wire.magic, hello_magic, sizeof(hello_magic)) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s does not speak Tandem's protocol", conn->label);
@@ -130,14 +148,16 @@ static tdm_status check_magic(const struct tdm__conn *conn)
     return TDM_OK;
 }
 
-static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
+/* Checks the complete hello of the peer and extracts its identity, which is not authenticated yet.
+ */
+static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *peer_out)
 {
     static const uint8_t zero[2];
     struct wire_hello wire;
 
-    memcpy(&conn->handshake->theirs, conn->handshake->input, HELLO_BYTES);
+    memcpy(&conn->handshake->peer_hello, conn->handshake->input, HELLO_BYTES);
     memcpy(&wire, conn->handshake->input, sizeof(wire));
-    if (wire.role == role_of(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
+    if (wire.role == conn_role(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
         wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
         memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a wrong hello: role %u, kind %u", conn->label,
@@ -152,12 +172,13 @@ static tdm_status read_hello(struct tdm__conn *conn, struct tdm__peer_identity *
     return TDM_OK;
 }
 
-static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
+/* Computes the MAC of the side with this role over both hellos. */
+static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
 {
     const struct handshake *handshake = conn->handshake;
     uint8_t text[1 + 2 * HELLO_BYTES];
-    const struct hello *client = conn->server ? &handshake->theirs : &handshake->ours;
-    const struct hello *server = conn->server ? &handshake->ours : &handshake->theirs;
+    const struct hello *client = conn->server ? &handshake->peer_hello : &handshake->own_hello;
+    const struct hello *server = conn->server ? &handshake->own_hello : &handshake->peer_hello;
     unsigned mac_bytes = 0;
 
     text[0] = role;
@@ -171,12 +192,13 @@ static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t m
     return TDM_OK;
 }
 
-static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
+/* Compares the peer's MAC with the expected one in constant time. */
+static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_hello)
 {
     uint8_t expected[MAC_BYTES];
 
-    TDM_TRY(make_mac(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
-    if (CRYPTO_memcmp(expected, theirs, MAC_BYTES) != 0) {
+    TDM_TRY(mac_compute(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
+    if (CRYPTO_memcmp(expected, peer_hello, MAC_BYTES) != 0) {
         return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token", conn->label);
     }
     return TDM_OK;
@@ -184,8 +206,9 @@ static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
 
 /* ---- the exchange ----------------------------------------------------------------------- */
 
-/* A new socket's buffer holds more than a whole handshake, so this is never cut short. */
-static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_t size_bytes)
+/* Sends a whole message. It never sends only a part, because a new socket's buffer holds more than
+ * a whole handshake. */
+static tdm_status handshake_send(const struct tdm__conn *conn, const void *data, size_t size_bytes)
 {
     ssize_t sent;
 
@@ -206,6 +229,7 @@ static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_
     return TDM_OK;
 }
 
+/* Enters CONN_OPEN with the authenticated identity, and allocates the input buffer. */
 static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
     conn->input = malloc(INPUT_BYTES);
@@ -221,54 +245,58 @@ static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_ident
     return TDM_OK;
 }
 
+/* Server: replies to the client's hello with its own hello and MAC, and then waits for the client's
+ * MAC. */
 static tdm_status handshake_reply_hello(struct tdm__conn *conn)
 {
-    uint8_t answer[HELLO_BYTES + MAC_BYTES];
-    struct tdm__peer_identity unproved;
+    uint8_t reply[HELLO_BYTES + MAC_BYTES];
+    struct tdm__peer_identity unauthenticated;
 
-    TDM_TRY(read_hello(conn, &unproved));
-    memcpy(answer, conn->handshake->ours.bytes, HELLO_BYTES);
-    TDM_TRY(make_mac(conn, ROLE_SERVER, answer + HELLO_BYTES));
-    TDM_TRY(send_all(conn, answer, sizeof(answer)));
+    TDM_TRY(hello_read(conn, &unauthenticated));
+    memcpy(reply, conn->handshake->own_hello.bytes, HELLO_BYTES);
+    TDM_TRY(mac_compute(conn, ROLE_SERVER, reply + HELLO_BYTES));
+    TDM_TRY(handshake_send(conn, reply, sizeof(reply)));
     conn->handshake->wanted_bytes += MAC_BYTES;
     return TDM_OK;
 }
 
-/* The hello is at the start of the input, the MAC behind it, on both sides. */
-static tdm_status check_proof(struct tdm__conn *conn)
+/* Checks the MAC that follows the hello in the input. A client then sends its own MAC. Both sides
+ * open the connection. */
+static tdm_status handshake_finish(struct tdm__conn *conn)
 {
     struct tdm__peer_identity peer = {.pid = 0};
     uint8_t mac[MAC_BYTES];
 
-    TDM_TRY(read_hello(conn, &peer));
-    TDM_TRY(check_mac(conn, conn->handshake->input + HELLO_BYTES));
+    TDM_TRY(hello_read(conn, &peer));
+    TDM_TRY(mac_check(conn, conn->handshake->input + HELLO_BYTES));
     if (!conn->server) {
-        TDM_TRY(make_mac(conn, ROLE_CLIENT, mac));
-        TDM_TRY(send_all(conn, mac, sizeof(mac)));
+        TDM_TRY(mac_compute(conn, ROLE_CLIENT, mac));
+        TDM_TRY(handshake_send(conn, mac, sizeof(mac)));
     }
     return conn_open(conn, &peer);
 }
 
-/* A client of another version gets our hello all the same, so that it can say both. */
-static tdm_status check_peer_version(const struct tdm__conn *conn)
+/* Checks the version. A server sends its hello even to a client of another version, so that the
+ * client can name both versions. */
+static tdm_status handshake_check_version(const struct tdm__conn *conn)
 {
-    if (conn->server && is_of_another_version(conn->handshake)) {
-        (void)send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+    if (conn->server && hello_has_other_version(conn->handshake)) {
+        (void)handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
     }
-    return check_magic(conn);
+    return hello_check_version(conn);
 }
 
 tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
-    TDM_TRY(make_hello(conn));
+    TDM_TRY(hello_fill(conn));
     TDM_TRY(tdm__fd_watch_set_events(conn->watch, TDM__READABLE));
     if (conn->server) {
         conn->handshake->wanted_bytes = HELLO_BYTES;
         return TDM_OK;
     }
     conn->handshake->wanted_bytes = HELLO_BYTES + MAC_BYTES;
-    return send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+    return handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
 }
 
 tdm_status tdm__handshake_step(struct tdm__conn *conn)
@@ -289,10 +317,11 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
     }
     handshake->input_bytes += (uint32_t)received;
     if (handshake->input_bytes >= VERSION_END) {
-        TDM_TRY(check_peer_version(conn));
+        TDM_TRY(handshake_check_version(conn));
     }
     if (handshake->input_bytes < handshake->wanted_bytes) {
         return TDM_OK;
     }
-    return handshake->wanted_bytes == HELLO_BYTES ? handshake_reply_hello(conn) : check_proof(conn);
+    return handshake->wanted_bytes == HELLO_BYTES ? handshake_reply_hello(conn)
+                                                  : handshake_finish(conn);
 }

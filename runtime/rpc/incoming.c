@@ -1,5 +1,16 @@
-/* incoming.c - calls that arrive, and their answers. */
+/* incoming.c - calls that arrive, and their replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* This file owns the calls of peers, from the arrival of the frame to the reply.
+ *
+ * A call is listed in conn->incoming_calls until it is replied to or its connection ends, and it
+ * retains its connection. It must be replied to exactly once. After the end of the connection the
+ * reply is discarded. A caller must always receive a reply: if even the failure cannot be sent, the
+ * connection is closed.
+ *
+ * Notices (cancel, credit, closed) reach the call's notice function only while it is listed. That
+ * function may reply to the call, and so free it. All functions run on the loop's thread.
+ * runtime/wire/frame.h specifies the frames. */
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -14,7 +25,7 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
 {
     uint64_t call_id = incoming->frame.call_id;
 
-    if (tdm__call_table_find(&conn->unanswered, call_id) != NULL) {
+    if (tdm__call_table_find(&conn->incoming_calls, call_id) != NULL) {
         tdm__incoming_free(incoming);
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a second call with id %llu", conn->label,
                          (unsigned long long)call_id);
@@ -23,24 +34,25 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
     incoming->conn = conn;
     incoming->entry.id = call_id;
     incoming->listed = true;
-    tdm__call_table_add(&conn->unanswered, &incoming->entry);
-    if (conn->rpc->serve == NULL) {
+    tdm__call_table_add(&conn->incoming_calls, &incoming->entry);
+    if (conn->rpc->call_handler == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process serves no calls");
     } else {
-        conn->rpc->serve(conn->rpc->serve_arg, incoming);
+        conn->rpc->call_handler(conn->rpc->call_handler_arg, incoming);
     }
     return TDM_OK;
 }
 
+/* Removes the call from the table of calls without a reply, if it is in there. */
 static void incoming_unlist(struct tdm__incoming_call *incoming)
 {
     if (incoming->listed) {
-        tdm__call_table_remove(&incoming->conn->unanswered, &incoming->entry);
+        tdm__call_table_remove(&incoming->conn->incoming_calls, &incoming->entry);
         incoming->listed = false;
     }
 }
 
-/* May answer the call, and so free it. */
+/* Runs the notice function, which may reply to the call and so free it. */
 static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_notice notice)
 {
     if (incoming->on_notice != NULL) {
@@ -48,8 +60,9 @@ static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_
     }
 }
 
-/* Credit only grows, and never over what has been sent. */
-static tdm_status take_credit(struct tdm__incoming_call *call, uint64_t items_taken)
+/* Updates the number of items that the consumer has taken. It only grows and never exceeds the
+ * number of items sent. */
+static tdm_status incoming_update_credit(struct tdm__incoming_call *call, uint64_t items_taken)
 {
     if (items_taken > call->items_sent) {
         return tdm__fail(TDM_E_PROTOCOL, "%s has taken %llu items of %s, which sent %llu",
@@ -67,24 +80,24 @@ tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming_call *i
 {
     struct tdm__frame notice = incoming->frame;
     struct tdm__incoming_call *call =
-        (struct tdm__incoming_call *)tdm__call_table_find(&conn->unanswered, notice.call_id);
+        (struct tdm__incoming_call *)tdm__call_table_find(&conn->incoming_calls, notice.call_id);
 
     tdm__incoming_free(incoming);
     if (call == NULL) {
-        return TDM_OK; /* the answer was faster */
+        return TDM_OK;
     }
     if (notice.kind == TDM__FRAME_CREDIT) {
-        return take_credit(call, notice.sequence);
+        return incoming_update_credit(call, notice.sequence);
     }
     incoming_notify(call, notice.children ? TDM__NOTICE_CANCEL_CHILDREN : TDM__NOTICE_CANCEL);
     return TDM_OK;
 }
 
-void tdm__unanswered_notify_closed(struct tdm__conn *conn)
+void tdm__incoming_notify_closed(struct tdm__conn *conn)
 {
-    while (!TAILQ_EMPTY(&conn->unanswered.in_order)) {
+    while (!TAILQ_EMPTY(&conn->incoming_calls.in_order)) {
         struct tdm__incoming_call *incoming =
-            (struct tdm__incoming_call *)TAILQ_FIRST(&conn->unanswered.in_order);
+            (struct tdm__incoming_call *)TAILQ_FIRST(&conn->incoming_calls.in_order);
 
         incoming_unlist(incoming);
         incoming_notify(incoming, TDM__NOTICE_CLOSED);
@@ -218,17 +231,18 @@ const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_c
     return &incoming->conn->peer;
 }
 
-/* ---- answers ---------------------------------------------------------------------------- */
+/* ---- replies ---------------------------------------------------------------------------- */
 
-static tdm_status check_frame(const struct tdm__incoming_call *incoming, const char *what,
-                              struct tdm_bytes payload, uint32_t fds_count)
+/* Checks that a reply or an item fits into a frame. `what` names it in the error. */
+static tdm_status incoming_check_frame(const struct tdm__incoming_call *incoming, const char *what,
+                                       struct tdm_bytes payload, uint32_t fds_count)
 {
     const struct tdm__conn *conn = incoming->conn;
-    size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES;
+    size_t capacity = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES;
 
-    if (payload.size_bytes > room) {
+    if (payload.size_bytes > capacity) {
         return tdm__fail(TDM_E_LIMIT, "%s of %s has %zu bytes, a frame holds %zu", what,
-                         incoming->method, payload.size_bytes, room);
+                         incoming->method, payload.size_bytes, capacity);
     }
     if (fds_count > TDM__RPC_FDS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%s of %s has %u descriptors, a frame holds %d", what,
@@ -241,8 +255,9 @@ static tdm_status check_frame(const struct tdm__incoming_call *incoming, const c
     return TDM_OK;
 }
 
-static tdm_status send_reply(struct tdm__incoming_call *incoming, tdm_status reply_status,
-                             struct tdm_bytes payload, const int *fds, uint32_t fds_count)
+/* Sends a REPLY frame. Does nothing if the connection is not open. */
+static tdm_status incoming_send_reply(struct tdm__incoming_call *incoming, tdm_status reply_status,
+                                      struct tdm_bytes payload, const int *fds, uint32_t fds_count)
 {
     struct tdm__conn *conn = incoming->conn;
     struct tdm__frame frame = {.kind = TDM__FRAME_REPLY,
@@ -254,12 +269,13 @@ static tdm_status send_reply(struct tdm__incoming_call *incoming, tdm_status rep
                                .remaining_ms = -1};
 
     if (conn->state != CONN_OPEN) {
-        return TDM_OK; /* goes nowhere */
+        return TDM_OK;
     }
-    TDM_TRY(check_frame(incoming, "the reply", payload, fds_count));
+    TDM_TRY(incoming_check_frame(incoming, "the reply", payload, fds_count));
     return tdm__conn_send(conn, &frame, NULL, payload.data, NULL, fds);
 }
 
+/* Releases the call's reference to its connection, and frees the call. */
 static void incoming_release(struct tdm__incoming_call *incoming)
 {
     incoming_unlist(incoming);
@@ -284,19 +300,20 @@ tdm_status tdm__incoming_send_item(struct tdm__incoming_call *incoming, uint64_t
         return tdm__fail(TDM_E_CLOSED, "item %llu of %s: the connection with %s has ended",
                          (unsigned long long)index, incoming->method, conn->label);
     }
-    TDM_TRY(check_frame(incoming, "an item", packed, fds_count));
+    TDM_TRY(incoming_check_frame(incoming, "an item", packed, fds_count));
     TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, NULL, fds));
     incoming->items_sent = index;
     return TDM_OK;
 }
 
-/* The caller must hear something: if even the failure cannot be sent, the connection ends. */
-static void reply_failure(struct tdm__incoming_call *incoming, tdm_status status,
-                          const char *detail)
+/* Sends a failure as the reply. If that is impossible, closes the connection, because the caller
+ * must learn of the failure. */
+static void incoming_send_failure(struct tdm__incoming_call *incoming, tdm_status status,
+                                  const char *detail)
 {
     struct tdm_bytes text = {detail, strnlen(detail, TDM__ERROR_DETAIL_BYTES)};
 
-    if (send_reply(incoming, status, text, NULL, 0) != TDM_OK) {
+    if (incoming_send_reply(incoming, status, text, NULL, 0) != TDM_OK) {
         tdm__conn_close(incoming->conn);
     }
 }
@@ -304,10 +321,10 @@ static void reply_failure(struct tdm__incoming_call *incoming, tdm_status status
 void tdm__incoming_reply(struct tdm__incoming_call *incoming, struct tdm_bytes packed,
                          const int *fds, uint32_t fds_count)
 {
-    tdm_status status = send_reply(incoming, TDM_OK, packed, fds, fds_count);
+    tdm_status status = incoming_send_reply(incoming, TDM_OK, packed, fds, fds_count);
 
     if (status != TDM_OK) {
-        reply_failure(incoming, status, tdm_error_detail());
+        incoming_send_failure(incoming, status, tdm_error_detail());
     }
     incoming_release(incoming);
 }
@@ -352,6 +369,6 @@ void tdm__incoming_reply_message(struct tdm__incoming_call *incoming,
 
 void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, const char *detail)
 {
-    reply_failure(incoming, status, detail);
+    incoming_send_failure(incoming, status, detail);
     incoming_release(incoming);
 }

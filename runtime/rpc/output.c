@@ -1,5 +1,13 @@
-/* output.c - bytes that wait to be written, and the descriptors that go with them. */
+/* output.c - the bytes of a connection that wait to be written, with their descriptors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The output is a list of chunks. New frames are copied into the last chunk; a frame that does not
+ * fit gets a new chunk. Descriptors belong to the first byte of a chunk, so a frame with
+ * descriptors always starts one.
+ *
+ * Invariants: an empty chunk is the only chunk; size_bytes is the sum of the unsent bytes. The last
+ * chunk of the usual size is reused when it has been sent. The output belongs to its connection and
+ * is used on the loop's thread only; it does no I/O. send.c writes the bytes. */
+
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 
@@ -9,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Usual capacity of a chunk; a larger frame gets a chunk of its size. */
 enum { CHUNK_BYTES = 32 * 1024 };
 
 void tdm__output_init(struct conn_output *output)
@@ -17,7 +26,8 @@ void tdm__output_init(struct conn_output *output)
     output->size_bytes = 0;
 }
 
-static void close_fds(struct output_chunk *chunk)
+/* Closes the descriptors of a chunk: they have been sent, or are discarded. */
+static void chunk_close_fds(struct output_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->fds_count; i++) {
         (void)close(chunk->fds[i]);
@@ -25,7 +35,10 @@ static void close_fds(struct output_chunk *chunk)
     chunk->fds_count = 0;
 }
 
-static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t fds_count)
+/* Duplicates the descriptors into the chunk. On failure the chunk keeps those already duplicated.
+ */
+static tdm_status chunk_duplicate_fds(struct output_chunk *chunk, const int *fds,
+                                      uint32_t fds_count)
 {
     for (uint32_t i = 0; i < fds_count; i++) {
         int copy = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
@@ -38,8 +51,9 @@ static tdm_status take_fds(struct output_chunk *chunk, const int *fds, uint32_t 
     return TDM_OK;
 }
 
-static tdm_status add_chunk(struct conn_output *output, size_t size,
-                            struct output_chunk **chunk_out)
+/* Appends an empty chunk with a capacity of at least `size` bytes. */
+static tdm_status output_add_chunk(struct conn_output *output, size_t size,
+                                   struct output_chunk **chunk_out)
 {
     size_t capacity = size > CHUNK_BYTES ? size : CHUNK_BYTES;
     struct output_chunk *chunk = malloc(sizeof(*chunk) + capacity);
@@ -56,16 +70,18 @@ static tdm_status add_chunk(struct conn_output *output, size_t size,
     return TDM_OK;
 }
 
-static void remove_chunk(struct conn_output *output, struct output_chunk *chunk)
+/* Removes a chunk, closes its descriptors and frees it. */
+static void output_remove_chunk(struct conn_output *output, struct output_chunk *chunk)
 {
     TAILQ_REMOVE(&output->chunks, chunk, link);
-    close_fds(chunk);
+    chunk_close_fds(chunk);
     free(chunk);
 }
 
-/* A chunk with room.  Descriptors go with the first byte of a chunk, so they begin one. */
-static tdm_status find_room(struct conn_output *output, size_t size, bool at_begin,
-                            struct output_chunk **chunk_out)
+/* Returns a chunk with `size` free bytes. With `at_begin` the chunk is empty, because descriptors
+ * are sent with the first byte of a chunk. */
+static tdm_status output_find_chunk(struct conn_output *output, size_t size, bool at_begin,
+                                    struct output_chunk **chunk_out)
 {
     struct output_chunk *last = TAILQ_LAST(&output->chunks, chunks);
 
@@ -74,11 +90,12 @@ static tdm_status find_room(struct conn_output *output, size_t size, bool at_beg
         return TDM_OK;
     }
     if (last != NULL && last->end == 0) {
-        remove_chunk(output, last);
+        output_remove_chunk(output, last);
     }
-    return add_chunk(output, size, chunk_out);
+    return output_add_chunk(output, size, chunk_out);
 }
 
+/* Returns the number of bytes in all pieces. */
 static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 {
     size_t sum = 0;
@@ -89,8 +106,9 @@ static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
     return sum;
 }
 
-static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
-                        size_t skip)
+/* Copies the pieces without their first `skip` bytes to the end of the chunk. */
+static void chunk_copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
+                              size_t skip)
 {
     for (int i = 0; i < FRAME_PIECES; i++) {
         size_t skipped = skip < pieces[i].iov_len ? skip : pieces[i].iov_len;
@@ -104,11 +122,11 @@ static void copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FR
     }
 }
 
-tdm_status tdm__output_place(struct conn_output *output, size_t size_bytes, uint8_t **place_out)
+tdm_status tdm__output_reserve(struct conn_output *output, size_t size_bytes, uint8_t **place_out)
 {
     struct output_chunk *chunk;
 
-    TDM_TRY(find_room(output, size_bytes, false, &chunk));
+    TDM_TRY(output_find_chunk(output, size_bytes, false, &chunk));
     *place_out = chunk->bytes + chunk->end;
     chunk->end += size_bytes;
     output->size_bytes += size_bytes;
@@ -122,13 +140,13 @@ tdm_status tdm__output_append(struct conn_output *output, const struct iovec pie
     struct output_chunk *chunk;
     tdm_status status;
 
-    TDM_TRY(find_room(output, size, fds_count > 0, &chunk));
-    status = take_fds(chunk, fds, fds_count);
+    TDM_TRY(output_find_chunk(output, size, fds_count > 0, &chunk));
+    status = chunk_duplicate_fds(chunk, fds, fds_count);
     if (status != TDM_OK) {
-        remove_chunk(output, chunk);
+        output_remove_chunk(output, chunk);
         return status;
     }
-    copy_pieces(chunk, pieces, skip);
+    chunk_copy_pieces(chunk, pieces, skip);
     output->size_bytes += size;
     return TDM_OK;
 }
@@ -154,40 +172,40 @@ size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[
     return count;
 }
 
-/* The last one of the usual size stays, for what comes next. */
-static void chunk_done(struct conn_output *output, struct output_chunk *chunk)
+/* Frees a chunk that has been sent. The last one of the usual size is kept and reused. */
+static void chunk_finish(struct conn_output *output, struct output_chunk *chunk)
 {
     if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {
         chunk->begin = 0;
         chunk->end = 0;
         return;
     }
-    remove_chunk(output, chunk);
+    output_remove_chunk(output, chunk);
 }
 
-void tdm__output_forget(struct conn_output *output, size_t sent_bytes)
+void tdm__output_consume(struct conn_output *output, size_t sent_bytes)
 {
     output->size_bytes -= sent_bytes;
     while (sent_bytes > 0) {
         struct output_chunk *chunk = TAILQ_FIRST(&output->chunks);
         size_t rest = chunk->end - chunk->begin;
 
-        close_fds(chunk);
+        chunk_close_fds(chunk);
         if (sent_bytes < rest) {
             chunk->begin += sent_bytes;
             return;
         }
         sent_bytes -= rest;
-        chunk_done(output, chunk);
+        chunk_finish(output, chunk);
     }
 }
 
-void tdm__output_drop(struct conn_output *output)
+void tdm__output_clear(struct conn_output *output)
 {
     struct output_chunk *chunk;
 
     while ((chunk = TAILQ_FIRST(&output->chunks)) != NULL) {
-        remove_chunk(output, chunk);
+        output_remove_chunk(output, chunk);
     }
     output->size_bytes = 0;
 }

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+/* Computes the hash. It maps 0 to 1, since 0 means "not computed". */
 static uint32_t version_compute(void)
 {
     uint64_t hash = tdm__message_hash_text(tdm__hello_layout, TDM__MESSAGE_HASH_START);
@@ -23,13 +24,14 @@ static uint32_t version_compute(void)
 
 uint32_t tdm__protocol_version(void)
 {
-    /* Threads that compute it at the same time store the same value. */
-    static _Atomic uint32_t known;
-    uint32_t version = atomic_load_explicit(&known, memory_order_relaxed);
+    /* Cached version; 0 before the first call. Threads that compute it at the same time store the
+     * same value. */
+    static _Atomic uint32_t cached_version;
+    uint32_t version = atomic_load_explicit(&cached_version, memory_order_relaxed);
 
     if (version == 0) {
         version = version_compute();
-        atomic_store_explicit(&known, version, memory_order_relaxed);
+        atomic_store_explicit(&cached_version, version, memory_order_relaxed);
     }
     return version;
 }

@@ -1,5 +1,16 @@
-/* receive.c - cuts what a connection brings into frames. */
+/* receive.c - reads a connection's socket and splits the bytes into frames. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A connection reads into its input buffer of INPUT_BYTES bytes. A frame whose header and method
+ * are complete becomes conn->partial, with memory for its payload and tail. Their remaining bytes
+ * are then read from the socket directly into that memory, without a copy.
+ *
+ * Descriptors arrive with the first byte of their frame or earlier, in the order of frames. They
+ * wait in conn->fds until the frame's header is decoded.
+ *
+ * The memory of a frame is shared by atomic count with the documents that borrow the payload; such
+ * a document may be destroyed on any thread. Everything else runs on the loop's thread.
+ * runtime/wire/frame.h specifies the format. */
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -13,12 +24,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
+/* Alignment of the arrays in a payload. */
+enum { PAYLOAD_ALIGNMENT = 64 };
 
-/* `tail_buffer` is where the tail goes; NULL: into the same memory. */
+/* Allocates a frame with its method, payload and tail in one block. If `tail_buffer` is not NULL,
+ * the tail is received there instead. */
 static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame, char *tail_buffer)
 {
-    bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT; /* a shorter one has no array */
+    /* A shorter payload has no array. */
+    bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT;
     size_t bytes = sizeof(struct tdm__incoming_call) + frame->method_bytes + 1 +
                    (aligned ? PAYLOAD_ALIGNMENT - 1 : 0) + frame->payload_bytes + 1 +
                    (tail_buffer == NULL ? frame->tail_bytes : 0);
@@ -27,7 +41,7 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
     if (incoming == NULL) {
         return NULL;
     }
-    atomic_init(&incoming->owners, 1);
+    atomic_init(&incoming->owners_count, 1);
     incoming->conn = NULL;
     incoming->listed = false;
     incoming->on_notice = NULL;
@@ -49,14 +63,14 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
     return incoming;
 }
 
-/* Whoever is last must see all that the others did.  Only an owner makes others, so who is
- * alone need not ask the other processors to count. */
-static void incoming_disown(void *arg)
+/* Releases one ownership of the frame's memory. The last owner must see all writes of the others.
+ * Only an owner can add owners, so a sole owner needs no atomic decrement. */
+static void incoming_release_memory(void *arg)
 {
     struct tdm__incoming_call *incoming = arg;
 
-    if (atomic_load_explicit(&incoming->owners, memory_order_acquire) == 1 ||
-        atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
+    if (atomic_load_explicit(&incoming->owners_count, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&incoming->owners_count, 1, memory_order_acq_rel) == 1) {
         tdm__free_list_free(incoming, incoming->allocated_bytes);
     }
 }
@@ -65,11 +79,11 @@ tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document
 {
     struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
 
-    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_disown, incoming, document_out));
-    if (atomic_load_explicit(&incoming->owners, memory_order_relaxed) == 1) {
-        atomic_store_explicit(&incoming->owners, 2, memory_order_relaxed);
+    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_release_memory, incoming, document_out));
+    if (atomic_load_explicit(&incoming->owners_count, memory_order_relaxed) == 1) {
+        atomic_store_explicit(&incoming->owners_count, 2, memory_order_relaxed);
     } else {
-        atomic_fetch_add_explicit(&incoming->owners, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&incoming->owners_count, 1, memory_order_relaxed);
     }
     return TDM_OK;
 }
@@ -82,7 +96,7 @@ void tdm__incoming_free(struct tdm__incoming_call *incoming)
         }
     }
     tdm_document_destroy(incoming->document);
-    incoming_disown(incoming);
+    incoming_release_memory(incoming);
 }
 
 void tdm__conn_discard_input(struct tdm__conn *conn)
@@ -101,10 +115,11 @@ void tdm__conn_discard_input(struct tdm__conn *conn)
 
 /* ---- reading the socket ----------------------------------------------------------------- */
 
-/* Descriptors arrive with the first byte of their frame or earlier, in the order of frames. */
-static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
+/* Moves the descriptors of a received message to conn->fds. Fails if there are more than frames can
+ * have. */
+static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *message)
 {
-    bool room = true;
+    bool all_fit = true;
 
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
          header = CMSG_NXTHDR(message, header)) {
@@ -121,17 +136,18 @@ static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
                 conn->fds[conn->fds_count++] = fds[i];
             } else {
                 (void)close(fds[i]);
-                room = false;
+                all_fit = false;
             }
         }
     }
-    if (!room || (message->msg_flags & MSG_CTRUNC) != 0) {
+    if (!all_fit || (message->msg_flags & MSG_CTRUNC) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent more descriptors than its frames can have",
                          conn->label);
     }
     return TDM_OK;
 }
 
+/* Moves the bytes that are not consumed to the start of the input buffer. */
 static void input_compact(struct tdm__conn *conn)
 {
     size_t left = conn->input_end - conn->input_begin;
@@ -143,8 +159,8 @@ static void input_compact(struct tdm__conn *conn)
     conn->input_end = left;
 }
 
-/* Where the rest of a frame goes: of its payload, and of its tail.  Returns how much that is.
- */
+/* Fills `places` with the memory that the rest of the partial frame goes to: its payload and its
+ * tail. Returns the number of missing bytes. */
 static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
                                      struct iovec places[2])
 {
@@ -161,12 +177,12 @@ static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
     return places[0].iov_len + places[1].iov_len;
 }
 
-/* One recvmsg(2): first the rest of the frame that is arriving, then the buffer.  Behind a tail
- * nothing is read: whoever wants it may want to say first where the next one goes.
+/* Reads the socket with one recvmsg(2): first the rest of the partial frame, then the input buffer.
+ * Nothing behind a tail is read, because the receiver may first set the buffer for the next tail.
  *
- * Padding at the end of `control` would be room for one more descriptor than take_fds() has:
- * the kernel is told of CMSG_LEN, not CMSG_SPACE. */
-static tdm_status read_socket(struct tdm__conn *conn)
+ * The size of `control` uses CMSG_LEN, not CMSG_SPACE. Padding at its end would let the kernel pass
+ * one descriptor more than conn_collect_fds() has memory for. */
+static tdm_status conn_read_socket(struct tdm__conn *conn)
 {
     union {
         struct cmsghdr header;
@@ -197,8 +213,9 @@ static tdm_status read_socket(struct tdm__conn *conn)
         return tdm__fail(TDM_E_CLOSED, "%s closed the connection%s", conn->label,
                          partial != NULL || conn->input_end > 0 ? " in the middle of a frame" : "");
     }
-    TDM_TRY(take_fds(conn, &message));
-    conn->input_ms = tdm__clock_coarse_ms(); /* once for all frames that came together */
+    TDM_TRY(conn_collect_fds(conn, &message));
+    /* One clock reading serves all frames that arrived together. */
+    conn->input_ms = tdm__clock_coarse_ms();
     direct = (size_t)received < wanted ? (size_t)received : wanted;
     if (partial != NULL) {
         partial->received_bytes += (uint32_t)direct;
@@ -209,7 +226,8 @@ static tdm_status read_socket(struct tdm__conn *conn)
 
 /* ---- frames ----------------------------------------------------------------------------- */
 
-static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+/* Assigns the descriptors that the frame's header announces. Fails if fewer have arrived. */
+static tdm_status incoming_claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
 
@@ -217,7 +235,7 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *i
         return TDM_OK;
     }
     if (count > conn->fds_count) {
-        incoming->frame.fds_count = 0; /* it owns none */
+        incoming->frame.fds_count = 0; /* The frame owns no descriptors yet. */
         return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u", conn->label,
                          conn->fds_count, count);
     }
@@ -227,7 +245,8 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *i
     return TDM_OK;
 }
 
-static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+/* Copies the name of the method from the input buffer, and checks it. */
+static tdm_status incoming_read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t length = incoming->frame.method_bytes;
 
@@ -251,8 +270,9 @@ void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_
     conn->tail_buffer_bytes = size_bytes;
 }
 
-/* Of the next call, whatever it is: who wants another one says so again. */
-static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
+/* Returns the buffer for the frame's tail, or NULL. The setting is valid for the next call only,
+ * whether it uses the buffer or not. */
+static char *conn_take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     char *tail_buffer = conn->tail_buffer;
 
@@ -264,21 +284,22 @@ static char *take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *f
                                                                                  : NULL;
 }
 
-/* What the buffer has of so many bytes; returns how much that was. */
-static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
+/* Copies at most `wanted` bytes from the input buffer and returns the number of bytes. */
+static uint32_t conn_consume_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 {
-    size_t here = conn->input_end - conn->input_begin;
+    size_t available = conn->input_end - conn->input_begin;
 
-    here = here < wanted ? here : wanted;
-    memcpy(place, conn->input + conn->input_begin, here);
-    conn->input_begin += here;
-    return (uint32_t)here;
+    available = available < wanted ? available : wanted;
+    memcpy(place, conn->input + conn->input_begin, available);
+    conn->input_begin += available;
+    return (uint32_t)available;
 }
 
-/* The header and the method's name are in the buffer. */
-static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
+/* Creates the partial frame. Its header and method are in the input buffer. */
+static tdm_status conn_begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__incoming_call *incoming = incoming_create(frame, take_tail_buffer(conn, frame));
+    struct tdm__incoming_call *incoming =
+        incoming_create(frame, conn_take_tail_buffer(conn, frame));
 
     if (incoming == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s",
@@ -287,33 +308,35 @@ static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *f
     incoming->arrived_ms = conn->input_ms;
     conn->partial = incoming;
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
-    TDM_TRY(claim_fds(conn, incoming));
-    TDM_TRY(read_method(conn, incoming));
-    incoming->received_bytes = take_input(conn, incoming->payload, frame->payload_bytes);
+    TDM_TRY(incoming_claim_fds(conn, incoming));
+    TDM_TRY(incoming_read_method(conn, incoming));
+    incoming->received_bytes = conn_consume_input(conn, incoming->payload, frame->payload_bytes);
     if (frame->tail_bytes > 0) {
-        incoming->received_bytes += take_input(conn, incoming->tail, frame->tail_bytes);
+        incoming->received_bytes += conn_consume_input(conn, incoming->tail, frame->tail_bytes);
     }
     return TDM_OK;
 }
 
-static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
+/* Returns the next frame if it is complete. It decodes the input buffer but does not read the
+ * socket. */
+static tdm_status conn_next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
 {
-    size_t here = conn->input_end - conn->input_begin;
+    size_t available = conn->input_end - conn->input_begin;
     struct tdm__frame frame;
     tdm_status status;
 
     if (conn->partial == NULL) {
-        if (here < TDM__FRAME_HEADER_BYTES) {
+        if (available < TDM__FRAME_HEADER_BYTES) {
             return TDM_OK;
         }
         status = tdm__frame_decode(conn->input + conn->input_begin, &frame);
         if (status != TDM_OK) {
             return tdm__wrap(status, "%s", conn->label);
         }
-        if (here < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
+        if (available < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
             return TDM_OK;
         }
-        TDM_TRY(begin_frame(conn, &frame));
+        TDM_TRY(conn_begin_frame(conn, &frame));
     }
     if (conn->partial->received_bytes ==
         conn->partial->frame.payload_bytes + conn->partial->frame.tail_bytes) {
@@ -327,10 +350,10 @@ tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
                              struct tdm__incoming_call **incoming_out)
 {
     *incoming_out = NULL;
-    TDM_TRY(next_frame(conn, incoming_out));
+    TDM_TRY(conn_next_frame(conn, incoming_out));
     if (*incoming_out != NULL || !readable) {
         return TDM_OK;
     }
-    TDM_TRY(read_socket(conn));
-    return next_frame(conn, incoming_out);
+    TDM_TRY(conn_read_socket(conn));
+    return conn_next_frame(conn, incoming_out);
 }

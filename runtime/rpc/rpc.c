@@ -1,5 +1,13 @@
-/* rpc.c - endpoints: listeners, and the list of connections. */
+/* rpc.c - endpoints: their listeners and their list of connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An endpoint owns listeners and the list of connections, which conn.c drives. rpc.h describes the
+ * interface and internal.h the lifetime of a connection.
+ *
+ * Invariants: conns contains exactly the connections that have not ended. corked is a subset of
+ * them and is empty after each flush hook. After closing is set, no connection is added. A listener
+ * that lacks descriptors pauses for ACCEPT_PAUSE_MS instead of failing. All functions run on the
+ * thread of the endpoint's loop. */
+
 #include "runtime/rpc/rpc.h"
 
 #include "runtime/assert.h"
@@ -21,7 +29,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 100 };
+/* Milliseconds for which a listener pauses after a lack of descriptors. */
+enum { ACCEPT_PAUSE_MS = 100 };
 
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out)
@@ -32,7 +41,8 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
     if (rpc == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an endpoint");
     }
-    /* A program may exit() while another thread is in here: libcrypto stays whole. */
+    /* A program may exit() while another thread uses libcrypto, so libcrypto must not clean up at
+     * exit. */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     status = tdm_writer_create(&rpc->writer);
     if (status != TDM_OK) {
@@ -57,10 +67,12 @@ tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *l
     return tdm__rpc_create(loop, &like->self, like->token, rpc_out);
 }
 
+/* Stops and frees a listener, and unlinks its socket file. Works for partly initialised listeners.
+ */
 static void listener_destroy(struct listener *listener)
 {
     tdm__fd_watch_destroy(listener->watch);
-    tdm__timer_destroy(listener->pause);
+    tdm__timer_destroy(listener->pause_timer);
     if (listener->path[0] != '\0') {
         (void)unlink(listener->path);
     }
@@ -119,8 +131,8 @@ void tdm__rpc_each_conn(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__
 
 void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, void *arg)
 {
-    rpc->serve = fn;
-    rpc->serve_arg = arg;
+    rpc->call_handler = fn;
+    rpc->call_handler_arg = arg;
 }
 
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
@@ -137,21 +149,25 @@ void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *
 
 /* ---- listening -------------------------------------------------------------------------- */
 
-static void on_pause_over(void *arg)
+/* Resumes accepting after a pause. */
+static void listener_on_pause_end(void *arg)
 {
     struct listener *listener = arg;
 
     (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
+/* Disables Nagle's algorithm. It fails on Unix sockets, which do not have it. */
 static void set_no_delay(int fd)
 {
     const int one = 1;
 
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* not on Unix sockets */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-static void on_listener(void *arg, int fd, unsigned ready)
+/* Accepts one client and creates its connection. Without free descriptors the listener pauses,
+ * instead of being called in a busy loop. */
+static void listener_on_client(void *arg, int fd, unsigned ready)
 {
     struct listener *listener = arg;
     struct tdm__conn *conn;
@@ -161,13 +177,13 @@ static void on_listener(void *arg, int fd, unsigned ready)
     client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
         tdm__log(TDM__WARN, "rpc", "accept4: errno %d, no connection is taken for %d ms", errno,
-                 PAUSE_MS);
-        if (tdm__timer_set(listener->pause, tdm__deadline_after(PAUSE_MS)) == TDM_OK) {
+                 ACCEPT_PAUSE_MS);
+        if (tdm__timer_set(listener->pause_timer, tdm__deadline_after(ACCEPT_PAUSE_MS)) == TDM_OK) {
             (void)tdm__fd_watch_set_events(listener->watch, 0);
         }
     }
     if (client < 0) {
-        return; /* the client may have gone again */
+        return; /* The client may have disconnected already. */
     }
     set_no_delay(client);
     if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
@@ -178,7 +194,8 @@ static void on_listener(void *arg, int fd, unsigned ready)
     conn->accepted = true;
 }
 
-/* Nobody can connect before listen(), so the file has its mode in time. */
+/* Binds and starts to listen. No client can connect before listen(), so the file has its mode in
+ * time. */
 static tdm_status bind_and_listen(int fd, const struct tdm__address *address, const char *text)
 {
     const int one = 1;
@@ -198,8 +215,9 @@ static tdm_status bind_and_listen(int fd, const struct tdm__address *address, co
     return listen(fd, SOMAXCONN) == 0 ? TDM_OK : tdm__fail_errno(errno, "listen %s", text);
 }
 
-static tdm_status write_bound(int fd, const struct tdm__address *address, const char *text,
-                              char *bound_out, size_t bound_bytes)
+/* Writes the address that peers can use, with the port that the kernel chose. */
+static tdm_status listener_write_address(int fd, const struct tdm__address *address,
+                                         const char *text, char *bound_out, size_t bound_bytes)
 {
     if (bound_out == NULL) {
         return TDM_OK;
@@ -213,6 +231,7 @@ static tdm_status write_bound(int fd, const struct tdm__address *address, const 
     return TDM_OK;
 }
 
+/* Opens the socket, the timer and the watch of a listener. On failure the caller destroys it. */
 static tdm_status listener_init(struct listener *listener, const char *text, char *bound_out,
                                 size_t bound_bytes)
 {
@@ -229,9 +248,9 @@ static tdm_status listener_init(struct listener *listener, const char *text, cha
     if (address.socket.any.sa_family == AF_UNIX) {
         memcpy(listener->path, address.socket.local.sun_path, sizeof(listener->path));
     }
-    TDM_TRY(write_bound(listener->fd, &address, text, bound_out, bound_bytes));
-    TDM_TRY(tdm__timer_create(loop, on_pause_over, listener, &listener->pause));
-    return tdm__fd_watch_create(loop, listener->fd, TDM__READABLE, on_listener, listener,
+    TDM_TRY(listener_write_address(listener->fd, &address, text, bound_out, bound_bytes));
+    TDM_TRY(tdm__timer_create(loop, listener_on_pause_end, listener, &listener->pause_timer));
+    return tdm__fd_watch_create(loop, listener->fd, TDM__READABLE, listener_on_client, listener,
                                 &listener->watch);
 }
 
@@ -258,14 +277,15 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-static tdm_status check_running(const struct tdm__rpc *rpc)
+/* Fails if the endpoint is being destroyed. */
+static tdm_status rpc_check_open(const struct tdm__rpc *rpc)
 {
     return rpc->closing ? tdm__fail(TDM_E_CLOSED, "this process is leaving") : TDM_OK;
 }
 
-/* Hands `fd` to a new connection, or closes it. */
-static tdm_status open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
-                            const char *text, struct tdm__conn **conn_out)
+/* Starts to connect and creates the connection, which owns `fd`. On failure `fd` is closed. */
+static tdm_status rpc_open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
+                                const char *text, struct tdm__conn **conn_out)
 {
     tdm_status status;
     int rc;
@@ -289,20 +309,20 @@ tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct td
     struct tdm__address parsed;
     int fd;
 
-    TDM_TRY(check_running(rpc));
+    TDM_TRY(rpc_check_open(rpc));
     TDM_TRY(tdm__address_parse(address, &parsed));
     fd = socket(parsed.socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
-    return open_conn(rpc, fd, &parsed, address, conn_out);
+    return rpc_open_conn(rpc, fd, &parsed, address, conn_out);
 }
 
 tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm__conn **conn_out)
 {
     int flags;
 
-    TDM_TRY(check_running(rpc));
+    TDM_TRY(rpc_check_open(rpc));
     flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
         fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {

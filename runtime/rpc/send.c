@@ -1,10 +1,14 @@
 /* send.c - frames leave at once, or together with those that follow them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small frame is copied into the connection's output, which is written when somebody may be
- * waiting for that very frame, when a good piece has come together, or before the loop polls.
- * So a lone call and its answer pay for one system call each, and a thousand share a few.  A
- * process that computes without running its loop has a thread that stands by, and polls after
- * a millisecond.  A large payload is written from where it lies. */
+/* A small frame is copied into the connection's output. The output is written when a peer may be
+ * waiting for that very frame, when FLUSH_BYTES have accumulated, or before the loop polls. So a
+ * single call and its reply cost one system call each, and a thousand calls share a few. A process
+ * that computes without running its loop has a background poller, which polls after a millisecond.
+ * A large payload is written directly from the caller's memory.
+ *
+ * A failed write does not end the connection at once: conn->write_failed discards all later output,
+ * and the reader ends the connection when it has read the replies that already arrived. All
+ * functions run on the loop's thread and never block. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -13,15 +17,19 @@
 #include <sched.h>
 #include <string.h>
 
+/* Sizes that decide when a frame is copied and when the output is written. */
 enum {
-    TOGETHER_BYTES_MAX = 4096, /* larger frames are not copied */
-    GOOD_PIECE_BYTES = 16 * 1024,
-    FEW_CALLS = 16 /* of a caller that waits for each, or nearly so */
+    /* Frames larger than this are written without a copy. */
+    COPIED_FRAME_BYTES_MAX = 4096,
+    FLUSH_BYTES = 16 * 1024, /* Output of this size is written at once. */
+    /* With fewer pending calls, the caller probably waits for each of them. */
+    PROMPT_CALLS_MAX = 16
 };
 
-/* sendmsg(2) with descriptors.  0 when the socket is full, -1 with errno when it is lost. */
-static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
-                           uint32_t fds_count)
+/* Calls sendmsg(2) with descriptors. Returns 0 if the socket is full, and -1 with errno if it
+ * failed. */
+static ssize_t socket_send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
+                                  uint32_t fds_count)
 {
     union {
         struct cmsghdr header;
@@ -45,21 +53,22 @@ static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, co
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
-/* Nothing can be written any more.  Replies that have arrived are still read: the end shows to
- * the reader behind them. */
-static void conn_give_up_writing(struct tdm__conn *conn)
+/* Discards all output because the connection cannot be written. Replies that have already arrived
+ * are still read; the reader finds the end of the connection behind them. */
+static void conn_stop_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
-    tdm__output_drop(&conn->output);
+    tdm__output_clear(&conn->output);
     (void)shutdown(conn->fd, SHUT_RDWR);
     (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
 }
 
-static void wait_for_room(struct tdm__conn *conn)
+/* Asks the watch to report when the socket is writable. */
+static void conn_wait_writable(struct tdm__conn *conn)
 {
     conn->output_blocked = true;
     if (tdm__fd_watch_set_events(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
-        conn_give_up_writing(conn);
+        conn_stop_writing(conn);
     }
 }
 
@@ -84,14 +93,14 @@ void tdm__conn_flush(struct tdm__conn *conn)
         const int *fds = NULL;
         uint32_t fds_count = 0;
         size_t pieces_count = tdm__output_gather(&conn->output, pieces, &fds, &fds_count);
-        ssize_t sent = send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
+        ssize_t sent = socket_send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
 
         if (sent < 0) {
-            conn_give_up_writing(conn);
+            conn_stop_writing(conn);
         } else if (sent == 0) {
-            wait_for_room(conn);
+            conn_wait_writable(conn);
         } else {
-            tdm__output_forget(&conn->output, (size_t)sent);
+            tdm__output_consume(&conn->output, (size_t)sent);
         }
     }
 }
@@ -114,7 +123,8 @@ void tdm__rpc_flush(void *arg)
     }
 }
 
-/* A thread that sleeps in the poll has looked for corked output before. */
+/* Schedules a flush before the next poll. A loop that is already polling is woken, because it
+ * checked the list before. */
 static void conn_cork(struct tdm__conn *conn)
 {
     bool first = TAILQ_EMPTY(&conn->rpc->corked);
@@ -138,27 +148,31 @@ uint32_t tdm__current_cpu(void)
     return cpu < 0 ? 0 : (uint32_t)cpu + 1;
 }
 
-/* An answer from another processor may be there before this one has gone to sleep. */
-static void expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
+/* Tells the loop to poll actively. A reply from another CPU may arrive before this thread would be
+ * asleep. */
+static void conn_expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
 {
     if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
         tdm__loop_expect_event_soon(conn->rpc->loop);
     }
 }
 
+/* Returns the size of the whole frame. */
 static size_t frame_bytes(const struct tdm__frame *frame)
 {
     return (size_t)TDM__FRAME_HEADER_BYTES + frame->method_bytes + frame->payload_bytes +
            frame->tail_bytes;
 }
 
-static bool conn_is_lost(int error_number)
+/* Returns whether the error means that the connection has been lost. */
+static bool errno_means_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
            error_number == EHOSTUNREACH || error_number == ENETDOWN;
 }
 
-/* Writes what the socket takes now; `*sent_out` bytes, 0 if it is full. */
+/* Writes as much as the socket accepts now; `*sent_out` is the number of bytes, 0 if the socket is
+ * full. */
 static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
                                 const int *fds, uint32_t fds_count, size_t *sent_out)
 {
@@ -166,14 +180,14 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     ssize_t sent;
 
     memcpy(copy, pieces, sizeof(copy));
-    sent = send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
+    sent = socket_send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
 
     if (sent >= 0) {
         *sent_out = (size_t)sent;
         return TDM_OK;
     }
-    if (conn_is_lost(errno)) {
-        conn_give_up_writing(conn);
+    if (errno_means_lost(errno)) {
+        conn_stop_writing(conn);
         return TDM_OK;
     }
     if (errno == ETOOMANYREFS) {
@@ -182,21 +196,23 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     return tdm__fail_errno(errno, "sendmsg to %s", conn->label);
 }
 
-/* Failures and notices are small, and somebody waits for them. */
-static bool may_be_refused(const struct tdm__frame *frame)
+/* Returns whether a full output refuses this frame. Failures and notices are small and the peer
+ * waits for them, so they are always accepted. */
+static bool frame_may_be_refused(const struct tdm__frame *frame)
 {
     return frame->status == TDM_OK && frame->kind != TDM__FRAME_CANCEL &&
            frame->kind != TDM__FRAME_CREDIT;
 }
 
-/* Somebody may be waiting for this frame and for nothing else. */
-static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame *frame)
+/* Returns whether the peer may be waiting for this frame only, so that it must not be delayed. */
+static bool frame_must_flush(const struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
-        return conn->calls.count < FEW_CALLS;
+        return conn->calls.count < PROMPT_CALLS_MAX;
     case TDM__FRAME_REPLY:
-        return conn->unanswered.count <= 1; /* it is still counted itself */
+        /* The call is still counted in the table. */
+        return conn->incoming_calls.count <= 1;
     case TDM__FRAME_CANCEL:
         return true;
     case TDM__FRAME_ITEM:
@@ -206,6 +222,7 @@ static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame
     return false;
 }
 
+/* Copies `count` bytes and returns the position behind them. */
 static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
 {
     if (count > 0) {
@@ -214,13 +231,13 @@ static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
     return place + count;
 }
 
-/* The frame is made where it waits. */
-static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                     const char *method, const void *payload, const void *tail)
+/* Encodes the frame directly into the output, and flushes or corks the connection. */
+static tdm_status conn_send_copied(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                   const char *method, const void *payload, const void *tail)
 {
     uint8_t *place;
 
-    TDM_TRY(tdm__output_place(&conn->output, frame_bytes(frame), &place));
+    TDM_TRY(tdm__output_reserve(&conn->output, frame_bytes(frame), &place));
     tdm__frame_encode(frame, place);
     place = output_put(place + TDM__FRAME_HEADER_BYTES, method, frame->method_bytes);
     place = output_put(place, payload, frame->payload_bytes);
@@ -228,7 +245,7 @@ static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__f
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
-    if (conn->output.size_bytes >= GOOD_PIECE_BYTES || leaves_at_once(conn, frame)) {
+    if (conn->output.size_bytes >= FLUSH_BYTES || frame_must_flush(conn, frame)) {
         tdm__conn_flush(conn);
     } else {
         conn_cork(conn);
@@ -236,10 +253,11 @@ static tdm_status conn_send_together(struct tdm__conn *conn, const struct tdm__f
     return TDM_OK;
 }
 
-/* After a part of a frame has gone, the rest must follow or nothing may. */
-static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                  const char *method, const void *payload, const void *tail,
-                                  const int *fds)
+/* Writes a large frame without a copy. Once a part of a frame has been written, the rest must
+ * follow, or the connection can no longer be written. */
+static tdm_status conn_send_uncopied(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                     const char *method, const void *payload, const void *tail,
+                                     const int *fds)
 {
     uint8_t header[TDM__FRAME_HEADER_BYTES];
     struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
@@ -259,11 +277,11 @@ static tdm_status conn_send_alone(struct tdm__conn *conn, const struct tdm__fram
     }
     status = tdm__output_append(&conn->output, pieces, sent, fds, sent == 0 ? frame->fds_count : 0);
     if (status != TDM_OK && sent > 0) {
-        conn_give_up_writing(conn);
+        conn_stop_writing(conn);
         return TDM_OK;
     }
     if (status == TDM_OK && conn->state == CONN_OPEN) {
-        wait_for_room(conn);
+        conn_wait_writable(conn);
     }
     return status;
 }
@@ -274,16 +292,16 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
     size_t total = frame_bytes(frame);
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
-    expect_reply_soon(conn, frame->cpu);
+    conn_expect_reply_soon(conn, frame->cpu);
     if (conn->write_failed) {
-        return TDM_OK; /* the reader is about to see the end */
+        return TDM_OK; /* The reader will end the connection. */
     }
-    if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
+    if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && frame_may_be_refused(frame)) {
         return tdm__fail(TDM_E_AGAIN, "%zu bytes wait for %s, which reads too slowly",
                          conn->output.size_bytes, conn->label);
     }
-    if (frame->fds_count == 0 && total <= TOGETHER_BYTES_MAX) {
-        return conn_send_together(conn, frame, method, payload, tail);
+    if (frame->fds_count == 0 && total <= COPIED_FRAME_BYTES_MAX) {
+        return conn_send_copied(conn, frame, method, payload, tail);
     }
-    return conn_send_alone(conn, frame, method, payload, tail, fds);
+    return conn_send_uncopied(conn, frame, method, payload, tail, fds);
 }

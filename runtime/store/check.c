@@ -1,4 +1,4 @@
-/* check.c - what a key, a pattern and a commit must look like, the same for every filling. */
+/* check.c - validity rules for keys, patterns and commits, shared by all store implementations. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/check.h"
 
@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Returns whether the text is printable ASCII without '*' and not longer than a key may be. */
 static bool is_plain_text(const char *text, size_t text_bytes)
 {
     for (size_t i = 0; i < text_bytes; i++) {
@@ -21,6 +22,7 @@ bool tdm__store_is_key(const char *key, size_t key_bytes)
     return key_bytes > 0 && is_plain_text(key, key_bytes);
 }
 
+/* Fails with TDM_E_INVAL; `what` names the kind of text. */
 static tdm_status bad_key(const char *what, const char *key)
 {
     return tdm__fail(TDM_E_INVAL,

@@ -1,4 +1,4 @@
-/* check.h - what a key, a pattern and a commit must look like, the same for every filling. */
+/* check.h - validity rules for keys, patterns and commits, shared by all store implementations. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_STORE_CHECK_H
 #define TDM_STORE_CHECK_H
@@ -7,21 +7,28 @@
 
 #include <stdbool.h>
 
+/* Limits of every store. */
 enum {
-    TDM__STORE_KEY_BYTES_MAX = 200,
-    TDM__STORE_WRITES_MAX = 10000,
+    TDM__STORE_KEY_BYTES_MAX = 200, /* Most bytes of a key. */
+    TDM__STORE_WRITES_MAX = 10000,  /* Most writes in one commit. */
+    /* Most patterns in one read. */
     TDM__STORE_PATTERNS_MAX = 1000
 };
 
-/* Printable ASCII without '*'; 1 to 200 bytes. */
+/* Returns whether the text is a valid key: 1 to 200 bytes of printable ASCII without '*'. */
 bool tdm__store_is_key(const char *key, size_t key_bytes);
 
-/* TDM_E_INVAL or TDM_E_LIMIT with what is wrong. */
+/* Checks a prefix to watch, which may be empty. Returns TDM_E_INVAL with the text of the problem.
+ */
 tdm_status tdm__store_check_prefix(const char *prefix);
+/* Checks the patterns of a read: each is a key, or a prefix followed by '*'. Returns TDM_E_INVAL,
+ * or TDM_E_LIMIT for too many. */
 tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patterns_count);
+/* Checks the keys and leases of a commit. Returns TDM_E_INVAL, or TDM_E_LIMIT for too many writes.
+ */
 tdm_status tdm__store_check_writes(const struct tdm__store_write *writes, uint32_t writes_count);
 
-/* Whether a read of this pattern finds this key. */
+/* Returns whether a read of this pattern returns this key. */
 bool tdm__store_matches(const char *pattern, const char *key);
 
 #endif

@@ -1,5 +1,14 @@
-/* completion.c - answers of a store on their way to the callbacks. */
+/* completion.c - the queue of completed store operations whose callbacks have not run yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The queue is a list of completions and a timer that is set while the list is not empty. The
+ * timer's function removes the head and runs its callback until the list is empty.
+ *
+ * A callback may run the loop, which delivers the next completion in a nested call, or destroy the
+ * queue. So the queue counts nested deliveries, and the outermost one frees a destroyed queue.
+ * After destruction every remaining operation fails with TDM_E_STORE, even one that succeeded: its
+ * callback must not start another operation on a store that is closing. All functions run on the
+ * loop's thread. */
+
 #include "runtime/store/completion.h"
 
 #include "runtime/assert.h"
@@ -9,169 +18,188 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum outcome_kind { OUTCOME_READ, OUTCOME_COMMIT, OUTCOME_CHANGE };
+/* Which callback a completion runs. */
+enum completion_kind { COMPLETION_READ, COMPLETION_COMMIT, COMPLETION_CHANGE };
 
+/* A completed or running operation, or a change to report. The queue owns it once it has been
+ * added. */
 struct tdm__store_completion {
-    struct tdm__store_completion *next;
-    enum outcome_kind kind;
+    struct tdm__store_completion *next; /* Next completion in the queue; NULL at the end. */
+    enum completion_kind kind;
     union {
-        tdm__store_read_fn *read;
-        tdm__store_commit_fn *commit;
-        tdm__store_changed_fn *changed;
+        tdm__store_read_fn *read;       /* Callback of a read. */
+        tdm__store_commit_fn *commit;   /* Callback of a commit. */
+        tdm__store_changed_fn *changed; /* Callback of a watcher. */
+        /* Callback of this completion; `kind` selects the member. */
     } fn;
-    void *arg;
-    tdm_status status;
-    uint64_t version;                   /* of a commit */
-    char *text;                         /* owned: a failure's detail, or the key that changed */
-    struct tdm__store_records *records; /* owned, or NULL */
+    void *arg;         /* Passed to the callback. */
+    tdm_status status; /* Outcome of the operation. */
+    /* Version that the commit gave its records; only for commits. */
+    uint64_t version;
+    /* Detail of a failure, or the key that changed (owned). */
+    char *text;
+    /* Records that the read returned (owned); NULL if it returned none. */
+    struct tdm__store_records *records;
 };
 
+/* A queue of completions on one loop. */
 struct tdm__store_completions {
-    struct tdm__timer *timer; /* owned; set while something waits */
-    struct tdm__store_completion *head;
+    struct tdm__timer *timer;           /* Set while the queue is not empty (owned). */
+    struct tdm__store_completion *head; /* First completion; NULL if the queue is empty. */
+    /* Where the pointer to the next added completion goes. */
     struct tdm__store_completion **tail;
-    uint32_t deliveries; /* nested ones that are going on: who ends the last frees */
-    bool destroyed;
+    /* Number of nested runs of completions_deliver(). The outermost one frees a destroyed queue. */
+    uint32_t deliveries;
+    bool destroyed; /* Whether the owner has destroyed the queue. */
 };
 
-static void deliver(struct tdm__store_completion *outcome, bool is_closing)
+/* Runs the callback of one completion and frees it. With `is_closing` an operation fails and a
+ * change is discarded. */
+static void completion_deliver(struct tdm__store_completion *completion, bool is_closing)
 {
     static const struct tdm__store_records none;
-    const struct tdm__store_records *records = outcome->records != NULL ? outcome->records : &none;
+    const struct tdm__store_records *records =
+        completion->records != NULL ? completion->records : &none;
 
-    if (is_closing && outcome->kind != OUTCOME_CHANGE) {
-        /* Even a success: whoever goes on after a success would ask a store that is gone. */
-        free(outcome->text);
-        outcome->text = strdup("the store was closed");
-        outcome->status = TDM_E_STORE;
+    if (is_closing && completion->kind != COMPLETION_CHANGE) {
+        /* Even a success fails, because its callback would start the next operation on a closed
+         * store. */
+        free(completion->text);
+        completion->text = strdup("the store was closed");
+        completion->status = TDM_E_STORE;
         records = &none;
     }
-    if (outcome->status != TDM_OK) {
-        (void)tdm__fail(outcome->status, "%s", outcome->text != NULL ? outcome->text : "");
+    if (completion->status != TDM_OK) {
+        (void)tdm__fail(completion->status, "%s", completion->text != NULL ? completion->text : "");
     }
-    switch (outcome->kind) {
-    case OUTCOME_READ:
-        outcome->fn.read(outcome->arg, outcome->status, records->items, records->count);
+    switch (completion->kind) {
+    case COMPLETION_READ:
+        completion->fn.read(completion->arg, completion->status, records->items, records->count);
         break;
-    case OUTCOME_COMMIT:
-        outcome->fn.commit(outcome->arg, outcome->status,
-                           outcome->status == TDM_OK ? outcome->version : TDM__VERSION_NONE);
+    case COMPLETION_COMMIT:
+        completion->fn.commit(completion->arg, completion->status,
+                              completion->status == TDM_OK ? completion->version
+                                                           : TDM__VERSION_NONE);
         break;
-    case OUTCOME_CHANGE:
+    case COMPLETION_CHANGE:
         if (!is_closing) {
-            outcome->fn.changed(outcome->arg, outcome->text);
+            completion->fn.changed(completion->arg, completion->text);
         }
         break;
     }
-    free(outcome->records);
-    free(outcome->text);
-    free(outcome);
+    free(completion->records);
+    free(completion->text);
+    free(completion);
 }
 
-static void deliver_all(void *arg)
+/* Delivers until the queue is empty. Callbacks may call it again through the loop. */
+static void completions_deliver(void *arg)
 {
-    struct tdm__store_completions *outcomes = arg;
+    struct tdm__store_completions *completions = arg;
 
-    outcomes->deliveries++;
-    while (outcomes->head != NULL) {
-        struct tdm__store_completion *outcome = outcomes->head;
+    completions->deliveries++;
+    while (completions->head != NULL) {
+        struct tdm__store_completion *completion = completions->head;
 
-        outcomes->head = outcome->next;
-        if (outcomes->head == NULL) {
-            outcomes->tail = &outcomes->head;
+        completions->head = completion->next;
+        if (completions->head == NULL) {
+            completions->tail = &completions->head;
         }
-        deliver(outcome, outcomes->destroyed);
+        completion_deliver(completion, completions->destroyed);
     }
-    outcomes->deliveries--;
-    if (outcomes->destroyed && outcomes->deliveries == 0) {
-        free(outcomes);
+    completions->deliveries--;
+    if (completions->destroyed && completions->deliveries == 0) {
+        free(completions);
     }
 }
 
 tdm_status tdm__store_completions_create(struct tdm__loop *loop,
-                                         struct tdm__store_completions **outcomes_out)
+                                         struct tdm__store_completions **completions_out)
 {
-    struct tdm__store_completions *outcomes = calloc(1, sizeof(*outcomes));
+    struct tdm__store_completions *completions = calloc(1, sizeof(*completions));
     tdm_status status;
 
-    if (outcomes == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "queue of store answers");
+    if (completions == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "queue of store completions");
     }
-    outcomes->tail = &outcomes->head;
-    status = tdm__timer_create(loop, deliver_all, outcomes, &outcomes->timer);
+    completions->tail = &completions->head;
+    status = tdm__timer_create(loop, completions_deliver, completions, &completions->timer);
     if (status != TDM_OK) {
-        free(outcomes);
+        free(completions);
         return status;
     }
-    *outcomes_out = outcomes;
+    *completions_out = completions;
     return TDM_OK;
 }
 
-void tdm__store_completions_destroy(struct tdm__store_completions *outcomes)
+void tdm__store_completions_destroy(struct tdm__store_completions *completions)
 {
-    tdm__timer_destroy(outcomes->timer);
-    outcomes->timer = NULL;
-    outcomes->destroyed = true;
-    deliver_all(outcomes);
+    tdm__timer_destroy(completions->timer);
+    completions->timer = NULL;
+    completions->destroyed = true;
+    completions_deliver(completions);
 }
 
-static struct tdm__store_completion *create_outcome(enum outcome_kind kind, void *arg)
+/* Allocates a completion of this kind. Running out of memory ends the process. */
+static struct tdm__store_completion *completion_create(enum completion_kind kind, void *arg)
 {
-    struct tdm__store_completion *outcome = calloc(1, sizeof(*outcome));
+    struct tdm__store_completion *completion = calloc(1, sizeof(*completion));
 
-    TDM_ASSERT(outcome != NULL);
-    outcome->kind = kind;
-    outcome->arg = arg;
-    return outcome;
+    TDM_ASSERT(completion != NULL);
+    completion->kind = kind;
+    completion->arg = arg;
+    return completion;
 }
 
 struct tdm__store_completion *tdm__store_completion_of_read(tdm__store_read_fn *fn, void *arg)
 {
-    struct tdm__store_completion *outcome = create_outcome(OUTCOME_READ, arg);
+    struct tdm__store_completion *completion = completion_create(COMPLETION_READ, arg);
 
-    outcome->fn.read = fn;
-    return outcome;
+    completion->fn.read = fn;
+    return completion;
 }
 
 struct tdm__store_completion *tdm__store_completion_of_commit(tdm__store_commit_fn *fn, void *arg)
 {
-    struct tdm__store_completion *outcome = create_outcome(OUTCOME_COMMIT, arg);
+    struct tdm__store_completion *completion = completion_create(COMPLETION_COMMIT, arg);
 
-    outcome->fn.commit = fn;
-    return outcome;
+    completion->fn.commit = fn;
+    return completion;
 }
 
-void tdm__store_completion_set_version(struct tdm__store_completion *outcome, uint64_t version)
+void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version)
 {
-    outcome->version = version;
+    completion->version = version;
 }
 
-static void enqueue(struct tdm__store_completions *outcomes, struct tdm__store_completion *outcome)
+/* Appends the completion and sets the timer for the next round of the loop. */
+static void completions_enqueue(struct tdm__store_completions *completions,
+                                struct tdm__store_completion *completion)
 {
-    *outcomes->tail = outcome;
-    outcomes->tail = &outcome->next;
-    if (!outcomes->destroyed) {
-        TDM_ASSERT(tdm__timer_set(outcomes->timer, tdm__clock_ms()) == TDM_OK);
+    *completions->tail = completion;
+    completions->tail = &completion->next;
+    if (!completions->destroyed) {
+        TDM_ASSERT(tdm__timer_set(completions->timer, tdm__clock_ms()) == TDM_OK);
     }
 }
 
-void tdm__store_completions_add(struct tdm__store_completions *outcomes,
-                                struct tdm__store_completion *outcome, tdm_status status,
+void tdm__store_completions_add(struct tdm__store_completions *completions,
+                                struct tdm__store_completion *completion, tdm_status status,
                                 struct tdm__store_records *records)
 {
-    outcome->status = status;
-    outcome->records = records;
-    outcome->text = status == TDM_OK ? NULL : strdup(tdm_error_detail());
-    enqueue(outcomes, outcome);
+    completion->status = status;
+    completion->records = records;
+    completion->text = status == TDM_OK ? NULL : strdup(tdm_error_detail());
+    completions_enqueue(completions, completion);
 }
 
-void tdm__store_completions_add_change(struct tdm__store_completions *outcomes,
+void tdm__store_completions_add_change(struct tdm__store_completions *completions,
                                        tdm__store_changed_fn *fn, void *arg, const char *key)
 {
-    struct tdm__store_completion *outcome = create_outcome(OUTCOME_CHANGE, arg);
+    struct tdm__store_completion *completion = completion_create(COMPLETION_CHANGE, arg);
 
-    outcome->fn.changed = fn;
-    outcome->text = strdup(key);
-    TDM_ASSERT(outcome->text != NULL);
-    enqueue(outcomes, outcome);
+    completion->fn.changed = fn;
+    completion->text = strdup(key);
+    TDM_ASSERT(completion->text != NULL);
+    completions_enqueue(completions, completion);
 }

@@ -1,4 +1,4 @@
-/* completion.h - answers of a store on their way to the callbacks. */
+/* completion.h - the queue of completed store operations whose callbacks have not run yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_STORE_COMPLETION_H
 #define TDM_RUNTIME_STORE_COMPLETION_H
@@ -6,30 +6,37 @@
 #include "runtime/store.h"
 #include "runtime/store/records.h"
 
-/* A callback must not run inside the call that asked for it, nor inside a library's own
- * callback (it may run the loop again, and hiredis would be entered twice).  So every answer
- * waits in this queue for the next round of the loop, with the words of its failure. */
+/* A queue of completions. A callback must not run inside the call that started the operation, nor
+ * inside a callback of hiredis: it may run the loop again, and hiredis would be entered twice. So
+ * every completion waits here for the next round of the loop, together with the text of its
+ * failure. */
 struct tdm__store_completions;
+/* One operation that will complete, with its callback, and its outcome once that is known. */
 struct tdm__store_completion;
 
+/* Creates an empty queue on the loop, which is borrowed. */
 tdm_status tdm__store_completions_create(struct tdm__loop *loop,
-                                         struct tdm__store_completions **outcomes_out);
-/* Answers what still waits with TDM_E_STORE and drops changes.  Allowed from a callback. */
-void tdm__store_completions_destroy(struct tdm__store_completions *outcomes);
+                                         struct tdm__store_completions **completions_out);
+/* Completes all waiting operations with TDM_E_STORE, discards changes, and frees the queue. A
+ * callback of the queue may call it. */
+void tdm__store_completions_destroy(struct tdm__store_completions *completions);
 
-/* Made when the question is asked, so that giving the answer cannot fail.  Asking has no status
- * of its own: being out of memory for these few bytes ends the process. */
+/* Creates the completion of a read when the read starts, so that completing it later cannot fail.
+ * Running out of memory here ends the process, because starting an operation returns no status. */
 struct tdm__store_completion *tdm__store_completion_of_read(tdm__store_read_fn *fn, void *arg);
+/* Creates the completion of a commit in the same way. */
 struct tdm__store_completion *tdm__store_completion_of_commit(tdm__store_commit_fn *fn, void *arg);
 
-/* Of a commit that put something, once it is known; a failure forgets it. */
-void tdm__store_completion_set_version(struct tdm__store_completion *outcome, uint64_t version);
+/* Sets the version that a successful commit gave its records. It is ignored if the commit fails. */
+void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version);
 
-/* Takes both; `records` may be NULL.  A failure's detail is taken from tdm_error_detail(). */
-void tdm__store_completions_add(struct tdm__store_completions *outcomes,
-                                struct tdm__store_completion *outcome, tdm_status status,
+/* Adds a completion to the queue, which owns it and `records` from now on. `records` may be NULL.
+ * The text of a failure is taken from tdm_error_detail(). */
+void tdm__store_completions_add(struct tdm__store_completions *completions,
+                                struct tdm__store_completion *completion, tdm_status status,
                                 struct tdm__store_records *records);
-void tdm__store_completions_add_change(struct tdm__store_completions *outcomes,
+/* Adds the notification that `key` has changed, to run `fn` with `arg`. */
+void tdm__store_completions_add_change(struct tdm__store_completions *completions,
                                        tdm__store_changed_fn *fn, void *arg, const char *key);
 
 #endif

@@ -1,5 +1,13 @@
-/* metered.c - a store around another one that measures every operation. */
+/* metered.c - a store that wraps another one and measures every operation. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The wrapper implements the operations of a store by calling the inner store, with its own
+ * callback in between. That callback measures the duration, counts conflicts and other failures,
+ * and calls the callback of the caller.
+ *
+ * The histograms and counters are global: all metered stores of a process share them. They are
+ * atomic, so the thread that serves metrics may read them at any time. Everything else runs on the
+ * loop's thread. */
+
 #include "runtime/store/metered.h"
 
 #include "runtime/assert.h"
@@ -9,25 +17,35 @@
 
 #include <stdlib.h>
 
-struct observed_store {
-    struct tdm__store store;  /* first */
-    struct tdm__store *inner; /* owned */
+/* A store that forwards every operation to `inner`. */
+struct metered_store {
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
+    struct tdm__store *inner; /* Store that does the work (owned). */
 };
 
+/* An operation in progress. It is freed when it completes. */
 struct operation {
-    int64_t began_ns;
-    tdm__store_read_fn *read_fn; /* one of the two */
+    int64_t began_ns; /* Nanoseconds on CLOCK_MONOTONIC. */
+    /* Callback of the caller's read; NULL for a commit. */
+    tdm__store_read_fn *read_fn;
+    /* Callback of the caller's commit; NULL for a read. */
     tdm__store_commit_fn *commit_fn;
-    void *arg;
+    void *arg; /* Passed to the callback. */
 };
 
+/* Durations of reads, for all stores of this process. */
 static struct tdm__histogram read_times;
+/* Durations of commits. */
 static struct tdm__histogram commit_times;
+/* Number of commits that failed with TDM_E_CONFLICT. */
 static struct tdm__counter conflicts;
+/* Number of operations with any other failure. */
 static struct tdm__counter failures;
 
-static struct operation *operation_begin(tdm__store_read_fn *read_fn,
-                                         tdm__store_commit_fn *commit_fn, void *arg)
+/* Allocates an operation that starts now. Exactly one of the functions is not NULL. */
+static struct operation *operation_create(tdm__store_read_fn *read_fn,
+                                          tdm__store_commit_fn *commit_fn, void *arg)
 {
     struct operation *operation = malloc(sizeof(*operation));
 
@@ -36,8 +54,9 @@ static struct operation *operation_begin(tdm__store_read_fn *read_fn,
     return operation;
 }
 
-static void count(struct tdm__histogram *times, const struct operation *operation,
-                  tdm_status status)
+/* Records the duration and the outcome of a completed operation. */
+static void operation_measure(struct tdm__histogram *times, const struct operation *operation,
+                              tdm_status status)
 {
     tdm__histogram_add(times, tdm__clock_ns() - operation->began_ns);
     if (status == TDM_E_CONFLICT) {
@@ -47,63 +66,70 @@ static void count(struct tdm__histogram *times, const struct operation *operatio
     }
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
-                    uint32_t records_count)
+/* Completes a read: measures it and runs the caller's callback. */
+static void metered_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                            uint32_t records_count)
 {
     struct operation operation = *(struct operation *)arg;
 
     free(arg);
-    count(&read_times, &operation, status);
+    operation_measure(&read_times, &operation, status);
     operation.read_fn(operation.arg, status, records, records_count);
 }
 
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+/* Completes a commit: measures it and runs the caller's callback. */
+static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation operation = *(struct operation *)arg;
 
     free(arg);
-    count(&commit_times, &operation, status);
+    operation_measure(&commit_times, &operation, status);
     operation.commit_fn(operation.arg, status, version);
 }
 
+/* Forwards a read. */
 static void metered_read(struct tdm__store *store, const char *const *patterns,
                          uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                          void *arg)
 {
-    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+    struct tdm__store *inner = ((struct metered_store *)store)->inner;
 
-    inner->ops->read(inner, patterns, patterns_count, deadline_ms, on_read,
-                     operation_begin(fn, NULL, arg));
+    inner->ops->read(inner, patterns, patterns_count, deadline_ms, metered_on_read,
+                     operation_create(fn, NULL, arg));
 }
 
+/* Forwards a commit. */
 static void metered_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                            uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                            void *arg)
 {
-    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+    struct tdm__store *inner = ((struct metered_store *)store)->inner;
 
-    inner->ops->commit(inner, writes, writes_count, deadline_ms, on_committed,
-                       operation_begin(NULL, fn, arg));
+    inner->ops->commit(inner, writes, writes_count, deadline_ms, metered_on_committed,
+                       operation_create(NULL, fn, arg));
 }
 
+/* Forwards a watch; watches are not measured. */
 static tdm_status metered_watch(struct tdm__store *store, const char *prefix,
                                 tdm__store_changed_fn *fn, void *arg)
 {
-    struct tdm__store *inner = ((struct observed_store *)store)->inner;
+    struct tdm__store *inner = ((struct metered_store *)store)->inner;
 
     return inner->ops->watch(inner, prefix, fn, arg);
 }
 
+/* Closes the inner store and frees the wrapper. */
 static void metered_close(struct tdm__store *store)
 {
-    struct observed_store *observed = (struct observed_store *)store;
+    struct metered_store *metered = (struct metered_store *)store;
 
     store->closing = true;
-    observed->inner->ops->close(observed->inner); /* tells everybody who still waits */
-    free(observed);
+    /* Completes all pending operations with a failure. */
+    metered->inner->ops->close(metered->inner);
+    free(metered);
 }
 
-static const struct tdm__store_ops observed_ops = {
+static const struct tdm__store_ops metered_ops = {
     .name = "observed",
     .close = metered_close,
     .read = metered_read,
@@ -113,14 +139,14 @@ static const struct tdm__store_ops observed_ops = {
 
 tdm_status tdm__store_metered_open(struct tdm__store *inner, struct tdm__store **store_out)
 {
-    struct observed_store *observed = calloc(1, sizeof(*observed));
+    struct metered_store *metered = calloc(1, sizeof(*metered));
 
-    if (observed == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an observed store");
+    if (metered == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a metered store");
     }
-    observed->store.ops = &observed_ops;
-    observed->inner = inner;
-    *store_out = &observed->store;
+    metered->store.ops = &metered_ops;
+    metered->inner = inner;
+    *store_out = &metered->store;
     return TDM_OK;
 }
 
@@ -131,17 +157,18 @@ void tdm__store_metered_write_metrics(FILE *out)
     struct tdm__histogram_snapshot view;
 
     tdm__metrics_family(out, "tandem_store_seconds", "histogram",
-                        "Time until the cluster's store answered.");
+                        "Time until the cluster's store replied.");
     tdm__histogram_read(&read_times, &view);
     tdm__metrics_histogram(out, "tandem_store_seconds", of_reads, &view);
     tdm__histogram_read(&commit_times, &view);
     tdm__metrics_histogram(out, "tandem_store_seconds", of_commits, &view);
-    tdm__metrics_family(out, "tandem_store_conflicts_total", "counter",
-                        "Commits that somebody else's came before; they are tried again.");
+    tdm__metrics_family(
+        out, "tandem_store_conflicts_total", "counter",
+        "Commits that conflicted with a commit of another process; they are retried.");
     tdm__metrics_sample(out, "tandem_store_conflicts_total", NULL,
                         (double)tdm__counter_value(&conflicts));
     tdm__metrics_family(out, "tandem_store_failures_total", "counter",
-                        "Operations that the store did not answer, or refused.");
+                        "Operations to which the store did not reply, or that it refused.");
     tdm__metrics_sample(out, "tandem_store_failures_total", NULL,
                         (double)tdm__counter_value(&failures));
 }

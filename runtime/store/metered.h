@@ -1,4 +1,4 @@
-/* metered.h - a store around another one that measures every operation. */
+/* metered.h - a store that wraps another one and measures every operation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_STORE_METERED_H
 #define TDM_RUNTIME_STORE_METERED_H
@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 
-/* Takes `inner`: closing this one closes it. */
+/* Opens a store that forwards to `inner` and counts. The new store owns `inner`: closing it closes
+ * `inner`. */
 tdm_status tdm__store_metered_open(struct tdm__store *inner, struct tdm__store **store_out);
-/* What this process's observed stores have counted, for Prometheus. */
+/* Writes the metrics of all metered stores of this process in Prometheus' text format. */
 void tdm__store_metered_write_metrics(FILE *out);
 
 #endif

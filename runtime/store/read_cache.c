@@ -1,6 +1,5 @@
-/* read_cache.c - the records as this process saw or left them last, to begin with instead of a
- * read.
- */
+/* read_cache.c - the records that this process read or wrote last, so that a transaction can start
+ * without a read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/read_cache.h"
 
@@ -12,20 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most patterns with '*' in the cache, and most transactions that read after a conflict. */
 enum { PREFIXES_MAX = 4, READS_MAX = 32 };
 
+/* A sorted snapshot of records. */
 struct tdm__read_cache {
-    char *prefixes[PREFIXES_MAX]; /* owned; the patterns with '*' that the picture holds all of */
-    uint32_t prefixes_count;
-    struct tdm__store_record
-        *records; /* owned, sorted; each key owned, with the bytes in its block */
-    struct tdm__store_record *guess; /* owned: room for as many */
-    uint32_t count;
-    uint32_t capacity;
-    int64_t since_ms;     /* of the oldest in it */
-    bool guessed;         /* the transaction under way began with it */
-    uint32_t reads_left;  /* until the next guess */
-    uint32_t wrong_reads; /* how many reads the last wrong guess cost; 0: the last was right */
+    /* The patterns with '*' of which the cache contains all records (owned). */
+    char *prefixes[PREFIXES_MAX];
+    uint32_t prefixes_count; /* Number of patterns in `prefixes`. */
+    /* Cached records sorted by key (owned). Each key is an allocation that also contains the bytes.
+     */
+    struct tdm__store_record *records;
+    /* Array for the result of a lookup (owned), of the same capacity. */
+    struct tdm__store_record *guess;
+    uint32_t count;    /* Number of records. */
+    uint32_t capacity; /* Capacity of `records` and `guess`. */
+    /* Milliseconds on CLOCK_MONOTONIC of the read that filled the cache. */
+    int64_t since_ms;
+    /* Whether the current transaction started from the cache. */
+    bool guessed;
+    /* Number of transactions that must read before the cache is used again. */
+    uint32_t reads_left;
+    /* Number of reads that the last conflict caused; 0 if the last guess was right. */
+    uint32_t conflict_reads;
 };
 
 tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
@@ -33,12 +41,13 @@ tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
     struct tdm__read_cache *read_cache = calloc(1, sizeof(*read_cache));
 
     if (read_cache == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a picture of records");
+        return tdm__fail(TDM_E_NOMEM, "a read cache");
     }
     *cache_out = read_cache;
     return TDM_OK;
 }
 
+/* Removes all records and prefixes, but keeps the arrays. */
 static void cache_clear(struct tdm__read_cache *read_cache)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
@@ -64,6 +73,7 @@ void tdm__read_cache_destroy(struct tdm__read_cache *read_cache)
 
 /* ---- what is in it ---------------------------------------------------------------------- */
 
+/* Ensures capacity for `count` records. Returns false without memory; the contents stay valid. */
 static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t count)
 {
     uint32_t capacity = read_cache->capacity == 0 ? 16 : 2 * read_cache->capacity;
@@ -85,8 +95,8 @@ static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t c
     return true;
 }
 
-/* The key and the bytes in one block, which the key begins. */
-static bool copy_record(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
+/* Copies a record into one allocation that begins with the key. Returns false without memory. */
+static bool record_copy(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
 {
     size_t key_bytes = strlen(record->key) + 1;
     char *block = malloc(key_bytes + record->bytes.size_bytes);
@@ -103,8 +113,8 @@ static bool copy_record(const struct tdm__store_record *record, struct tdm__stor
     return true;
 }
 
-/* The first record whose key is not before `key`. */
-static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char *key)
+/* Returns the index of the first record whose key is not before `key`. */
+static uint32_t cache_lower_bound(const struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t low = 0;
     uint32_t high = read_cache->count;
@@ -121,16 +131,18 @@ static uint32_t lower_bound(const struct tdm__read_cache *read_cache, const char
     return low;
 }
 
-static bool is_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
+/* Returns whether the record at this index has this key. */
+static bool cache_has_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
 {
     return at < read_cache->count && strcmp(read_cache->records[at].key, key) == 0;
 }
 
-static void remove_record(struct tdm__read_cache *read_cache, const char *key)
+/* Removes the record with this key, if it is cached. */
+static void cache_remove_record(struct tdm__read_cache *read_cache, const char *key)
 {
-    uint32_t at = lower_bound(read_cache, key);
+    uint32_t at = cache_lower_bound(read_cache, key);
 
-    if (is_at(read_cache, at, key)) {
+    if (cache_has_at(read_cache, at, key)) {
         free((char *)read_cache->records[at].key);
         read_cache->count--;
         memmove(&read_cache->records[at], &read_cache->records[at + 1],
@@ -138,15 +150,17 @@ static void remove_record(struct tdm__read_cache *read_cache, const char *key)
     }
 }
 
-static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__store_record *record)
+/* Inserts a record or replaces the one with its key. Returns false without memory. */
+static bool cache_put_record(struct tdm__read_cache *read_cache,
+                             const struct tdm__store_record *record)
 {
-    uint32_t at = lower_bound(read_cache, record->key);
+    uint32_t at = cache_lower_bound(read_cache, record->key);
     struct tdm__store_record copy;
 
-    if (!cache_reserve_records(read_cache, read_cache->count + 1) || !copy_record(record, &copy)) {
+    if (!cache_reserve_records(read_cache, read_cache->count + 1) || !record_copy(record, &copy)) {
         return false;
     }
-    if (is_at(read_cache, at, record->key)) {
+    if (cache_has_at(read_cache, at, record->key)) {
         free((char *)read_cache->records[at].key);
     } else {
         memmove(&read_cache->records[at + 1], &read_cache->records[at],
@@ -157,14 +171,16 @@ static bool put_record(struct tdm__read_cache *read_cache, const struct tdm__sto
     return true;
 }
 
-static bool is_prefix(const char *pattern)
+/* Returns whether the pattern is a prefix followed by '*'. */
+static bool pattern_is_prefix(const char *pattern)
 {
     size_t bytes = strlen(pattern);
 
     return bytes > 0 && pattern[bytes - 1] == '*';
 }
 
-static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
+/* Records that all records of the pattern are cached. Returns false if that is impossible. */
+static bool cache_add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
 {
     char *copy = read_cache->prefixes_count < PREFIXES_MAX ? strdup(prefix) : NULL;
 
@@ -174,7 +190,8 @@ static bool add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
     return copy != NULL;
 }
 
-static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
+/* Returns whether all records of the pattern are cached. */
+static bool cache_has_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
         if (strcmp(read_cache->prefixes[i], prefix) == 0) {
@@ -186,7 +203,9 @@ static bool holds_prefix(const struct tdm__read_cache *read_cache, const char *p
 
 /* ---- guess ------------------------------------------------------------------------------ */
 
-static bool cache_may_answer(struct tdm__read_cache *read_cache)
+/* Returns whether the cache is young enough and no conflict requires a read. It counts down the
+ * required reads. */
+static bool cache_is_usable(struct tdm__read_cache *read_cache)
 {
     if (read_cache->reads_left > 0) {
         read_cache->reads_left--;
@@ -196,6 +215,7 @@ static bool cache_may_answer(struct tdm__read_cache *read_cache)
            tdm__clock_ms() - read_cache->since_ms <= TDM__READ_CACHE_AGE_MS_MAX;
 }
 
+/* Returns whether any of the patterns matches the key. */
 static bool matches_any(const char *const *patterns, uint32_t patterns_count, const char *key)
 {
     for (uint32_t i = 0; i < patterns_count; i++) {
@@ -213,11 +233,11 @@ const struct tdm__store_record *tdm__read_cache_lookup(struct tdm__read_cache *r
 {
     uint32_t count = 0;
 
-    if (!cache_may_answer(read_cache)) {
+    if (!cache_is_usable(read_cache)) {
         return NULL;
     }
     for (uint32_t i = 0; i < patterns_count; i++) {
-        if (is_prefix(patterns[i]) && !holds_prefix(read_cache, patterns[i])) {
+        if (pattern_is_prefix(patterns[i]) && !cache_has_prefix(read_cache, patterns[i])) {
             return NULL;
         }
     }
@@ -243,35 +263,38 @@ void tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const 
     read_cache->guessed = false;
     read_cache->since_ms = tdm__clock_ms();
     for (uint32_t i = 0; i < patterns_count && is_whole; i++) {
-        is_whole = !is_prefix(patterns[i]) || add_prefix(read_cache, patterns[i]);
+        is_whole = !pattern_is_prefix(patterns[i]) || cache_add_prefix(read_cache, patterns[i]);
     }
     for (uint32_t i = 0; i < records_count && is_whole; i++) {
-        is_whole = put_record(read_cache, &records[i]);
+        is_whole = cache_put_record(read_cache, &records[i]);
     }
     if (!is_whole) {
         cache_clear(read_cache);
     }
 }
 
+/* Applies one committed write to the cache. Returns false without memory. */
 static bool cache_keep_record(struct tdm__read_cache *read_cache,
                               const struct tdm__store_write *write, uint64_t version)
 {
     if (write->kind == TDM__STORE_PUT) {
-        return put_record(read_cache,
-                          &(struct tdm__store_record){write->key, version, write->bytes});
+        return cache_put_record(read_cache,
+                                &(struct tdm__store_record){write->key, version, write->bytes});
     }
     if (write->kind == TDM__STORE_DELETE) {
-        remove_record(read_cache, write->key);
+        cache_remove_record(read_cache, write->key);
     }
     return true;
 }
 
+/* Doubles the number of transactions that must read, up to READS_MAX. */
 static void cache_note_conflict(struct tdm__read_cache *read_cache)
 {
-    read_cache->wrong_reads = read_cache->wrong_reads == 0 ? 1 : 2 * read_cache->wrong_reads;
-    read_cache->wrong_reads =
-        read_cache->wrong_reads > READS_MAX ? READS_MAX : read_cache->wrong_reads;
-    read_cache->reads_left = read_cache->wrong_reads;
+    read_cache->conflict_reads =
+        read_cache->conflict_reads == 0 ? 1 : 2 * read_cache->conflict_reads;
+    read_cache->conflict_reads =
+        read_cache->conflict_reads > READS_MAX ? READS_MAX : read_cache->conflict_reads;
+    read_cache->reads_left = read_cache->conflict_reads;
 }
 
 void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status status,
@@ -287,7 +310,7 @@ void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status
         cache_clear(read_cache);
     }
     if (read_cache->guessed && status == TDM_OK) {
-        read_cache->wrong_reads = 0;
+        read_cache->conflict_reads = 0;
     } else if (read_cache->guessed && status == TDM_E_CONFLICT) {
         cache_note_conflict(read_cache);
     }

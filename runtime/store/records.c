@@ -1,4 +1,4 @@
-/* records.c - copies of records, keys and bytes in one block. */
+/* records.c - an array of record copies whose keys and bytes are in one allocation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/records.h"
 
@@ -12,7 +12,8 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
                                      struct tdm__store_records **records_out)
 {
     size_t items_bytes = capacity * sizeof(struct tdm__store_record);
-    size_t text_bytes = payload_bytes + capacity; /* each key has a NUL */
+    /* Each key needs one more byte for its NUL. */
+    size_t text_bytes = payload_bytes + capacity;
     struct tdm__store_records *records = malloc(sizeof(*records) + items_bytes + text_bytes);
 
     if (records == NULL) {
@@ -26,7 +27,9 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
     return TDM_OK;
 }
 
-static char *put_text(struct tdm__store_records *records, const void *data, size_t size_bytes)
+/* Copies bytes into the unused memory and returns the copy. */
+static char *records_put_text(struct tdm__store_records *records, const void *data,
+                              size_t size_bytes)
 {
     char *place = records->free_space;
 
@@ -45,14 +48,15 @@ void tdm__store_records_append(struct tdm__store_records *records, const char *k
     struct tdm__store_record *record = &records->items[records->count];
 
     TDM_ASSERT(records->count < records->capacity);
-    record->key = put_text(records, key, key_bytes);
-    (void)put_text(records, "", 1);
+    record->key = records_put_text(records, key, key_bytes);
+    (void)records_put_text(records, "", 1);
     record->version = version;
-    record->bytes.data = put_text(records, bytes.data, bytes.size_bytes);
+    record->bytes.data = records_put_text(records, bytes.data, bytes.size_bytes);
     record->bytes.size_bytes = bytes.size_bytes;
     records->count++;
 }
 
+/* Orders two records by key, for qsort() and bsearch(). */
 static int compare_records(const void *a, const void *b)
 {
     return strcmp(((const struct tdm__store_record *)a)->key,

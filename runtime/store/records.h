@@ -1,29 +1,35 @@
-/* records.h - copies of records, keys and bytes in one block. */
+/* records.h - an array of record copies whose keys and bytes are in one allocation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_STORE_RECORDS_H
 #define TDM_STORE_RECORDS_H
 
 #include "runtime/store.h"
 
-/* Freed with free(). */
+/* An array of records. Its keys and bytes are stored behind the items in the same allocation. The
+ * caller frees it with free(). */
 struct tdm__store_records {
-    uint32_t count;
-    uint32_t capacity;
-    char *free_space; /* inside this block, behind the items */
-    size_t free_bytes;
+    uint32_t count;    /* Number of records. */
+    uint32_t capacity; /* Most records that `items` can contain. */
+    /* Unused memory for keys and bytes, behind the items. */
+    char *free_space;
+    size_t free_bytes; /* Size of `free_space` in bytes. */
+    /* The records. Their pointers refer to this allocation. */
     struct tdm__store_record items[];
 };
 
-/* Room for `capacity` records whose keys and bytes together take `payload_bytes`. */
+/* Creates an empty array with a capacity of `capacity` records, whose keys and bytes together need
+ * at most `payload_bytes`. */
 tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
                                      struct tdm__store_records **records_out);
+/* Appends a copy of a record. The capacity must suffice. */
 void tdm__store_records_append(struct tdm__store_records *records, const char *key,
                                size_t key_bytes, uint64_t version, struct tdm_bytes bytes);
-/* By key; a key that is there twice stays once. */
+/* Sorts the records by key and removes duplicate keys. */
 void tdm__store_records_sort(struct tdm__store_records *records);
+/* Copies `count` records into a new array. */
 tdm_status tdm__store_records_copy(const struct tdm__store_record *items, uint32_t count,
                                    struct tdm__store_records **records_out);
-/* The record of this key among sorted ones, or NULL. */
+/* Returns the record with this key among sorted records, or NULL. */
 const struct tdm__store_record *tdm__store_records_find(const struct tdm__store_record *items,
                                                         uint32_t count, const char *key);
 

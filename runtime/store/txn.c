@@ -1,5 +1,14 @@
-/* txn.c - read, decide, commit, and on a conflict again. */
+/* txn.c - optimistic transactions: read, decide, commit, and retry after a conflict. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A transaction reads the records of its patterns, runs its body on them, and commits the body's
+ * writes on condition that the read versions are still current. After a conflict it reads again,
+ * until its deadline. With a read cache the first attempt starts from the cached records instead of
+ * a read.
+ *
+ * A transaction always has exactly one operation pending in the store, so closing the store ends
+ * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
+ * running the body again could do its work twice. All functions run on the loop's thread.
+ * runtime/store.h specifies the interface. */
 #include "runtime/store.h"
 
 #include "runtime/assert.h"
@@ -12,27 +21,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A transaction always has exactly one operation under way in the store, so a store that closes
- * ends it.  Only conflicts are tried again: after TDM_E_STORE the outcome of the commit is
- * unknown, and running the body again could do its work twice. */
-
+/* A running transaction. It frees itself after its completion function has run. */
 struct tdm__txn {
-    struct tdm__store *store;           /* borrowed */
-    struct tdm__read_cache *read_cache; /* borrowed; may be NULL */
-    char **patterns;                    /* owned, one block */
-    uint32_t patterns_count;
-    int64_t deadline_ms;
-    tdm__txn_body_fn *body;
-    tdm__txn_done_fn *done;
-    void *arg;
-    uint32_t conflicts;
+    struct tdm__store *store; /* Store that it reads and writes (borrowed). */
+    /* Cache to start from (borrowed); NULL always reads. */
+    struct tdm__read_cache *read_cache;
+    char **patterns;         /* Patterns to read, in one allocation (owned). */
+    uint32_t patterns_count; /* Number of patterns. */
+    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
+    tdm__txn_done_fn *done;  /* Runs once, when the transaction has ended. */
+    void *arg;               /* Passed to `body` and `done`. */
+    uint32_t conflicts;      /* Number of commits that failed with a conflict. */
 
-    /* While the body runs. */
-    const struct tdm__store_record *records; /* borrowed from the store */
-    uint32_t records_count;
-    struct tdm__store_write *writes; /* owned, keys and bytes too */
-    uint32_t writes_count;
-    uint32_t writes_capacity;
+    /* Records that the body sees (borrowed from the store); NULL outside of the body. */
+    const struct tdm__store_record *records;
+    uint32_t records_count; /* Number of `records`. */
+    /* Writes that the body added, with copies of keys and bytes (owned). */
+    struct tdm__store_write *writes;
+    uint32_t writes_count;    /* Number of `writes`. */
+    uint32_t writes_capacity; /* Capacity of `writes`. */
 };
 
 static void txn_read_again(struct tdm__txn *txn);
@@ -55,6 +63,7 @@ const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, u
     return &txn->records[index];
 }
 
+/* Returns whether the transaction's patterns include this key. */
 static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->patterns_count; i++) {
@@ -65,7 +74,8 @@ static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
     return false;
 }
 
-static tdm_status make_room(struct tdm__txn *txn)
+/* Ensures that one more write fits. */
+static tdm_status txn_reserve_write(struct tdm__txn *txn)
 {
     uint32_t capacity = txn->writes_capacity == 0 ? 8 : 2 * txn->writes_capacity;
     struct tdm__store_write *writes;
@@ -82,8 +92,9 @@ static tdm_status make_room(struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Copies the key and the bytes: the body's own are gone when the commit is made. */
-static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
+/* Adds a write on condition that the record still has the version that was read. The key and the
+ * bytes are copied, because the body's memory may be gone when the commit is sent. */
+static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
     const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
     size_t key_bytes = strlen(write->key) + 1;
@@ -91,10 +102,11 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write 
     char *text;
 
     if (!txn_has_read_key(txn, write->key)) {
-        return tdm__fail(TDM_E_INVAL, "\"%s\" is none of the keys this transaction reads",
+        return tdm__fail(TDM_E_INVAL,
+                         "write of \"%s\" refused: the transaction does not read this key",
                          write->key);
     }
-    TDM_TRY(make_room(txn));
+    TDM_TRY(txn_reserve_write(txn));
     text = malloc(key_bytes + write->bytes.size_bytes);
     if (text == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s: write of %zu bytes", write->key,
@@ -112,7 +124,8 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__store_write 
     return TDM_OK;
 }
 
-static bool is_written(const struct tdm__txn *txn, const char *key)
+/* Returns whether the body has already written this key. */
+static bool txn_has_write(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
         if (strcmp(txn->writes[i].key, key) == 0) {
@@ -125,26 +138,28 @@ static bool is_written(const struct tdm__txn *txn, const char *key)
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms)
 {
-    return add_write(txn,
-                     &(struct tdm__store_write){
-                         .kind = TDM__STORE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
+    return txn_add_write(
+        txn, &(struct tdm__store_write){
+                 .kind = TDM__STORE_PUT, .key = key, .bytes = bytes, .lease_ms = lease_ms});
 }
 
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 {
-    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_DELETE, .key = key});
+    return txn_add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_DELETE, .key = key});
 }
 
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 {
-    if (is_written(txn, key)) {
-        return TDM_OK; /* every write checks the version */
+    if (txn_has_write(txn, key)) {
+        return TDM_OK; /* Every write checks the version. */
     }
-    return add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
+    return txn_add_write(txn,
+                         &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
 /* ---- one attempt after the other -------------------------------------------------------- */
 
+/* Removes the writes of the last attempt, but keeps the array. */
 static void txn_clear_writes(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
@@ -153,7 +168,8 @@ static void txn_clear_writes(struct tdm__txn *txn)
     txn->writes_count = 0;
 }
 
-static void finish(struct tdm__txn *txn, tdm_status status)
+/* Runs the completion function and frees the transaction. */
+static void txn_finish(struct tdm__txn *txn, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
 
@@ -167,7 +183,8 @@ static void finish(struct tdm__txn *txn, tdm_status status)
     free(txn);
 }
 
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+/* Handles the outcome of the commit: ends the transaction, or retries after a conflict. */
+static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
 
@@ -176,20 +193,22 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
                                      txn->writes_count);
     }
     if (status != TDM_E_CONFLICT) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     txn->conflicts++;
     if (tdm__deadline_remaining_ms(txn->deadline_ms) == 0) {
-        finish(txn, tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
-                              txn->conflicts, tdm_error_detail()));
+        txn_finish(txn,
+                   tdm__fail(TDM_E_TIMEOUT, "%u conflicts until the deadline, the last over %s",
+                             txn->conflicts, tdm_error_detail()));
         return;
     }
     txn_read_again(txn);
 }
 
-/* Nobody has looked whether those that are not read_cache are there. */
-static tdm_status rely_on_keys(struct tdm__txn *txn)
+/* Adds a version check for every key that the transaction reads. Without a read no process has
+ * confirmed that keys missing from the cache are absent. */
+static tdm_status txn_require_keys_unchanged(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
         const char *key = txn->patterns[i];
@@ -201,6 +220,8 @@ static tdm_status rely_on_keys(struct tdm__txn *txn)
     return TDM_OK;
 }
 
+/* Runs the body on these records. With `is_guess` the records come from the cache, and the commit
+ * must also check absent keys. */
 static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_record *records,
                                uint32_t records_count, bool is_guess)
 {
@@ -211,26 +232,28 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     txn->records_count = records_count;
     status = txn->body(txn->arg, txn);
     if (status == TDM_OK && is_guess) {
-        status = rely_on_keys(txn);
+        status = txn_require_keys_unchanged(txn);
     }
     txn->records = NULL;
     txn->records_count = 0;
     return status;
 }
 
+/* Commits the body's writes. */
 static void commit(struct tdm__txn *txn)
 {
     txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
-                            on_committed, txn);
+                            txn_on_committed, txn);
 }
 
-static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
-                    uint32_t records_count)
+/* Runs the body on the records that the store returned, and commits. */
+static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                        uint32_t records_count)
 {
     struct tdm__txn *txn = arg;
 
     if (status != TDM_OK) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     if (txn->read_cache != NULL) {
@@ -239,19 +262,22 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     }
     status = txn_run_body(txn, records, records_count, false);
     if (status != TDM_OK || txn->writes_count == 0) {
-        finish(txn, status);
+        txn_finish(txn, status);
         return;
     }
     commit(txn);
 }
 
+/* Reads the records from the store. */
 static void txn_read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
-                          txn->deadline_ms, on_read, txn);
+                          txn->deadline_ms, txn_on_read, txn);
 }
 
-static void begin(struct tdm__txn *txn)
+/* Starts the first attempt, from the cache if possible. If the body fails or writes nothing on
+ * cached records, the store is read. */
+static void txn_start(struct tdm__txn *txn)
 {
     uint32_t records_count = 0;
     const struct tdm__store_record *records =
@@ -268,7 +294,7 @@ static void begin(struct tdm__txn *txn)
     txn_read_again(txn);
 }
 
-/* The pointers and the texts in one block. */
+/* Copies the texts and their pointers into one allocation. Returns NULL without memory. */
 static char **copy_texts(const char *const *texts, uint32_t count)
 {
     size_t bytes = (count + 1u) * sizeof(char *);
@@ -314,6 +340,6 @@ tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_c
     txn->done = done;
     txn->arg = arg;
     txn->read_cache = read_cache;
-    begin(txn);
+    txn_start(txn);
     return TDM_OK;
 }

@@ -1,4 +1,4 @@
-/* watchers.c - who wants to hear of which keys. */
+/* watchers.c - the functions to call when keys with a prefix change. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/watchers.h"
 
@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One watched prefix. */
 struct tdm__watcher {
-    struct tdm__watcher *next;
+    struct tdm__watcher *next; /* Next watcher of the store; NULL at the end. */
+    /* Function to call when a key with the prefix changes. */
     tdm__store_changed_fn *fn;
-    void *arg;
-    char prefix[];
+    void *arg;     /* Passed to `fn`. */
+    char prefix[]; /* Prefix, ending with NUL; "" matches every key. */
 };
 
 tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
@@ -40,24 +42,24 @@ tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
 }
 
 void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes, const char *key)
+                              struct tdm__store_completions *completions, const char *key)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
         if (strncmp(key, watcher->prefix, strlen(watcher->prefix)) == 0) {
-            tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, key);
+            tdm__store_completions_add_change(completions, watcher->fn, watcher->arg, key);
         }
     }
 }
 
 void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes)
+                              struct tdm__store_completions *completions)
 {
     const struct tdm__watcher *watcher;
 
     for (watcher = watchers->first; watcher != NULL; watcher = watcher->next) {
-        tdm__store_completions_add_change(outcomes, watcher->fn, watcher->arg, watcher->prefix);
+        tdm__store_completions_add_change(completions, watcher->fn, watcher->arg, watcher->prefix);
     }
 }
 

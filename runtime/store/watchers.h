@@ -1,4 +1,4 @@
-/* watchers.h - who wants to hear of which keys. */
+/* watchers.h - the functions to call when keys with a prefix change. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_STORE_WATCHERS_H
 #define TDM_STORE_WATCHERS_H
@@ -6,21 +6,26 @@
 #include "runtime/store.h"
 #include "runtime/store/completion.h"
 
+/* One watched prefix with its function. */
 struct tdm__watcher;
 
-/* All zero is empty. */
+/* The watchers of one store. All zero is an empty list. */
 struct tdm__watchers {
-    struct tdm__watcher *first; /* owned */
+    /* Singly linked list of watchers (owned); NULL if empty. */
+    struct tdm__watcher *first;
 };
 
-/* TDM_E_EXISTS for a prefix that is watched already. */
+/* Adds a watcher of a prefix. Returns TDM_E_EXISTS if the prefix is watched already. */
 tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
                              tdm__store_changed_fn *fn, void *arg);
+/* Queues a notification for each watcher whose prefix `key` begins with. */
 void tdm__watchers_notify_key(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes, const char *key);
-/* Changes may have been missed: tells each its prefix. */
+                              struct tdm__store_completions *completions, const char *key);
+/* Queues a notification for every watcher with its own prefix as the key, because changes may have
+ * been missed. */
 void tdm__watchers_notify_all(const struct tdm__watchers *watchers,
-                              struct tdm__store_completions *outcomes);
+                              struct tdm__store_completions *completions);
+/* Frees all watchers. */
 void tdm__watchers_fini(struct tdm__watchers *watchers);
 
 #endif

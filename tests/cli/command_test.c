@@ -1,4 +1,4 @@
-/* command_test.c - the args of a call reach their command, or are refused with exit code 2. */
+/* command_test.c - arguments reach their command, or are refused with exit code 2. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 
@@ -23,7 +23,7 @@ static int remember(const struct tdm__parsed_arguments *args)
     seen = *args;
     seen_json = tdm__option_value(args, "--json");
     seen_out = tdm__option_value(args, "--out");
-    return TDM__EXIT_FAILED; /* nothing else returns 1 here */
+    return TDM__EXIT_FAILED; /* Nothing else returns 1 here. */
 }
 
 static const struct tdm__command copy = {.name = "copy",
@@ -50,7 +50,7 @@ static int call(char *first, char *second, char *third, char *fourth)
 
 #define CALL(a, b, c, d) call((char *)(a), (char *)(b), (char *)(c), (char *)(d))
 
-static void words_and_options_reach_the_command(void **state)
+static void operands_and_options_reach_the_command(void **state)
 {
     (void)state;
     assert_int_equal(CALL("copy", "a", "--out", "there"), TDM__EXIT_FAILED);
@@ -64,7 +64,7 @@ static void words_and_options_reach_the_command(void **state)
     assert_string_equal(seen.operands[0], "k=v");
 }
 
-static void wrong_words_exit_with_2(void **state)
+static void wrong_arguments_exit_with_2(void **state)
 {
     (void)state;
     assert_int_equal(CALL(NULL, NULL, NULL, NULL), TDM__EXIT_USAGE);
@@ -129,8 +129,8 @@ static void every_help_is_at_most_80_columns_wide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_and_options_reach_the_command),
-        cmocka_unit_test(wrong_words_exit_with_2),
+        cmocka_unit_test(operands_and_options_reach_the_command),
+        cmocka_unit_test(wrong_arguments_exit_with_2),
         cmocka_unit_test(help_is_not_a_failure),
         cmocka_unit_test(test_help_with_a_command_prints_its_usage),
         cmocka_unit_test(every_help_is_at_most_80_columns_wide),

@@ -1,4 +1,4 @@
-/* daemon_options_test.c - tandemd's args: read, or refused with the remedy. */
+/* daemon_options_test.c - the options of tandemd are parsed, or refused with the remedy. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
 
@@ -26,7 +26,7 @@ static bool read_words(const char *const *args, struct cli_daemon_options *optio
 
 #define READ(options, ...) read_words((const char *const[]){__VA_ARGS__, NULL}, (options))
 
-static void words_become_options(void **state)
+static void arguments_become_options(void **state)
 {
     struct cli_daemon_options options;
 
@@ -45,7 +45,7 @@ static void words_become_options(void **state)
     assert_int_equal(options.resources.custom[0].amount, 15000);
 }
 
-/* What reading these args prints to stderr. */
+/* Returns what parsing these arguments prints to stderr. */
 static const char *complaint_of(const char *const *args)
 {
     static char said[512];
@@ -90,13 +90,13 @@ static void a_complaint_names_what_was_said(void **state)
     assert_non_null(strstr(COMPLAINT("--gpu-byte", "4194304"), "did you mean --gpu-bytes?"));
     assert_non_null(strstr(COMPLAINT("--nonsense"), "--nonsense"));
     assert_memory_equal(COMPLAINT("--gpus"), "tandemd: ", 9);
-    /* Nobody could join a node of such a name. */
+    /* Other nodes would refuse the hello of a node with such a name. */
     assert_non_null(strstr(COMPLAINT("--name", "größe"), "printable ASCII"));
     assert_non_null(strstr(COMPLAINT("--name", "two\nlines"), "printable ASCII"));
     assert_non_null(strstr(COMPLAINT("--name", "0123456789012345678901234567890123456789"
                                                "0123456789012345678901234567890123456789"),
                            "63 bytes"));
-    /* A port without a host would be forgotten. */
+    /* A port without a host would be ignored. */
     assert_non_null(strstr(COMPLAINT("--port", "7000"), "--listen"));
 }
 
@@ -140,7 +140,7 @@ static void wrong_words_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_become_options),
+        cmocka_unit_test(arguments_become_options),
         cmocka_unit_test(a_complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
         cmocka_unit_test(wrong_words_are_refused),

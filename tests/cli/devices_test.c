@@ -1,4 +1,4 @@
-/* devices_test.c - a daemon offers the GPUs that there are, or says why it cannot. */
+/* devices_test.c - a daemon offers the GPUs that exist, or tells why it cannot. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/devices.h"
 #include "tests/support/cuda_gpu.h"
@@ -18,7 +18,7 @@
 #define FIRST  "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c000"
 #define SECOND "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c001"
 
-static void virtual_gpus_are_four_if_nobody_says(void **state)
+static void four_virtual_gpus_are_the_default(void **state)
 {
     struct cli_daemon_options options = {.device = "host", .gpus = CLI_UNSET};
 
@@ -66,7 +66,7 @@ static void an_unknown_device_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(virtual_gpus_are_four_if_nobody_says),
+        cmocka_unit_test(four_virtual_gpus_are_the_default),
         cmocka_unit_test(real_gpus_are_offered_by_their_uuids),
         cmocka_unit_test(more_gpus_than_there_are_share_them),
         cmocka_unit_test(an_unknown_device_is_refused),

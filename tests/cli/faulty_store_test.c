@@ -1,4 +1,4 @@
-/* faulty_store_test.c - transactions stay exact over stores that lose and delay. */
+/* faulty_store_test.c - transactions remain exact on stores that lose and delay operations. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/faulty_store.h"
 #include "runtime/clock.h"
@@ -18,7 +18,8 @@ enum { SEEDS_COUNT = 5, ONE_IN = 4 };
 
 static uint64_t first_seed(void)
 {
-    return (uint64_t)tdm__clock_ns(); /* printed below: a failure can be run again */
+    /* The test prints the seed, so that a failure can be repeated. */
+    return (uint64_t)tdm__clock_ns();
 }
 
 static void count_over(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed)
@@ -59,7 +60,7 @@ static void transactions_count_exactly_over_a_faulty_redis(void **state)
     redis_fixture_close(&world);
 }
 
-/* A letter per operation: what became of 100 puts over a store of this seed. */
+/* Returns one letter per operation: the outcome of 100 puts on a store with this seed. */
 static void trace_faults(struct tdm__loop *loop, uint64_t seed, char trace[101])
 {
     struct store_fixture faulty = {.loop = loop};

@@ -1,4 +1,5 @@
-/* state_commands_test.c - `tandem status`, `list`, `logs` on a node that runs. */
+/* state_commands_test.c - tests the commands `tandem status`, `list` and `logs` on a running node.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/spawn.h"
 #include "tests/support/actor_fixture.h"
@@ -18,7 +19,8 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static char said[1 << 16]; /* by the last command, stdout and stderr */
+/* Output of the last command, stdout and stderr. */
+static char said[1 << 16];
 
 static tdm_status speaker_say(tdm_call *call, void *self)
 {
@@ -43,7 +45,7 @@ static tdm_status speaker_hang(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(speaker, .state_bytes = 1,
                 .methods = {{"say", speaker_say}, {"hang", speaker_hang}});
 
-/* Runs `tandem` with these args; the exit code, and its args in `said`. */
+/* Runs `tandem` with these arguments. Returns the exit code, and stores the output in `said`. */
 static int tandem(const char *args)
 {
     char line[1024];
@@ -105,7 +107,7 @@ static void status_counts(void **state)
     tdm_actor_destroy(actor);
 }
 
-/* Two looks: the second one knows what was called in between. */
+/* With two samples, the second one shows the calls made in between. */
 static void top_tells_what_is_called(void **state)
 {
     tdm_actor *actor = make_speaker("busy");
@@ -149,7 +151,8 @@ static void actors_are_killed_by_name_or_id(void **state)
     assert_int_equal(tandem(args), 0);
     first = strstr(said, "killed prey/1 (");
     assert_non_null(first);
-    assert_null(strstr(first + 1, "killed prey/1 (")); /* who is named twice dies once */
+    /* An actor that is named twice is killed once. */
+    assert_null(strstr(first + 1, "killed prey/1 ("));
     assert_non_null(strstr(said, "killed prey/2 ("));
     for (int i = 0; i < 2; i++) {
         tdm_status status = tdm_actor_call(actors[i], "say", &ref, "s", "word");
@@ -169,7 +172,8 @@ static void actors_are_killed_by_name_or_id(void **state)
 static void wrong_words_lead_to_the_help_of_their_command(void **state)
 {
     (void)state;
-    assert_int_equal(tandem("list nodes --live"), 2); /* not: taken, and without effect */
+    /* The option must not be accepted without an effect. */
+    assert_int_equal(tandem("list nodes --live"), 2);
     assert_non_null(strstr(said, "--live goes with actors"));
     assert_int_equal(tandem("list actors --each"), 2);
     assert_non_null(strstr(said, "--each goes with calls"));
@@ -182,14 +186,14 @@ static void wrong_words_lead_to_the_help_of_their_command(void **state)
     assert_int_equal(tandem("kill"), 2);
     assert_non_null(strstr(said, "usage: tandem kill ACTOR"));
     assert_non_null(strstr(said, "see: tandem kill --help\n"));
-    /* An empty address is no wish for a node of one's own. */
+    /* An empty address does not start a private node. */
     assert_int_equal(tandem("status --address ''"), 2);
     assert_non_null(strstr(said, "a value is missing after \"--address\""));
 }
 
 #define TANDEMD "version >/dev/null; " TDM_TEST_BUILD_DIR "/tandemd "
 
-/* On stderr, and without args about a token that nobody asked for. */
+/* The error is on stderr, and does not mention a token. */
 static void a_daemon_that_cannot_start_says_why(void **state)
 {
     (void)state;
@@ -202,13 +206,14 @@ static void a_daemon_that_cannot_start_says_why(void **state)
     assert_memory_equal(said, "tandemd: \"nowhere\" is neither", 29);
     assert_int_equal(tandem(TANDEMD "--nonsense"), 2);
     assert_memory_equal(said, "tandemd: ", 9);
-    /* Of two things that are wrong it names the one that it need not wait for. */
+    /* If two options are wrong, the error names the one that can be checked without waiting. */
     assert_int_equal(tandem(TANDEMD "--redis redis://127.0.0.1:1"), 1);
     assert_memory_equal(said, "tandemd: a node of a cluster needs TANDEM_TOKEN_FILE", 52);
 }
 
-/* Started, ended in the way given, and started again, in one directory, which a supervisor may hold
- * until it has swept behind who was killed. */
+/* Shell script that starts a daemon, ends it by the signal, and starts it again in the same
+ * directory. The supervisor may hold the directory's lock until it has ended the remaining
+ * processes. */
 #define TWICE(signal)                                                                              \
     "version >/dev/null; D=$(mktemp -d); "                                                         \
     "run() { : >$D/out; " TDM_TEST_BUILD_DIR "/tandemd --directory $D/node >$D/out 2>&1 & P=$!; "  \
@@ -238,7 +243,7 @@ static void a_daemon_starts_again_where_one_was(void **state)
     "FAKE_CUDA_DEVICES=2 TANDEM_CUDA_LIBRARY="
 #define INFO " " TDM_TEST_BUILD_DIR "/tandem info"
 
-/* By the driver that a daemon would use, and with its reason where it cannot. */
+/* The command uses the same driver library as a daemon, and prints the reason if that fails. */
 static void info_tells_which_gpus_a_daemon_can_offer(void **state)
 {
     (void)state;
@@ -261,7 +266,7 @@ static void what_cannot_be_written_is_a_failure(void **state)
     assert_string_equal(said, "");
 }
 
-static void the_living_come_first(void **state)
+static void living_actors_are_listed_first(void **state)
 {
     tdm_actor *dead = make_speaker("dead");
     tdm_actor *actor;
@@ -272,7 +277,8 @@ static void the_living_come_first(void **state)
     actor = make_speaker("alive");
     assert_int_equal(tandem("list actors"), 0);
     assert_non_null(strstr(said, " signal 9 (killed)\n"));
-    assert_null(strstr(said, "died: node")); /* the other columns say it */
+    /* The other columns show this. */
+    assert_null(strstr(said, "died: node"));
     assert_true(strstr(said, "alive") < strstr(said, "dead "));
     assert_int_equal(tandem("list actors --live"), 0);
     assert_non_null(strstr(said, "alive"));
@@ -413,7 +419,8 @@ static void logs_are_read_by_name_and_by_id(void **state)
     assert_int_equal(tandem(args), 0);
     assert_int_equal(strncmp(said, "aside: line 0\n", 14), 0);
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
-    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0); /* it has ended */
+    /* The actor has ended. */
+    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0);
     assert_string_equal(said, "line 19\n");
     assert_int_equal(tandem("logs nobody"), 1);
     assert_non_null(strstr(said, "no actor has the name \"nobody\""));
@@ -423,7 +430,7 @@ static void logs_are_read_by_name_and_by_id(void **state)
     tdm_actor_destroy(actor);
 }
 
-/* What the trace calls the process of this number; "" if nothing. */
+/* Returns the name of a process in the trace; "" if it has none. */
 static const char *label_of(const json_t *events, json_int_t number)
 {
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -468,7 +475,7 @@ static void a_timeline_is_a_trace_of_the_calls(void **state)
         }
     }
     assert_int_equal(spans, 2);
-    /* Two machines may have the same pids: actors are numbered, and the pid is in the name. */
+    /* Two machines may use the same pids. So actors are numbered, and the pid is in the name. */
     assert_int_equal(number, 1);
     (void)snprintf(args, sizeof(args), ", pid %lld", (long long)info.pid);
     label = label_of(events, number);
@@ -497,7 +504,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_counts),
         cmocka_unit_test(top_tells_what_is_called),
-        cmocka_unit_test(the_living_come_first),
+        cmocka_unit_test(living_actors_are_listed_first),
         cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
         cmocka_unit_test(a_daemon_that_cannot_start_says_why),
         cmocka_unit_test(a_daemon_starts_again_where_one_was),

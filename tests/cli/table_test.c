@@ -1,4 +1,4 @@
-/* table_test.c - columns line up, whatever is in them. */
+/* table_test.c - columns are aligned, whatever the cells contain. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/table.h"
 
@@ -72,7 +72,7 @@ static void a_line_ends_where_the_screen_does(void **state)
     free(text);
 }
 
-/* No cell stands under the title of another one. */
+/* No cell is printed below the title of another column. */
 static void a_line_ends_before_a_cell_that_would_stand_elsewhere(void **state)
 {
     static const char *const titles[] = {"STATE", "FAILED/S", "QUEUE", "ID", NULL};

@@ -1,5 +1,5 @@
-/* conn_fuzz.c - a peer that has proved itself and then sends anything: calls, replies, items,
- * cancels and credit that fit nothing. */
+/* conn_fuzz.c - an authenticated peer that sends anything: calls, replies, items, cancels and
+ * credit that match nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -22,7 +22,7 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     (void)items_taken;
 }
 
-/* Every other call is answered at once, with an item before if they are wanted. */
+/* Replies to every other call at once, after one item if the caller accepts items. */
 static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     const tdm_value *value;
@@ -101,7 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     tdm__rpc_set_call_handler(rpcs[1], serve, NULL);
     TDM_ASSERT(tdm__loop_run(loop, both_are_open, conns, tdm__deadline_after(5000)) == TDM_OK);
-    for (int i = 0; i < 2; i++) { /* calls 1 and 2 of the victim */
+    /* These are calls 1 and 2 of the victim. */
+    for (int i = 0; i < 2; i++) {
         TDM_ASSERT(tdm__conn_call(conns[1], &request, on_reply, &replies_count, NULL) == TDM_OK);
     }
     feed(loop, conns[1], conns[0]->fd, data, size);
@@ -112,7 +113,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tdm__rpc_destroy(rpcs[i]);
         tdm__conn_release(conns[i]);
     }
-    TDM_ASSERT(replies_count == 2); /* each exactly once, whatever came */
+    /* Each call completes exactly once, whatever arrived. */
+    TDM_ASSERT(replies_count == 2);
     tdm__loop_destroy(loop);
     return 0;
 }

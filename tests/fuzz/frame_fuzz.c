@@ -1,4 +1,4 @@
-/* frame_fuzz.c - any header: refused, or one that encodes to the same bytes. */
+/* frame_fuzz.c - any header is refused, or encodes to the same bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/wire/frame.h"

@@ -1,4 +1,4 @@
-/* fuzz.h - the one function that a fuzz target gives. */
+/* fuzz.h - the function that a fuzz target defines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_FUZZ_H
 #define TDM_TESTS_FUZZ_H
@@ -10,10 +10,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Reads `size` hostile bytes; must neither crash, hang nor leak.  Returns 0. */
+/* Processes `size` hostile bytes. It must neither crash, hang nor leak. Returns 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Warnings about what peers send are not for the log of a fuzzer. */
+/* Suppresses warnings about malformed input in the log of a fuzzer. */
 static inline void fuzz_be_quiet(void)
 {
     static bool is_quiet;

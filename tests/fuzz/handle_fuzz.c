@@ -1,4 +1,4 @@
-/* handle_fuzz.c - no bytes make the handle decoder crash; what it accepts, it writes alike. */
+/* handle_fuzz.c - no bytes crash the handle decoder; what it accepts encodes to the same bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/tensor_handles.h"
 

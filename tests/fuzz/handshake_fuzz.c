@@ -1,4 +1,4 @@
-/* handshake_fuzz.c - a stranger who sends anything instead of a proof gets nowhere. */
+/* handshake_fuzz.c - a peer without the token cannot finish the handshake, whatever it sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -16,10 +16,10 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     (void)incoming;
-    TDM_ASSERT(false); /* nobody has proved anything */
+    TDM_ASSERT(false); /* No peer has been authenticated. */
 }
 
-/* Sends the input.  A version of 0 in its hello stands for the version of this build, which the
+/* Sends the input. A version of 0 in its hello is replaced by the version of this build, which the
  * inputs cannot know. */
 static bool send_input(int fd, const uint8_t *data, size_t size)
 {
@@ -37,7 +37,7 @@ static bool send_input(int fd, const uint8_t *data, size_t size)
            write(fd, data + hello_bytes, size - hello_bytes) == (ssize_t)(size - hello_bytes);
 }
 
-/* The first byte says which side is played. */
+/* The first byte of the input selects the role of the fuzzed peer. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint8_t token[TDM__TOKEN_BYTES] = {1};

@@ -1,4 +1,4 @@
-/* http_fuzz.c - any bytes as questions of a browser: each that arrives is answered. */
+/* http_fuzz.c - any bytes as HTTP requests: each complete request gets a response. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/clock.h"

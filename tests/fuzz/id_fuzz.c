@@ -1,4 +1,4 @@
-/* id_fuzz.c - text that claims to be an id is refused, or survives its own text. */
+/* id_fuzz.c - any text as an ID is refused, or formats to the same text. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/id.h"

@@ -1,6 +1,5 @@
-/* message_fuzz.c - any value: no message of any table, or one that encodes and decodes the
- * same.
- */
+/* message_fuzz.c - any value is refused by each message table, or encodes and decodes to the same
+ * message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/messages/messages.h"
@@ -25,7 +24,7 @@ static tdm_writer *encode(const struct tdm__message *message, const struct struc
     return writer;
 }
 
-/* Reads each item of each list once: they were checked with the message. */
+/* Reads each item of each list once. The items were checked together with the message. */
 static void read_lists(const struct tdm__message *message, const struct structure *structure)
 {
     for (uint32_t i = 0; i < message->fields_count; i++) {

@@ -1,4 +1,4 @@
-/* model_config_fuzz.c - no config.json may break its reader or the tensors made of it. */
+/* model_config_fuzz.c - no config.json crashes its reader, or the tensors derived from it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/model.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* redis_reply_fuzz.c - any bytes of a server: decoded or refused, never a crash. */
+/* redis_reply_fuzz.c - any bytes of a server are decoded or refused, and never crash. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/reply.h"
 

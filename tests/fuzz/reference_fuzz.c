@@ -1,5 +1,5 @@
-/* reference_fuzz.c - any bytes as a reference or a handle, bare or inside a value: refused, or
- * opened, written again and let go of. */
+/* reference_fuzz.c - any bytes as a reference or a handle, alone or inside a value, are refused, or
+ * opened, encoded and released. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/actor_handle.h"
 #include "actors/objects/ref_table.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One that reaches nobody: owners are as good as gone. */
+/* Creates a runtime without connections: all owners count as lost. */
 static tdm_runtime *runtime_create(void)
 {
     static const uint8_t token[TDM__TOKEN_BYTES] = {1};
@@ -64,7 +64,7 @@ static void open_inside(tdm_runtime *runtime, struct tdm_bytes bytes)
     tdm_document_destroy(document);
 }
 
-/* The first byte chooses. */
+/* The first byte of the input selects the kind. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static tdm_runtime *runtime;

@@ -1,4 +1,4 @@
-/* replay.c - runs a fuzz target over the files of its corpus, where there is no libFuzzer. */
+/* replay.c - runs a fuzz target over the files of its corpus, for builds without libFuzzer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 
@@ -11,7 +11,7 @@ enum { INPUT_BYTES_MAX = 1 << 20 };
 
 static void replay_bytes(const unsigned char *bytes, size_t size)
 {
-    /* Of exactly this size, so that a read past the end is seen. */
+    /* The copy has exactly this size, so that the sanitizer detects reads past its end. */
     uint8_t *exact = calloc(size > 0 ? size : 1, 1);
 
     if (exact == NULL) {

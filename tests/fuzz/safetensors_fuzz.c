@@ -1,4 +1,4 @@
-/* safetensors_fuzz.c - no bytes may crash the safetensors reader or make it read outside. */
+/* safetensors_fuzz.c - no bytes crash the safetensors reader or make it read out of bounds. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/safetensors.h"
 
@@ -9,7 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
-    uint64_t *copy = malloc(size_bytes + 1); /* aligned, and fenced by the sanitizer */
+    /* The copy is aligned, and the sanitizer detects reads past its end. */
+    uint64_t *copy = malloc(size_bytes + 1);
     volatile unsigned char last = 0;
     tdm_safetensors *file;
 

@@ -1,4 +1,4 @@
-/* sharding_fuzz.c - no layout may break the reader, or the plan from it into another one. */
+/* sharding_fuzz.c - no sharding crashes its reader, or the transfer plan from it to another one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/reshard.h"
 #include "tests/fuzz/fuzz.h"
@@ -8,7 +8,7 @@
 
 enum { RANKS_MAX = 64 };
 
-/* The input is two layouts, a newline between them. */
+/* The input consists of two shardings with a newline between them. */
 static const struct tdm__model_config config = {
     .family = TDM__MODEL_FAMILY_GLM4_MOE,
     .dtype = TDM_BF16,

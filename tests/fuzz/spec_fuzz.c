@@ -1,5 +1,4 @@
-/* spec_fuzz.c - any value: no actor's spec and no bootstrap, or one that is written and read
- * the same. */
+/* spec_fuzz.c - any value is refused as an actor's spec or bootstrap, or encodes to the same. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/assert.h"
@@ -66,7 +65,7 @@ static void read_bootstrap(const uint8_t *data, size_t size)
     (void)close(fd);
 }
 
-/* The first byte chooses. */
+/* The first byte of the input selects the kind. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) {

@@ -1,4 +1,5 @@
-/* value_fuzz.c - any bytes: refused, or a tree that writes back and parses as the same tree. */
+/* value_fuzz.c - any bytes are refused, or parse to a tree that encodes and parses to the same
+ * tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/wire/writer.h"
@@ -26,7 +27,7 @@ static bool ndarrays_are_equal(const struct tdm_ndarray *left, const struct tdm_
 
 static uint64_t number_bits(const tdm_value *value)
 {
-    uint64_t bits; /* a NaN equals itself by these only */
+    uint64_t bits; /* A NaN is equal to itself only as bits. */
 
     memcpy(&bits, &value->as.number, sizeof(bits));
     return bits;
@@ -79,7 +80,7 @@ static void count_release(void *arg)
     ++*(int *)arg;
 }
 
-/* Read in place and read as a copy, the bytes give the same tree, or neither gives one. */
+/* Checks that parsing in place and parsing a copy give the same tree, or both fail. */
 static tdm_document *parse_both_ways(struct tdm_bytes bytes)
 {
     tdm_document *copied = NULL;

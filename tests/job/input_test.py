@@ -36,7 +36,7 @@ BROKEN = [
 ]
 # Words after "run", exit code, what stderr must match.
 WORDS = [
-    (["run"], 2, "run needs more arguments\nusage: tandem run FILE"),
+    (["run"], 2, "run requires more arguments\nusage: tandem run FILE"),
     (["run", JOB, "--jsn"], 2, "--json"),
     (["rnu", JOB], 2, 'unknown command "rnu"\nsee: tandem --help'),
     (["run", JOB, "trainer.lr"], 1, "trainer.lr"),

@@ -1,4 +1,4 @@
-/* embedded_test.c - the private redis-server: its directory, its lives, its end. */
+/* embedded_test.c - the embedded redis-server: its directory, its restarts, its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/redis_fixture.h"
@@ -53,7 +53,7 @@ static mode_t mode_of(const char *name)
     return status.st_mode & 07777;
 }
 
-static void nobody_else_can_reach_it(void **state)
+static void other_users_cannot_connect(void **state)
 {
     struct tdm__redis_embedded *server = start();
 
@@ -147,7 +147,7 @@ static void a_directory_open_to_others_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "0700"));
 }
 
-static void a_machine_without_redis_is_told_the_remedy(void **state)
+static void a_machine_without_redis_gets_the_remedy(void **state)
 {
     struct tdm__redis_embedded *server;
     char *path = strdup(getenv("PATH"));
@@ -160,7 +160,7 @@ static void a_machine_without_redis_is_told_the_remedy(void **state)
     free(path);
 }
 
-static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **state)
+static void a_server_that_cannot_start_fails_with_its_last_warning(void **state)
 {
     struct tdm__redis_embedded *server;
     char path[128];
@@ -170,7 +170,8 @@ static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **sta
     (void)snprintf(path, sizeof(path), "%s/redis", directory);
     assert_int_equal(mkdir(path, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/redis/appendonlydir", directory);
-    file = fopen(path, "we"); /* a file where redis-server wants a directory */
+    /* The file is where redis-server wants to create a directory. */
+    file = fopen(path, "we");
     assert_non_null(file);
     (void)fclose(file);
     assert_int_equal(tdm__redis_embedded_start(loop, directory, &server), TDM_E_STORE);
@@ -182,14 +183,14 @@ static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EMBEDDED_TEST(nobody_else_can_reach_it),
+        EMBEDDED_TEST(other_users_cannot_connect),
         EMBEDDED_TEST(it_carries_our_name),
         EMBEDDED_TEST(it_is_started_again_when_it_dies),
         EMBEDDED_TEST(stopping_ends_it_even_if_it_stands_still),
         EMBEDDED_TEST(its_data_outlive_a_stop),
         EMBEDDED_TEST(a_directory_open_to_others_is_refused),
-        EMBEDDED_TEST(a_machine_without_redis_is_told_the_remedy),
-        EMBEDDED_TEST(a_server_that_cannot_run_is_a_failure_with_its_last_words),
+        EMBEDDED_TEST(a_machine_without_redis_gets_the_remedy),
+        EMBEDDED_TEST(a_server_that_cannot_start_fails_with_its_last_warning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* handshake_test.c - who does not know the token gets nowhere, whatever he sends. */
+/* handshake_test.c - a peer that does not know the token is refused, whatever it sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/log.h"
@@ -48,7 +48,7 @@ static void note_end(void *arg, struct tdm__conn *conn, tdm_status reason, const
     pair.closed++;
 }
 
-static void both_prove_themselves_and_tell_who_they_are(void **state)
+static void both_sides_authenticate_and_exchange_identities(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
     struct tdm__conn *conn;
@@ -94,7 +94,7 @@ static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
     fd = socket(AF_UNIX, SOCK_STREAM, 0);
     memcpy(local.sun_path, stale, sizeof(stale));
     assert_int_equal(bind(fd, (struct sockaddr *)&local, sizeof(local)), 0);
-    (void)close(fd); /* the file stays */
+    (void)close(fd); /* The socket file remains. */
     assert_int_equal(tdm__rpc_listen(rpc, stale_address, NULL, 0), TDM_OK);
 }
 
@@ -142,7 +142,7 @@ static bool has_ended(void *arg)
 
 struct awaited {
     int fd;
-    uint8_t *bytes; /* they stay to be read */
+    uint8_t *bytes; /* Bytes that the peer can still read. */
     size_t bytes_count;
 };
 
@@ -154,7 +154,7 @@ static bool has_come(void *arg)
            (ssize_t)awaited->bytes_count;
 }
 
-/* Exactly so many bytes. */
+/* Receives exactly `bytes_count` bytes and nothing more. */
 static void expect_answer(int fd, uint8_t *bytes, size_t bytes_count)
 {
     struct awaited awaited = {fd, bytes, bytes_count};
@@ -225,7 +225,7 @@ static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
     memcpy(hello + 12, &wire_version, sizeof(wire_version));
 }
 
-/* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
+/* A correct hello is followed by a wrong MAC and a call. The call must be ignored. */
 static void a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void **state)
 {
     static const uint8_t method[] = {'e', 'c', 'h', 'o'};
@@ -243,7 +243,7 @@ static void a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void
     expect_end(fd);
 }
 
-/* The server's own words, sent back to it, prove nothing. */
+/* A client that sends the server's own MAC back is not authenticated. */
 static void a_reflected_proof_is_refused(void **state)
 {
     uint8_t message[HELLO_BYTES + MAC_BYTES] = {0};
@@ -271,7 +271,7 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(8, 2);  /* a server connects */
+    expect_wrong_hello(8, 2);  /* A server that connects. */
     expect_wrong_hello(8, 0);  /* no role */
     expect_wrong_hello(9, 0);  /* no kind */
     expect_wrong_hello(9, 9);  /* unknown kind */
@@ -296,8 +296,8 @@ static void expect_ours(uint32_t foreign_version, uint8_t old_version)
     expect_end(fd);
 }
 
-/* Also one from before the version was derived, when it was a small number. */
-static void a_client_of_another_version_is_told_ours(void **state)
+/* This includes earlier builds, whose version was a small number. */
+static void a_client_of_another_version_receives_our_hello(void **state)
 {
     (void)state;
     expect_ours(0, 3);
@@ -371,7 +371,7 @@ static void tcp_works_and_tells_its_port(void **state)
     assert_int_equal(tdm__conn_call(conn, &request, NULL, NULL, NULL), TDM_E_UNSUPPORTED);
 }
 
-static void an_address_where_nobody_listens_fails(void **state)
+static void connecting_to_an_address_without_listener_fails(void **state)
 {
     struct tdm__conn *conn;
     char bound[64];
@@ -381,7 +381,7 @@ static void an_address_where_nobody_listens_fails(void **state)
     assert_int_equal(tdm__rpc_connect(pair.rpcs[0], "unix:/tmp/no/such/socket", &conn), TDM_E_IO);
     assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
                      TDM_OK);
-    tdm__rpc_destroy(pair.rpcs[1]); /* the port is free again */
+    tdm__rpc_destroy(pair.rpcs[1]); /* The port is free again. */
     pair.rpcs[1] = NULL;
     status = tdm__rpc_connect(pair.rpcs[0], bound, &conn);
     if (status == TDM_OK) {
@@ -397,7 +397,7 @@ static void an_address_where_nobody_listens_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HANDSHAKE_TEST(both_prove_themselves_and_tell_who_they_are),
+        HANDSHAKE_TEST(both_sides_authenticate_and_exchange_identities),
         HANDSHAKE_TEST(a_socket_file_is_for_its_user_only),
         HANDSHAKE_TEST(a_live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(a_wrong_token_is_refused_on_both_sides),
@@ -406,11 +406,11 @@ int main(void)
         HANDSHAKE_TEST(a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),
         HANDSHAKE_TEST(a_reflected_proof_is_refused),
         HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
-        HANDSHAKE_TEST(a_client_of_another_version_is_told_ours),
+        HANDSHAKE_TEST(a_client_of_another_version_receives_our_hello),
         HANDSHAKE_TEST(a_server_of_another_version_is_named_with_both),
         HANDSHAKE_TEST(a_silent_unauthenticated_client_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
-        HANDSHAKE_TEST(an_address_where_nobody_listens_fails),
+        HANDSHAKE_TEST(connecting_to_an_address_without_listener_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

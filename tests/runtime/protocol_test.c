@@ -35,7 +35,7 @@ static void test_version_covers_every_message(void **state)
     assert_int_not_equal(tdm__protocol_version(), 0);
 }
 
-/* A change of the hand-written layouts shows here, and changes the version without more. */
+/* Fails when a hand-written layout changes, which also changes the version. */
 static void test_layouts_name_every_field(void **state)
 {
     (void)state;

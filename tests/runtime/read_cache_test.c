@@ -1,4 +1,4 @@
-/* read_cache_test.c - transactions that begin with what is read_cache: what they save, and what is
+/* read_cache_test.c - transactions that start from the read cache: what they save, and what is
  * checked. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/read_cache.h"
@@ -66,15 +66,15 @@ static int close_store(void **state)
 
 /* ---- transactions ----------------------------------------------------------------------- */
 
-/* What a transaction does: counts up what it finds under `count`, and looks at the others. */
+/* A transaction that increments the value of the key `count` and reads the others. */
 struct act {
     const char *count;
     const char *remove; /* or NULL */
     tdm_status wanted;
     bool writes_nothing;
     uint32_t bodies;
-    uint32_t seen; /* records, in the last body */
-    char value;    /* that it left */
+    uint32_t seen; /* Number of records that the last body saw. */
+    char value;    /* Value that the last body wrote. */
     bool ended;
     tdm_status status;
 };
@@ -112,7 +112,7 @@ static bool has_ended(void *arg)
     return ((const struct act *)arg)->ended;
 }
 
-/* Over "all" and what begins with "n/", or over keys alone. */
+/* Runs the transaction over these patterns and waits until it has ended. */
 static void run_over(struct act *act, const char *const *patterns, uint32_t patterns_count)
 {
     reads_count = 0;
@@ -132,7 +132,7 @@ static void run(struct act *act)
     run_over(act, patterns, 2);
 }
 
-/* A first transaction, which has to read: "n/1" is there, "total" becomes 1. */
+/* Runs the first transaction, which must read: "n/1" exists, "total" becomes 1. */
 static void learn(void)
 {
     struct act act = {.count = "total"};
@@ -176,7 +176,7 @@ static void own_writes_and_deletions_are_cached(void **state)
     assert_int_equal(store_read(&world, "n/*").count, 2);
 }
 
-static void a_wrong_guess_is_a_lost_race(void **state)
+static void a_stale_cache_causes_a_conflict(void **state)
 {
     struct act act = {.count = "total"};
 
@@ -190,7 +190,7 @@ static void a_wrong_guess_is_a_lost_race(void **state)
     assert_int_equal(commits_count, 2);
 }
 
-static void a_lease_that_ran_out_is_a_lost_race_too(void **state)
+static void an_expired_lease_causes_a_conflict(void **state)
 {
     struct act act = {.count = "n/1"};
 
@@ -202,7 +202,7 @@ static void a_lease_that_ran_out_is_a_lost_race_too(void **state)
     assert_int_equal(act.value, 1);
 }
 
-static void a_key_nobody_looked_at_is_checked_by_the_commit(void **state)
+static void a_key_that_was_not_read_is_checked_by_the_commit(void **state)
 {
     static const char *const keys[] = {"total", "other"};
     struct act act = {.count = "total"};
@@ -210,7 +210,8 @@ static void a_key_nobody_looked_at_is_checked_by_the_commit(void **state)
     (void)state;
     learn();
     assert_int_equal(store_put(&world, "other", "", TDM__VERSION_ANY, 0), TDM_OK);
-    run_over(&act, keys, 2); /* its body does not write "other", but might have looked */
+    /* The body does not write "other", but could have read it. */
+    run_over(&act, keys, 2);
     assert_int_equal(act.bodies, 2);
     assert_int_equal(act.seen, 2);
 }
@@ -284,7 +285,7 @@ static void wrong_guesses_in_a_row_become_rare(void **state)
     for (int i = 0; i < 100 && reads_count > 0; i++) {
         run(&(struct act){.count = "total"});
     }
-    assert_int_equal(reads_count, 0); /* alone again */
+    assert_int_equal(reads_count, 0); /* There are no other writers any more. */
 }
 
 #define READ_CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
@@ -294,9 +295,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         READ_CACHE_TEST(what_we_wrote_last_is_not_read_again),
         READ_CACHE_TEST(own_writes_and_deletions_are_cached),
-        READ_CACHE_TEST(a_wrong_guess_is_a_lost_race),
-        READ_CACHE_TEST(a_lease_that_ran_out_is_a_lost_race_too),
-        READ_CACHE_TEST(a_key_nobody_looked_at_is_checked_by_the_commit),
+        READ_CACHE_TEST(a_stale_cache_causes_a_conflict),
+        READ_CACHE_TEST(an_expired_lease_causes_a_conflict),
+        READ_CACHE_TEST(a_key_that_was_not_read_is_checked_by_the_commit),
         READ_CACHE_TEST(keys_of_which_none_is_cached_are_read),
         READ_CACHE_TEST(a_prefix_that_was_not_read_is_not_guessed),
         READ_CACHE_TEST(the_cache_refuses_nothing),

@@ -1,4 +1,4 @@
-/* redis_address_test.c - URLs of the store are taken apart or refused with a reason. */
+/* redis_address_test.c - URLs of the store are parsed, or refused with a reason. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/address.h"
 
@@ -68,7 +68,7 @@ static void what_is_no_url_of_a_store_is_refused(void **state)
     }
 }
 
-static void what_is_not_there_yet_names_the_remedy(void **state)
+static void missing_features_name_the_remedy(void **state)
 {
     struct tdm__redis_address address;
 
@@ -96,7 +96,7 @@ int main(void)
         cmocka_unit_test(a_unix_socket_is_its_path),
         cmocka_unit_test(every_part_of_a_redis_url_is_found),
         cmocka_unit_test(what_is_no_url_of_a_store_is_refused),
-        cmocka_unit_test(what_is_not_there_yet_names_the_remedy),
+        cmocka_unit_test(missing_features_name_the_remedy),
         cmocka_unit_test(overlong_parts_are_refused),
     };
 

@@ -1,4 +1,4 @@
-/* redis_reply_test.c - replies are believed only in their exact form. */
+/* redis_reply_test.c - replies are accepted only in their exact form. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/redis/reply.h"
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* The reply that hiredis makes of these bytes; freed with freeReplyObject(). */
+/* Parses bytes into a reply, which the caller frees with freeReplyObject(). */
 static redisReply *reply_of(const char *bytes)
 {
     redisReader *reader = redisReaderCreate();
@@ -24,7 +24,7 @@ static redisReply *reply_of(const char *bytes)
     return reply;
 }
 
-/* What the fuzzer found: 4 GB were taken for these bytes. */
+/* The fuzzer found that hiredis allocated 4 GB for these bytes. */
 static void an_array_that_only_claims_to_be_long_takes_no_memory(void **state)
 {
     static const char claim[] = "*555555550\r\n";
@@ -113,7 +113,8 @@ static void a_commit_is_ok_or_a_conflict_or_refused(void **state)
     (void)state;
     assert_int_equal(assert_commit("$4\r\nOK 0\r\n", TDM_OK), TDM__VERSION_NONE);
     assert_int_equal(assert_commit("$19\r\nOK 1763764000000001\r\n", TDM_OK), 1763764000000001);
-    assert_commit("$2\r\nOK\r\n", TDM_E_STORE); /* what older functions say */
+    /* Reply of an older version of the functions. */
+    assert_commit("$2\r\nOK\r\n", TDM_E_STORE);
     assert_commit("$3\r\nOK \r\n", TDM_E_STORE);
     assert_commit("$5\r\nOK 1x\r\n", TDM_E_STORE);
     assert_commit("$5\r\nOK 01\r\n", TDM_E_STORE);

@@ -1,4 +1,4 @@
-/* rpc_address_test.c - addresses are read exactly, and what is none is refused. */
+/* rpc_address_test.c - addresses are parsed exactly, and malformed ones are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
 

@@ -1,4 +1,4 @@
-/* rpc_call_table_test.c - a table finds what is in it, and nothing else, in the order added. */
+/* rpc_call_table_test.c - a table finds the calls that it contains, and keeps their order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
 
@@ -17,7 +17,7 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(tdm__call_table_init(&table), TDM_OK);
     for (uint64_t i = 0; i < ENTRIES; i++) {
-        entries[i].id = i * 64 + 1; /* many of them share a bucket */
+        entries[i].id = i * 64 + 1; /* Many of these IDs share a bucket. */
         tdm__call_table_add(&table, &entries[i]);
     }
     return 0;
@@ -63,7 +63,7 @@ static void the_order_is_that_of_adding_also_after_growth(void **state)
 
 static void a_table_without_memory_finds_nothing(void **state)
 {
-    const struct call_table none = {.chains = NULL};
+    const struct call_table none = {.buckets = NULL};
 
     (void)state;
     assert_null(tdm__call_table_find(&none, 1));

@@ -1,4 +1,4 @@
-/* rpc_notices_test.c - what is said about a call between its beginning and its answer. */
+/* rpc_notices_test.c - notices about a call between its start and its reply. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/rpc/internal.h"
@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include <cmocka.h>
+/* The notices that a call has received. */
 
 struct told {
     uint32_t count;
     enum tdm__call_notice notice;
     uint64_t items_taken;
-    struct tdm__incoming_call *to_reply; /* inside the notice */
+    /* Call to which the notice function replies; NULL if none. */
+    struct tdm__incoming_call *to_reply;
 };
 
 struct items {
@@ -74,7 +76,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
     pair_on_reply(&items.answer, reply);
 }
 
-/* One call of "hold" that has arrived. */
+/* Starts one call of "hold" and waits until it has arrived. */
 static struct tdm__incoming_call *hold(void)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
@@ -169,7 +171,7 @@ static void items_come_in_order_before_the_reply(void **state)
     assert_int_equal(items.count, 100);
 }
 
-static void items_nobody_asked_for_are_dropped(void **state)
+static void unrequested_items_are_dropped(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
 
@@ -194,7 +196,7 @@ static void items_of_a_forgotten_call_are_dropped(void **state)
     assert_int_equal(items.count, 0);
 }
 
-static void credit_grows_and_is_told_once_each(void **state)
+static void growing_credit_is_reported_once_each(void **state)
 {
     struct tdm__incoming_call *incoming = hold();
 
@@ -212,7 +214,7 @@ static void credit_grows_and_is_told_once_each(void **state)
     assert_int_equal(told.count, 2);
 }
 
-static void the_end_of_the_connection_is_told_once_and_items_go_nowhere(void **state)
+static void the_end_of_the_connection_is_reported_once_and_items_fail(void **state)
 {
     struct tdm__incoming_call *incoming = hold();
 
@@ -308,10 +310,10 @@ int main(void)
         NOTICE_TEST(a_call_may_be_replied_to_inside_its_notice),
         NOTICE_TEST(a_cancel_after_the_reply_says_nothing),
         NOTICE_TEST(items_come_in_order_before_the_reply),
-        NOTICE_TEST(items_nobody_asked_for_are_dropped),
+        NOTICE_TEST(unrequested_items_are_dropped),
         NOTICE_TEST(items_of_a_forgotten_call_are_dropped),
-        NOTICE_TEST(credit_grows_and_is_told_once_each),
-        NOTICE_TEST(the_end_of_the_connection_is_told_once_and_items_go_nowhere),
+        NOTICE_TEST(growing_credit_is_reported_once_each),
+        NOTICE_TEST(the_end_of_the_connection_is_reported_once_and_items_fail),
         NOTICE_TEST(the_end_may_be_replied_to_inside_its_notice),
         NOTICE_TEST(notices_of_unknown_calls_are_ignored),
         NOTICE_TEST(credit_for_items_never_sent_ends_the_connection),

@@ -1,5 +1,4 @@
-/* rpc_output_test.c - what waits to be written comes out as it went in, with its descriptors.
- */
+/* rpc_output_test.c - waiting bytes are written in order, with their descriptors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/internal.h"
 #include "tests/support/test_random.h"
@@ -28,11 +27,11 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    tdm__output_drop(&output);
+    tdm__output_clear(&output);
     return 0;
 }
 
-/* Bytes that count on, in four pieces; the first `skip` are left out. */
+/* Appends consecutive byte values in four pieces, without the first `skip`. */
 static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
 {
     uint8_t *bytes = malloc(size);
@@ -51,18 +50,18 @@ static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
     free(bytes);
 }
 
-/* Bytes that count on, written where they wait. */
+/* Writes consecutive byte values into reserved memory. */
 static void place(size_t size)
 {
     uint8_t *bytes;
 
-    assert_int_equal(tdm__output_place(&output, size, &bytes), TDM_OK);
+    assert_int_equal(tdm__output_reserve(&output, size, &bytes), TDM_OK);
     for (size_t i = 0; i < size; i++) {
         bytes[i] = next_in++;
     }
 }
 
-/* What one system call would take, at most `limit` bytes of it; the descriptors with it. */
+/* Consumes what one system call could write, at most `limit` bytes, and its descriptors. */
 static uint32_t take(size_t limit)
 {
     struct iovec pieces[OUTPUT_PIECES_MAX];
@@ -80,11 +79,11 @@ static uint32_t take(size_t limit)
         }
     }
     assert_true(taken > 0);
-    tdm__output_forget(&output, taken);
+    tdm__output_consume(&output, taken);
     return fds_count;
 }
 
-static void bytes_come_out_in_order_whatever_their_sizes(void **state)
+static void bytes_of_any_sizes_are_written_in_order(void **state)
 {
     struct test_random chance = test_random_init("rpc_output_test", 11);
     size_t waiting = 0;
@@ -122,10 +121,10 @@ static void descriptors_go_with_the_first_byte_of_their_frame(void **state)
     append(10, 0, fds, 1);
     assert_int_equal(take(SIZE_MAX), 0);
     assert_int_equal(take(5), 2);
-    assert_int_equal(take(SIZE_MAX), 0); /* the rest: they have gone */
+    assert_int_equal(take(SIZE_MAX), 0); /* The remaining descriptors were sent. */
     assert_int_equal(take(SIZE_MAX), 1);
     assert_int_equal(output.size_bytes, 0);
-    append(10, 0, fds, 1); /* into the chunk that was kept */
+    append(10, 0, fds, 1); /* This goes into the chunk that was kept. */
     assert_int_equal(take(SIZE_MAX), 1);
 }
 
@@ -150,7 +149,7 @@ static void descriptors_that_never_leave_are_closed(void **state)
     assert_int_equal(output.size_bytes, 10);
     assert_int_equal(take(SIZE_MAX), 1);
     append(10, 0, good, 1);
-    tdm__output_drop(&output);
+    tdm__output_clear(&output);
     assert_int_equal(lowest_free_fd(), free_before);
 }
 
@@ -159,7 +158,7 @@ static void descriptors_that_never_leave_are_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OUTPUT_TEST(bytes_come_out_in_order_whatever_their_sizes),
+        OUTPUT_TEST(bytes_of_any_sizes_are_written_in_order),
         OUTPUT_TEST(descriptors_go_with_the_first_byte_of_their_frame),
         OUTPUT_TEST(descriptors_that_never_leave_are_closed),
     };

@@ -1,4 +1,4 @@
-/* rpc_tail_test.c - bytes behind a call's value, and where they are read to. */
+/* rpc_tail_test.c - the tail of a call, and the buffer into which it is read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/rpc_pair.h"
 
@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-enum { LARGE = 3 << 20, SMALL = 100 }; /* several times what a socket holds, and one read */
+/* LARGE is several times the capacity of a socket; SMALL arrives with one read. */
+enum { LARGE = 3 << 20, SMALL = 100 };
 
 static struct rpc_pair pair;
 static struct pair_reply answers[PAIR_HELD_MAX];
@@ -45,7 +46,7 @@ static void send(size_t tail_bytes, struct pair_reply *answer)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, NULL), TDM_OK);
 }
 
-/* The call that came as number `index`: where its tail lies. */
+/* Waits for call number `index`, checks its value and its tail, and returns the tail's address. */
 static const char *tail_of(uint32_t index, size_t tail_bytes)
 {
     const struct tdm__incoming_call *incoming;
@@ -71,7 +72,7 @@ static void answer_all(void)
     pair.held_count = 0;
 }
 
-static void a_tail_comes_behind_its_value(void **state)
+static void a_tail_arrives_with_its_value(void **state)
 {
     (void)state;
     send(LARGE, &answers[0]);
@@ -127,7 +128,7 @@ static void a_place_can_be_taken_back(void **state)
     answer_all();
 }
 
-/* The other end is slow: a part of the first call is here, and its tail lies elsewhere. */
+/* The peer is slow: a part of the first call has arrived, and its tail goes to another buffer. */
 static void a_call_on_its_way_does_not_land(void **state)
 {
     (void)state;
@@ -157,7 +158,7 @@ static void a_tail_needs_a_value_of_few_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_tail_comes_behind_its_value, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tail_arrives_with_its_value, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tail_lands_where_it_is_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_the_next_call_lands, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_size_does_not_land, set_up, tear_down),

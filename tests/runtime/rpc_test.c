@@ -1,4 +1,4 @@
-/* rpc_test.c - calls are answered exactly once, in order, or fail with the reason. */
+/* rpc_test.c - every call completes exactly once, in order, or fails with the reason. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/rpc.h"
 
@@ -20,7 +20,8 @@
 #include <cmocka.h>
 
 static struct rpc_pair pair;
-static struct pair_reply answers[8]; /* outlive the test: the last end in tear_down */
+/* They outlive the test, because the last ones end in tear_down(). */
+static struct pair_reply answers[8];
 
 static int set_up(void **state)
 {
@@ -42,7 +43,7 @@ static void call(struct tdm__conn *conn, const char *method, struct pair_reply *
     struct tdm__rpc_request request = pair_request(method, "text");
 
     assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
-    assert_int_equal(answer->count, 0); /* never inside the call */
+    assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
 }
 
 static void a_call_is_replied_to(void **state)
@@ -120,7 +121,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
 
     (void)state;
     pair_join(&pair);
-    /* The second and third lie in the same buffer while the first waits inside. */
+    /* The second and third frame are in the same buffer while the first callback waits. */
     for (int i = 0; i < 3; i++) {
         call(pair.conns[0], i == 0 ? "back" : "echo", &answers[i]);
     }
@@ -132,7 +133,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
     assert_int_equal(pair.served, 4);
 }
 
-/* Several times what a socket's buffer holds, both ways. */
+/* Sends several times the capacity of a socket's buffer in both directions. */
 static void big_payloads_arrive_whole(void **state)
 {
     enum { SIZE = 8 << 20, CALLS = 4 };
@@ -173,7 +174,7 @@ static ino_t inode_of(int fd)
     return file.st_ino;
 }
 
-static void descriptors_go_and_come_back_with_their_own_call(void **state)
+static void descriptors_travel_with_their_own_call(void **state)
 {
     struct tdm__rpc_request request = pair_request("fd", "x");
     struct pair_reply *noise = &answers[0];
@@ -213,7 +214,7 @@ static int lowest_free_fd(void)
     return fd;
 }
 
-static void descriptors_nobody_takes_are_closed(void **state)
+static void descriptors_that_are_not_taken_are_closed(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
     int free_before;
@@ -229,7 +230,7 @@ static void descriptors_nobody_takes_are_closed(void **state)
     assert_int_equal(lowest_free_fd(), free_before);
 }
 
-/* The frames wait in the queue behind a big one, with copies of their descriptors. */
+/* The frames wait in the output behind a large one, with duplicates of their descriptors. */
 static void queued_descriptors_keep_to_their_frames(void **state)
 {
     enum { CALLS = 3 };
@@ -262,14 +263,15 @@ static void queued_descriptors_keep_to_their_frames(void **state)
         assert_int_equal(tdm__incoming_take_fd(pair.held[i], 1), -1);
         assert_int_equal(tdm__incoming_take_fd(pair.held[i], 2), -1);
         assert_int_equal(write(writer, "p", 1), 1);
-        assert_int_equal(read(reader, &byte, 1), 1); /* the same pipe */
+        /* Both descriptors refer to the same pipe. */
+        assert_int_equal(read(reader, &byte, 1), 1);
         (void)close(reader);
         (void)close(writer);
     }
 }
 
-/* As many as the kernel hands over at once, and then some: a peer of ours never does that, but
- * whoever does must not end this process. */
+/* The kernel delivers up to this many descriptors at once. Tandem never sends so many, but a
+ * hostile peer that does must not end this process. */
 static void more_descriptors_than_a_frame_can_have_end_the_connection(void **state)
 {
     enum { MANY = 3 * TDM__RPC_FDS_MAX };
@@ -293,7 +295,8 @@ static void more_descriptors_than_a_frame_can_have_end_the_connection(void **sta
     control.header.cmsg_level = SOL_SOCKET;
     control.header.cmsg_type = SCM_RIGHTS;
     control.header.cmsg_len = CMSG_LEN(sizeof(int) * MANY);
-    memset(CMSG_DATA(&control.header), 0, sizeof(int) * MANY); /* stdin, again and again */
+    /* Descriptor 0, many times. */
+    memset(CMSG_DATA(&control.header), 0, sizeof(int) * MANY);
     free_before = lowest_free_fd();
     assert_int_equal(sendmsg(sockets[0], &message, 0), 1);
     pair_run_until(&pair, &pair.closed, 1);
@@ -345,7 +348,7 @@ static void keep_document(void *arg, struct tdm__rpc_reply *reply)
 {
     assert_int_equal(reply->status, TDM_OK);
     assert_int_equal(tdm__rpc_reply_document(reply, arg), TDM_OK);
-    /* In place: the same bytes, not a copy of them. */
+    /* The bytes are borrowed, not copied. */
     assert_ptr_equal(
         tdm_value_bytes(tdm_value_at(tdm_document_root(*(tdm_document **)arg), 0)).data,
         (const char *)reply->packed.data + 6);
@@ -356,7 +359,7 @@ static bool document_came(void *arg)
     return *(tdm_document **)arg != NULL;
 }
 
-/* The call's and the reply's bytes are read where they arrived, after both have been freed. */
+/* The values of the call and the reply are read where they arrived, after both have been freed. */
 static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state)
 {
     enum { PIECE = 1 << 20 };
@@ -392,7 +395,7 @@ static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state
     free(data);
 }
 
-static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
+static void a_slow_reader_fills_the_output_and_calls_fail(void **state)
 {
     enum { PIECE = 200 << 20 };
     char *data = calloc(1, PIECE);
@@ -404,7 +407,8 @@ static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
     assert_non_null(data);
     pair_join(&pair);
     request.packed = (struct tdm_bytes){data, PIECE};
-    for (; status == TDM_OK && sent < 100; sent++) { /* the loop does not run: nobody reads */
+    /* The loop does not run, so no process reads. */
+    for (; status == TDM_OK && sent < 100; sent++) {
         status = tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL);
     }
     assert_int_equal(status, TDM_E_AGAIN);
@@ -426,7 +430,7 @@ static void a_deadline_ends_the_wait_with_names(void **state)
     request.deadline_ms = start_ms + 30;
     assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_TIMEOUT);
     assert_true(tdm__clock_ms() >= start_ms + 30);
-    (void)snprintf(expected, sizeof(expected), "no answer to hold from right (pid %d) within",
+    (void)snprintf(expected, sizeof(expected), "no reply to hold from right (pid %d) within",
                    (int)getpid());
     assert_non_null(strstr(tdm_error_detail(), expected));
     assert_true(tdm__incoming_deadline(pair.held[0]) <= tdm__clock_ms() + 30);
@@ -450,14 +454,15 @@ static void each_call_has_its_own_deadline(void **state)
     }
     for (int i = 0; i < 4; i++) {
         pair_run_until(&pair, &answers[in_order[i]].count, 1);
-        for (int k = 0; k < 5; k++) { /* several may end together, on a busy machine; none early */
+        /* Several calls may end together on a busy machine, but none early. */
+        for (int k = 0; k < 5; k++) {
             assert_true(answers[k].count == 0 || tdm__clock_ms() >= now_ms + after_ms[k]);
         }
     }
     assert_int_equal(answers[4].count, 0);
 }
 
-static void the_reply_to_a_forgotten_call_goes_nowhere(void **state)
+static void the_reply_to_a_forgotten_call_is_late(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
     struct pair_reply *answer = &answers[0];
@@ -522,7 +527,7 @@ static void borrowed_call_memory_may_be_freed_after_the_reply(void **state)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[0], &call_id),
                      TDM_OK);
     tdm__conn_forget_call(pair.conns[0], call_id);
-    memset(&memory, 0xff, sizeof(memory)); /* it is the lender's again */
+    memset(&memory, 0xff, sizeof(memory)); /* The memory belongs to the caller again. */
     call_lent("hold", TDM_E_CLOSED, &ended);
     pair_run_until(&pair, &pair.held_count, 2);
     tdm__conn_close(pair.conns[0]);
@@ -539,7 +544,8 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
     call(pair.conns[1], "hold", &answers[1]);
     pair_run_until(&pair, &pair.held_count, 2);
     tdm__conn_close(pair.conns[0]);
-    assert_int_equal(answers[0].count + pair.closed, 0); /* later, not now */
+    /* Both happen later, in the loop. */
+    assert_int_equal(answers[0].count + pair.closed, 0);
     pair_run_until(&pair, &pair.closed, 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(answers[i].count, 1);
@@ -550,7 +556,7 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
         assert_null(tdm__incoming_conn(pair.held[i]));
         assert_string_not_equal(tdm__incoming_peer(pair.held[i])->name, "");
     }
-    /* tear_down answers what is held: it goes nowhere */
+    /* The function tear_down() replies to the held calls; these replies are discarded. */
 }
 
 static void a_reply_before_the_end_still_arrives(void **state)
@@ -679,7 +685,7 @@ static void the_death_of_the_peer_ends_the_calls(void **state)
 
 /* ---- how the bytes come ----------------------------------------------------------------- */
 
-/* Passes bytes from one socket to another, one at a time. */
+/* Forwards bytes from one socket to another, one at a time. */
 struct relay {
     struct tdm__fd_watch *watch;
     int to;
@@ -760,17 +766,17 @@ int main(void)
         RPC_TEST(many_calls_are_replied_to_in_order),
         RPC_TEST(a_method_may_call_its_caller_and_wait),
         RPC_TEST(big_payloads_arrive_whole),
-        RPC_TEST(descriptors_go_and_come_back_with_their_own_call),
-        RPC_TEST(descriptors_nobody_takes_are_closed),
+        RPC_TEST(descriptors_travel_with_their_own_call),
+        RPC_TEST(descriptors_that_are_not_taken_are_closed),
         RPC_TEST(queued_descriptors_keep_to_their_frames),
         RPC_TEST(more_descriptors_than_a_frame_can_have_end_the_connection),
         RPC_TEST(a_call_over_a_limit_is_refused_here),
         RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
         RPC_TEST(documents_outlive_the_call_and_the_reply_without_a_copy),
-        RPC_TEST(a_slow_reader_fills_the_queue_and_the_caller_is_told),
+        RPC_TEST(a_slow_reader_fills_the_output_and_calls_fail),
         RPC_TEST(a_deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
-        RPC_TEST(the_reply_to_a_forgotten_call_goes_nowhere),
+        RPC_TEST(the_reply_to_a_forgotten_call_is_late),
         RPC_TEST(borrowed_call_memory_may_be_freed_after_the_reply),
         RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
         RPC_TEST(a_reply_before_the_end_still_arrives),

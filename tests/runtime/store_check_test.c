@@ -1,5 +1,4 @@
-/* store_check_test.c - what a store is asked is looked at before anybody is bothered with it.
- */
+/* store_check_test.c - malformed keys, patterns and commits are refused before they are sent. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/check.h"
 
@@ -11,7 +10,8 @@
 
 #include <cmocka.h>
 
-static char long_key[TDM__STORE_KEY_BYTES_MAX + 2]; /* a byte too long */
+/* A key that is one byte too long. */
+static char long_key[TDM__STORE_KEY_BYTES_MAX + 2];
 
 static int fill_key(void **state)
 {

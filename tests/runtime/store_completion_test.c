@@ -1,4 +1,5 @@
-/* store_completion_test.c - answers of a store come later, in order, once, with their words. */
+/* store_completion_test.c - completions run later, in order, once, with the text of their failure.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/completion.h"
 
@@ -17,8 +18,10 @@ enum { TOLD_BYTES = 512 };
 
 static struct tdm__loop *loop;
 static struct tdm__store_completions *outcomes;
-static char told[TOLD_BYTES]; /* a word for each callback, in their order */
-static bool destroys;         /* the next callback of a read ends the queue */
+/* One word for each callback, in the order in which they ran. */
+static char told[TOLD_BYTES];
+/* Whether the next callback of a read destroys the queue. */
+static bool destroys;
 
 static int set_up(void **state)
 {
@@ -124,7 +127,7 @@ static void a_failure_keeps_its_words(void **state)
     assert_string_equal(told, expected);
 }
 
-static void what_waits_at_the_end_is_told_so_and_changes_are_not(void **state)
+static void waiting_operations_fail_at_the_end_and_changes_are_dropped(void **state)
 {
     char expected[TOLD_BYTES];
 
@@ -163,7 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replies_come_later_and_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_its_words, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_waits_at_the_end_is_told_so_and_changes_are_not,
+        cmocka_unit_test_setup_teardown(waiting_operations_fail_at_the_end_and_changes_are_dropped,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_callback_may_end_the_queue, set_up, tear_down),
     };

@@ -1,4 +1,4 @@
-/* store_memory_test.c - the reference filling of the store. */
+/* store_memory_test.c - the store in memory passes the conformance suite. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/store_suite.h"
 

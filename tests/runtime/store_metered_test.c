@@ -1,4 +1,4 @@
-/* store_metered_test.c - a measured store is a store like any other. */
+/* store_metered_test.c - a metered store passes the conformance suite and counts operations. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/store/metered.h"
 
@@ -34,7 +34,7 @@ static int close_store(void **state)
     return 0;
 }
 
-/* After the suite: it has read, committed, and met conflicts. */
+/* Runs after the suite, which has read, committed, and caused conflicts. */
 static void operations_are_counted(void **state)
 {
     char *text = NULL;

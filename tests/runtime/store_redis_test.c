@@ -1,4 +1,4 @@
-/* store_redis_test.c - the store in Redis, through the failures of server and connection. */
+/* store_redis_test.c - the store in Redis survives failures of the server and of connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/redis/command.h"
@@ -126,7 +126,7 @@ static void a_repeated_commit_happens_once_and_is_replied_to_alike(void **state)
 
 /* ---- the server ------------------------------------------------------------------------- */
 
-static void a_server_killed_comes_back_with_its_data(void **state)
+static void a_killed_server_is_restarted_with_its_data(void **state)
 {
     struct store_fixture *base = *state;
     pid_t pid = tdm__redis_embedded_pid(world.server);
@@ -164,7 +164,7 @@ static void a_library_that_was_flushed_is_loaded_again(void **state)
     assert_int_equal(store_put(*state, "flushed", "", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
-static void a_record_that_is_not_ours_is_a_failure_with_the_servers_words(void **state)
+static void a_foreign_record_fails_with_the_servers_message(void **state)
 {
     struct store_fixture *base = *state;
 
@@ -192,7 +192,7 @@ static long long operator_counts(const char *command)
     return count;
 }
 
-/* With the next renewal of any lease. */
+/* Expired keys leave the index with the next renewal of any lease. */
 static void keys_of_expired_records_leave_the_index(void **state)
 {
     const struct tdm__store_write renewal = {.kind = TDM__STORE_RENEW_LEASE,
@@ -216,7 +216,7 @@ static void keys_of_expired_records_leave_the_index(void **state)
     assert_int_equal(store_delete(base, "index/renewed", TDM__VERSION_ANY), TDM_OK);
 }
 
-/* As without the replicas that it wants; a full disk, or memory, refuses the same. */
+/* A server without its replicas refuses writes, as it does with a full disk or without memory. */
 static void reads_go_on_while_the_server_takes_no_writes(void **state)
 {
     struct store_fixture *base = *state;
@@ -236,8 +236,9 @@ static void reads_go_on_while_the_server_takes_no_writes(void **state)
     assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
-/* Who is refused may ask again until it is not: not as fast as the server can say no. */
-static void who_was_refused_is_told_so_after_a_breath(void **state)
+/* A caller may retry a refused operation immediately. The delayed error keeps it from a busy loop.
+ */
+static void refused_operations_fail_after_a_delay(void **state)
 {
     struct store_fixture *base = *state;
     int64_t deadline_ms = tdm__deadline_after(500);
@@ -254,7 +255,8 @@ static void who_was_refused_is_told_so_after_a_breath(void **state)
 
 /* ---- watches ---------------------------------------------------------------------------- */
 
-static uint32_t resyncs; /* watches stay until the store is closed */
+/* Counts for the whole test, because watchers remain until the store is closed. */
+static uint32_t resyncs;
 
 static void on_changed(void *arg, const char *key)
 {
@@ -270,7 +272,7 @@ static bool was_resynced(void *arg)
     return resyncs > 0;
 }
 
-static void a_watch_is_told_its_prefix_after_a_lost_subscription(void **state)
+static void a_watch_reports_its_prefix_after_a_lost_subscription(void **state)
 {
     struct store_fixture *base = *state;
 
@@ -365,14 +367,14 @@ int main(void)
         cmocka_unit_test(a_killed_connection_is_made_again),
         cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
         cmocka_unit_test(a_repeated_commit_happens_once_and_is_replied_to_alike),
-        cmocka_unit_test(a_server_killed_comes_back_with_its_data),
+        cmocka_unit_test(a_killed_server_is_restarted_with_its_data),
         cmocka_unit_test(a_server_that_stands_still_is_a_failure_at_the_deadline),
         cmocka_unit_test(a_library_that_was_flushed_is_loaded_again),
-        cmocka_unit_test(a_record_that_is_not_ours_is_a_failure_with_the_servers_words),
+        cmocka_unit_test(a_foreign_record_fails_with_the_servers_message),
         cmocka_unit_test(keys_of_expired_records_leave_the_index),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
-        cmocka_unit_test(who_was_refused_is_told_so_after_a_breath),
-        cmocka_unit_test(a_watch_is_told_its_prefix_after_a_lost_subscription),
+        cmocka_unit_test(refused_operations_fail_after_a_delay),
+        cmocka_unit_test(a_watch_reports_its_prefix_after_a_lost_subscription),
         cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
         cmocka_unit_test(a_store_that_closes_replies_to_what_was_sent),

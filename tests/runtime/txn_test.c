@@ -1,4 +1,4 @@
-/* txn_test.c - transactions: what the body sees, what is committed, how they end. */
+/* txn_test.c - transactions: what the body sees, what is committed, and how they end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -36,7 +36,8 @@ struct ending {
     tdm_status status;
     char detail[200];
     uint32_t runs;
-    uint32_t runs_disturbed; /* somebody else writes "a/1" during that many first runs */
+    /* Number of first runs of the body during which another writer changes "a/1". */
+    uint32_t runs_disturbed;
 };
 
 static void on_done(void *arg, tdm_status status, const char *detail)
@@ -75,10 +76,11 @@ static struct tdm_bytes bytes_of(const char *text)
     return (struct tdm_bytes){text, strlen(text)};
 }
 
-/* "a/1" and "a/2" are there; gives "b" the number of records seen and removes "a/2". */
+/* With "a/1" and "a/2" present, the body sets "b" to the number of records and removes "a/2". */
 static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
 {
-    char text[] = "0"; /* gone when the commit is made: the transaction must copy it */
+    /* The memory is gone when the commit is sent, so the transaction must copy it. */
+    char text[] = "0";
 
     (void)arg;
     assert_int_equal(tdm__txn_records_count(txn), 2);
@@ -107,8 +109,8 @@ static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
     assert_int_equal(store_version(&world, "a/2"), 0);
 }
 
-/* Somebody else's write comes between the read and the commit: asked for first, so made first.
- */
+/* Another writer commits between the read and the commit. Its write starts first, so it is executed
+ * first. */
 static void disturb(struct ending *ending)
 {
     static struct store_reply answer;

@@ -1,4 +1,4 @@
-/* labels_test.c - labels of nodes, wishes of actors, and hostile bytes. */
+/* labels_test.c - labels of nodes, constraints of actors, and malformed messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/labels.h"
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void a_wish_holds_or_not(void **state)
+static void a_constraint_is_satisfied_or_not(void **state)
 {
     static const struct {
         const char *wish;
@@ -69,7 +69,7 @@ static const struct tdm__field list_fields[] = {
 static const struct tdm__message list_table = {"list", sizeof(struct tdm__message_list), 1,
                                                list_fields};
 
-/* Encodes and decodes a list of strings, and reads it as labels. */
+/* Encodes and decodes a list of strings, and reads it as label constraints. */
 static tdm_status travel(const struct tdm__message_list *sent, struct tdm__labels *back_out)
 {
     struct tdm__message_list list;
@@ -87,7 +87,7 @@ static tdm_status travel(const struct tdm__message_list *sent, struct tdm__label
     return status;
 }
 
-static void labels_come_back_as_written_or_are_refused(void **state)
+static void labels_decode_as_encoded_or_are_refused(void **state)
 {
     static const char *const wrong[] = {"no label"};
     struct tdm__labels labels = {.count = 2, .texts = {"zone=a", "disk!=ssd"}};
@@ -104,9 +104,9 @@ static void labels_come_back_as_written_or_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wish_holds_or_not),
+        cmocka_unit_test(a_constraint_is_satisfied_or_not),
         cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(labels_come_back_as_written_or_are_refused),
+        cmocka_unit_test(labels_decode_as_encoded_or_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

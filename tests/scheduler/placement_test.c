@@ -1,4 +1,5 @@
-/* placement_test.c - plans keep the strategy, the order, and never take what is not there. */
+/* placement_test.c - placements follow the strategy and the order, and never exceed what is free.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/placement.h"
 
@@ -14,7 +15,7 @@
 
 enum { NODES_MAX = 6, BUNDLES_MAX = 12 };
 
-/* A cluster and what is asked of it. */
+/* A cluster and a request. */
 struct scene {
     struct tdm__node_resources nodes[NODES_MAX];
     uint32_t nodes_count;
@@ -36,7 +37,7 @@ static void add_node(struct scene *scene, int64_t cpus, int64_t gpus)
     scene->nodes_count++;
 }
 
-/* Amounts in steps. */
+/* Adds equal bundles; the amounts are in units of 1/10,000. */
 static void add_bundles(struct scene *scene, uint32_t count, int64_t cpu, int64_t gpu)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -154,7 +155,8 @@ static void wrong_numbers_are_refused(void **state)
                      TDM_E_LIMIT);
 }
 
-/* Two fours first would leave a three without a place: the only way is 4+3+3 on each. */
+/* Placing the two bundles of 4 GPUs first would leave no space for a bundle of 3. Only 4+3+3 on
+ * each node is possible. */
 static void an_arrangement_that_greed_misses_is_found(void **state)
 {
     struct scene scene = {0};
@@ -168,7 +170,7 @@ static void an_arrangement_that_greed_misses_is_found(void **state)
     lies_on(&scene, 1, 0, 1);
 }
 
-static void an_actor_stays_at_owner_node_or_goes_where_it_fits(void **state)
+static void an_actor_is_placed_on_its_owner_node_or_where_it_fits(void **state)
 {
     struct scene scene = {0};
     struct tdm__placement_request wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
@@ -204,7 +206,7 @@ static void scheduling_chooses_the_node(void **state)
     add_node(&scene, 2, 0);
     add_node(&scene, 3, 0);
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
-    assert_int_equal(place.node, 1); /* the fullest */
+    assert_int_equal(place.node, 1); /* The node with the least free CPU. */
     wish.owner_node = scene.nodes[2].id;
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 2);
@@ -245,7 +247,7 @@ static void labels_rule_nodes_out(void **state)
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
     assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone!=b"), TDM_OK);
     assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
-    assert_non_null(strstr(tdm_error_detail(), "no node has labels as wished"));
+    assert_non_null(strstr(tdm_error_detail(), "no node has the required labels"));
 }
 
 /* ---- properties of random layouts ------------------------------------------------------- */
@@ -272,7 +274,7 @@ static void random_scene(struct test_random *chance, struct scene *scene)
     }
 }
 
-/* Takes every grant from the pools: what is not there, or is given twice, does not go. */
+/* Allocates every grant from the pools, which fails if one is not free or is allocated twice. */
 static void check_not_oversubscribed(const struct scene *scene)
 {
     struct tdm__pool pools[NODES_MAX];
@@ -317,10 +319,10 @@ static void check_order(const struct scene *scene)
     }
 }
 
-static void random_plans_keep_every_promise(void **state)
+static void random_placements_keep_every_invariant(void **state)
 {
     enum { LAYOUTS = 4000 };
-    struct test_random chance = test_random_init("random_plans_keep_every_promise", 11);
+    struct test_random chance = test_random_init("random_placements_keep_every_invariant", 11);
     uint32_t outcomes[3] = {0};
     static struct scene scene;
 
@@ -336,7 +338,8 @@ static void random_plans_keep_every_promise(void **state)
         status = plan(&scene, strategy);
         if (status != TDM_OK) {
             assert_true(status == TDM_E_AGAIN || status == TDM_E_NO_RESOURCES);
-            assert_memory_equal(&scene, &before, sizeof(scene)); /* all or nothing */
+            /* A failure changes nothing. */
+            assert_memory_equal(&scene, &before, sizeof(scene));
             outcomes[status == TDM_E_AGAIN ? 1 : 2]++;
             continue;
         }
@@ -349,7 +352,7 @@ static void random_plans_keep_every_promise(void **state)
     assert_true(outcomes[0] >= 1000 && outcomes[1] >= 100 && outcomes[2] >= 100);
 }
 
-/* The plainest judge: tries every GPU of every node for every bundle. */
+/* Reference implementation: tries every GPU of every node for every bundle. */
 static bool can_place(struct scene *scene, uint32_t bundle, enum tdm_placement_strategy strategy,
                       uint32_t used_nodes)
 {
@@ -380,10 +383,10 @@ static bool can_place(struct scene *scene, uint32_t bundle, enum tdm_placement_s
     return false;
 }
 
-static void plans_fail_only_where_nothing_would_do(void **state)
+static void placements_fail_only_if_none_exists(void **state)
 {
     enum { LAYOUTS = 1500 };
-    struct test_random chance = test_random_init("plans_fail_only_where_nothing_would_do", 13);
+    struct test_random chance = test_random_init("placements_fail_only_if_none_exists", 13);
     static struct scene scene;
 
     (void)state;
@@ -419,9 +422,9 @@ int main(void)
         cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
-        cmocka_unit_test(an_actor_stays_at_owner_node_or_goes_where_it_fits),
-        cmocka_unit_test(random_plans_keep_every_promise),
-        cmocka_unit_test(plans_fail_only_where_nothing_would_do),
+        cmocka_unit_test(an_actor_is_placed_on_its_owner_node_or_where_it_fits),
+        cmocka_unit_test(random_placements_keep_every_invariant),
+        cmocka_unit_test(placements_fail_only_if_none_exists),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

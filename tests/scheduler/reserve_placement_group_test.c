@@ -1,4 +1,4 @@
-/* reserve_placement_group_test.c - bundles in the store: all or none, and back again. */
+/* reserve_placement_group_test.c - groups are allocated and released completely or not at all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve.h"
 #include "tests/support/reserve_fixture.h"
@@ -28,7 +28,7 @@ static int close_world(void **state)
     return 0;
 }
 
-static void a_group_takes_all_and_gives_all_back(void **state)
+static void a_group_reserves_and_releases_all_resources(void **state)
 {
     struct tdm__id other;
 
@@ -40,7 +40,8 @@ static void a_group_takes_all_and_gives_all_back(void **state)
         assert_int_equal(world.gpus[i], i);
     }
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
-    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+    /* A repeated release succeeds. */
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
     }
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 5, TDM_PACK), TDM_E_NO_RESOURCES);
@@ -76,15 +77,15 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
                                       .group = group,
                                       .bundle = 1,
                                       .grant = world.reserved.grant};
-    /* The group goes first: what the actor gives back afterwards is nobody's. */
+    /* The group is released first, so the actor's resources no longer exist. */
     assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(tdm__id_generate(&group), TDM_OK);
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
 }
 
-/* As when the store lost the group, which was written again before its actors were. */
-static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(void **state)
+/* This happens if the store lost the group, which was written again before its actors were. */
+static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
 {
     struct tdm__actor_request request = {.class_name = "engine", .name_key = "name/lab/trainer"};
     struct tdm__id node = reserve_fixture_join(&world, "one", 1);
@@ -107,10 +108,11 @@ static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(voi
     assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK); /* place and name */
+    /* Both the resources and the name are free again. */
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
 }
 
-static void a_bundle_that_its_node_does_not_know_keeps_no_other(void **state)
+static void a_bundle_unknown_to_its_node_blocks_no_other(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id other;
@@ -139,7 +141,7 @@ static void a_node_that_joins_again_keeps_its_bundles(void **state)
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
 }
 
-static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
+static void a_lost_group_is_restored_once(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id two = reserve_fixture_join(&world, "two", 1);
@@ -155,7 +157,8 @@ static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
     reserve_fixture_join_again(&world, &one, "one", 1, NULL, 0);
     assert_int_equal(reserve_fixture_group_again(&world, false), TDM_E_AGAIN);
     reserve_fixture_join_again(&world, &two, "two", 1, NULL, 0);
-    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+    /* A repeated restoration succeeds. */
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
     }
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
@@ -176,7 +179,8 @@ static void a_group_returns_without_the_node_that_does_not(void **state)
     reserve_fixture_lose(&world, &two);
     reserve_fixture_join_again(&world, &one, "one", 1, NULL, 0);
     assert_int_equal(reserve_fixture_group_again(&world, true), TDM_OK);
-    reserve_fixture_join_again(&world, &two, "two", 1, NULL, 0); /* it finds what it holds */
+    /* The node finds the bundle that it holds. */
+    reserve_fixture_join_again(&world, &two, "two", 1, NULL, 0);
     assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
     assert_int_equal(tdm__id_generate(&group), TDM_OK);
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
@@ -195,7 +199,7 @@ static tdm_status take_named(const char *name_space, const char *name)
     return reserve_fixture_group_by(&world, &request);
 }
 
-static void a_name_is_of_one_group_until_it_is_gone(void **state)
+static void a_name_belongs_to_one_group_until_its_release(void **state)
 {
     struct tdm__id held;
 
@@ -208,12 +212,14 @@ static void a_name_is_of_one_group_until_it_is_gone(void **state)
     assert_true(tdm__id_equal(&world.group.id, &held));
     assert_true(world.group.detached);
     assert_int_equal(reserve_fixture_find_group(&world, "yours", "stage"), TDM_E_NOT_FOUND);
-    for (int i = 0; i < 2; i++) { /* fine if it is gone already */
+    /* A repeated release succeeds. */
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_ungroup(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
     assert_int_equal(take_named("mine", "stage"), TDM_OK);
-    assert_int_equal(reserve_fixture_ungroup(&world, &held), TDM_OK); /* not the later one's */
+    /* The name of the later group must remain. */
+    assert_int_equal(reserve_fixture_ungroup(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
 }
 
@@ -231,7 +237,8 @@ static void a_closed_group_takes_no_actor_and_is_not_found(void **state)
     }
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
     assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
-    assert_int_equal(take_named("mine", "stage"), TDM_E_AGAIN); /* its bundles are held yet */
+    /* The bundles of the closed group are still allocated. */
+    assert_int_equal(take_named("mine", "stage"), TDM_E_AGAIN);
     assert_int_equal(reserve_fixture_ungroup(&world, &request.group), TDM_OK);
     assert_int_equal(reserve_fixture_close_group(&world, &request.group, &node), TDM_E_NOT_FOUND);
     assert_int_equal(take_named("mine", "stage"), TDM_OK);
@@ -247,7 +254,7 @@ static void lose_store(const struct tdm__id *node, const struct tdm__id *of_grou
     reserve_fixture_join_again(&world, node, "one", 4, NULL, 0);
 }
 
-static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
+static void a_lost_name_is_restored_unless_another_group_has_it(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -260,7 +267,8 @@ static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
     assert_int_equal(take_named("mine", "stage"), TDM_E_EXISTS);
     lose_store(&node, &lost.id);
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
-    assert_int_equal(take_named("mine", "stage"), TDM_OK); /* on the second GPU */
+    /* The second GPU is free. */
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
     assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
     tdm__placement_group_record_fini(&world.group);
     world.group = lost;
@@ -269,8 +277,8 @@ static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
     assert_false(tdm__id_equal(&world.group.id, &lost.id));
 }
 
-/* The first decision rests on what this process knew last, and its commit comes too late. */
-static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
+/* The first run of the body uses the read cache, and its commit comes too late. */
+static void a_name_released_by_a_conflicting_commit_is_restored(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -290,7 +298,7 @@ static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
     assert_true(tdm__id_equal(&world.group.id, &lost.id));
 }
 
-/* Each of them is written twice in one commit: that it is there, and what it has free. */
+/* Each node is written twice in one commit: its version check and its free resources. */
 static void a_group_spreads_over_six_hundred_nodes(void **state)
 {
     enum { NODES = 600 };
@@ -306,14 +314,16 @@ static void a_group_spreads_over_six_hundred_nodes(void **state)
         assert_int_equal(tdm__resources_add(&bundles[i], "GPU", 1), TDM_OK);
     }
     assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
-    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK); /* it is there */
+    /* The group exists already. */
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
     assert_int_equal(reserve_fixture_close_group(&world, &group, &node), TDM_OK);
     assert_int_equal(reserve_fixture_ungroup(&world, &group), TDM_OK);
-    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK); /* all is free */
+    /* All resources are free again. */
+    assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_OK);
 }
 
-/* A node is written once, however many it has. */
-static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
+/* Each node is written once, however many bundles it has. */
+static void a_group_of_many_bundles_on_two_nodes_is_released_and_reserved(void **state)
 {
     enum { BUNDLES = 4000 };
     static struct tdm__resources bundles[BUNDLES];
@@ -321,7 +331,8 @@ static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
         .bundles = bundles, .bundles_count = BUNDLES, .strategy = TDM_SPREAD};
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
-    struct tdm__resources both[2] = {{.cpu = 0}}; /* all that there is */
+    /* All resources of the cluster. */
+    struct tdm__resources both[2] = {{.cpu = 0}};
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
@@ -352,32 +363,30 @@ static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_group_takes_all_and_gives_all_back, open_world,
+        cmocka_unit_test_setup_teardown(a_group_reserves_and_releases_all_resources, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_name_is_of_one_group_until_it_is_gone, open_world,
+        cmocka_unit_test_setup_teardown(a_name_belongs_to_one_group_until_its_release, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
+        cmocka_unit_test_setup_teardown(a_lost_name_is_restored_unless_another_group_has_it,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
+        cmocka_unit_test_setup_teardown(a_name_released_by_a_conflicting_commit_is_restored,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_of_many_bundles_on_two_nodes_goes_and_comes,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            a_group_of_many_bundles_on_two_nodes_is_released_and_reserved, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_spreads_over_six_hundred_nodes, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world, close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            an_actor_that_its_bundle_does_not_know_still_gives_its_name_back, open_world,
-            close_world),
-        cmocka_unit_test_setup_teardown(a_bundle_that_its_node_does_not_know_keeps_no_other,
+        cmocka_unit_test_setup_teardown(an_actor_unknown_to_its_bundle_releases_its_name,
                                         open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_bundle_unknown_to_its_node_blocks_no_other, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(what_the_store_lost_of_a_group_is_written_again_once,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_lost_group_is_restored_once, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_returns_without_the_node_that_does_not, open_world,
                                         close_world),
     };

@@ -1,4 +1,5 @@
-/* reserve_sweep_test.c - what dead nodes left in the store is removed, and nothing else. */
+/* reserve_sweep_test.c - records that lost nodes left in the store are removed, and nothing else.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/reserve_fixture.h"
@@ -87,7 +88,7 @@ static uint32_t count(const char *pattern)
     return waiting.records_count;
 }
 
-/* An actor on that node, asked for by `owner_node`. */
+/* Reserves an actor on that node, requested by `owner_node`. */
 static void place(const struct tdm__id *node, const struct tdm__id *owner_node, const char *name,
                   bool recreate_on_node_loss)
 {
@@ -103,7 +104,7 @@ static void place(const struct tdm__id *node, const struct tdm__id *owner_node, 
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
+static void the_records_of_a_lost_node_are_removed_and_others_kept(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -123,7 +124,7 @@ static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
     assert_int_equal(count("node/*"), 1);
 }
 
-static void what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node(void **state)
+static void recreatable_actors_are_kept_while_their_owner_node_exists(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -143,8 +144,9 @@ static void what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node(void 
 /* ---- groups ----------------------------------------------------------------------------- */
 
 struct looking {
-    struct waiting waiting; /* first: it is waited for */
-    struct tdm__id orphan;  /* the last that was found */
+    /* Must be the first field, because it is cast to this structure. */
+    struct waiting waiting;
+    struct tdm__id orphan; /* The last orphan that was found. */
 };
 
 static void on_orphans(void *arg, tdm_status status, const char *detail,
@@ -159,7 +161,7 @@ static void on_orphans(void *arg, tdm_status status, const char *detail,
     }
 }
 
-/* Asked by `self`: how many there are. */
+/* Returns the number of orphans that `self` finds. */
 static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
 {
     struct looking looking = {.waiting = {.done = false}};
@@ -174,7 +176,7 @@ static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
     return looking.waiting.records_count;
 }
 
-/* Two CPUs anywhere, asked for by `owner_node`. */
+/* Reserves a group of two CPUs on any node, requested by `owner_node`. */
 static struct tdm__id make_group(const struct tdm__id *owner_node, bool detached)
 {
     struct tdm__resources bundles[2] = {{.cpu = 0}};
@@ -191,7 +193,7 @@ static struct tdm__id make_group(const struct tdm__id *owner_node, bool detached
     return request.id;
 }
 
-static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
+static void only_a_group_without_a_remover_is_an_orphan(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
@@ -207,17 +209,20 @@ static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
     assert_int_equal(orphans(&one, &found), 1);
     assert_true(tdm__id_equal(&found, &there));
     assert_int_equal(reserve_fixture_close_group(&world, &there, &one), TDM_OK);
-    assert_int_equal(orphans(&one, &found), 0); /* the first removes it */
+    /* The first node is still there to remove the group. */
+    assert_int_equal(orphans(&one, &found), 0);
     assert_int_equal(reserve_fixture_close_group(&world, &lasting, &two), TDM_OK);
-    assert_int_equal(orphans(&one, &found), 1); /* its remover is not there */
+    /* The node that was to remove the group is lost. */
+    assert_int_equal(orphans(&one, &found), 1);
     assert_true(tdm__id_equal(&found, &lasting));
     reserve_fixture_lose(&world, &one);
-    assert_int_equal(orphans(&one, &found), 0); /* for all it knows */
+    /* A node without its own record knows nothing about others. */
+    assert_int_equal(orphans(&one, &found), 0);
     assert_int_equal(world.status, TDM_E_AGAIN);
     assert_int_equal(count("group/*"), 3);
 }
 
-static void more_than_one_commit_holds_goes_in_parts(void **state)
+static void many_records_are_removed_by_several_commits(void **state)
 {
     enum { ACTORS = 460 };
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
@@ -241,14 +246,13 @@ static void more_than_one_commit_holds_goes_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_go_and_the_others_stay,
+        cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_are_removed_and_others_kept,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            what_its_owner_node_makes_anew_stays_as_long_as_its_owner_node, open_world,
-            close_world),
-        cmocka_unit_test_setup_teardown(only_a_group_that_nobody_removes_any_more_is_an_orphan,
+        cmocka_unit_test_setup_teardown(recreatable_actors_are_kept_while_their_owner_node_exists,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(more_than_one_commit_holds_goes_in_parts, open_world,
+        cmocka_unit_test_setup_teardown(only_a_group_without_a_remover_is_an_orphan, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(many_records_are_removed_by_several_commits, open_world,
                                         close_world),
     };
 

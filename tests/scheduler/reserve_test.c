@@ -1,4 +1,4 @@
-/* reserve_test.c - places and names in the store: taken once, given back once. */
+/* reserve_test.c - resources and names in the store are allocated once and released once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve.h"
 #include "tests/support/reserve_fixture.h"
@@ -49,7 +49,7 @@ static struct tdm__actor_record record_of(const struct tdm__actor_request *reque
     return record;
 }
 
-static void a_place_is_taken_and_given_back_once(void **state)
+static void a_placement_is_reserved_and_released_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "");
@@ -63,7 +63,8 @@ static void a_place_is_taken_and_given_back_once(void **state)
     held = record_of(&first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "GPU"));
-    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+    /* A repeated release succeeds. */
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
@@ -73,8 +74,9 @@ static void a_place_is_taken_and_given_back_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
-/* Nobody knows where it is, or whether: the outcome of its placing was lost. */
-static void what_the_store_has_of_an_actor_is_given_back(void **state)
+/* The outcome of the reservation was lost, so the caller does not know whether and where the actor
+ * was placed. */
+static void an_actor_is_released_by_its_stored_record(void **state)
 {
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
     struct tdm__actor_request second = wish(2, "name/lab/trainer");
@@ -84,11 +86,13 @@ static void what_the_store_has_of_an_actor_is_given_back(void **state)
     (void)reserve_fixture_join(&world, "one", 2);
     held = record_of(&first);
     memset(&held.node, 0, sizeof(held.node));
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* fine if nothing */
+    /* Releasing nothing succeeds. */
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* not the later one's */
+    /* The resources of the later actor must remain. */
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     first = wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
@@ -120,7 +124,7 @@ static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
 
-    /* The node is lost; another takes over, and a late release does not take the name away. */
+    /* The node is lost and another actor gets the name. A late release must not remove the name. */
     held = record_of(&second);
     reserve_fixture_lose(&world, &node);
     (void)reserve_fixture_join(&world, "two", 2);
@@ -156,7 +160,7 @@ static void the_owner_node_is_preferred(void **state)
     assert_string_equal(world.reserved.node.name, "two");
 }
 
-static void a_group_that_is_gone_has_no_places(void **state)
+static void a_released_group_places_no_actor(void **state)
 {
     struct tdm__actor_request request = wish(1, "");
 
@@ -166,7 +170,7 @@ static void a_group_that_is_gone_has_no_places(void **state)
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
-static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
+static void a_lost_actor_is_restored_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
@@ -181,12 +185,13 @@ static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
     reserve_fixture_forget(&world, "name/lab/trainer");
     reserve_fixture_lose(&world, &node);
     reserve_fixture_join_again(&world, &node, "one", 2, &held.grant, 1);
-    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+    /* A repeated restoration succeeds. */
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    first = wish(2, "name/lab/trainer"); /* all of it came back, and no more */
+    first = wish(2, "name/lab/trainer"); /* Everything was restored, but only once. */
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     second = wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
@@ -210,7 +215,7 @@ static void a_name_that_went_to_another_meanwhile_stays_with_that_one(void **sta
     assert_non_null(strstr(world.detail, "trainer"));
 }
 
-static void what_asks_before_it_has_joined_again_waits(void **state)
+static void requests_before_rejoining_must_wait(void **state)
 {
     struct tdm__actor_request request = wish(0, "");
 
@@ -223,9 +228,9 @@ static void what_asks_before_it_has_joined_again_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_the_store_has_of_an_actor_is_given_back, open_world,
+        cmocka_unit_test_setup_teardown(an_actor_is_released_by_its_stored_record, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
+        cmocka_unit_test_setup_teardown(a_placement_is_reserved_and_released_once, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
@@ -234,13 +239,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(the_owner_node_is_preferred, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_that_is_gone_has_no_places, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(what_the_store_lost_of_an_actor_is_written_again_once,
-                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_released_group_places_no_actor, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_lost_actor_is_restored_once, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(what_asks_before_it_has_joined_again_waits, open_world,
+        cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,
                                         close_world),
     };
 

@@ -1,4 +1,4 @@
-/* resources_test.c - nothing is lost, doubled or rounded between asking and giving back. */
+/* resources_test.c - amounts are neither lost, doubled nor rounded between request and release. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
@@ -140,7 +140,7 @@ static void fractions_fill_a_gpu_exactly(void **state)
     assert_false(tdm__pool_fits(&pool, &whole));
 }
 
-static void a_fraction_goes_where_least_is_left(void **state)
+static void a_fraction_is_allocated_on_the_fullest_fitting_gpu(void **state)
 {
     struct tdm__pool pool = pool_of(0, 3);
 
@@ -169,7 +169,7 @@ static void whole_gpus_are_the_lowest_entirely_free(void **state)
     assert_false(tdm__pool_allocate(&pool, &two, &grant));
 }
 
-static void a_grant_is_given_back_once(void **state)
+static void a_grant_is_released_once(void **state)
 {
     struct tdm__pool pool = pool_of(2, 1);
     struct tdm__resources wanted = ask(1, 0.5);
@@ -237,7 +237,7 @@ static void check_bounds(const struct tdm__pool *pool)
     }
 }
 
-/* Takes and gives back in random order; in the end the pool is bit for bit what it was. */
+/* Allocates and releases in random order. At the end the pool is bit for bit as at the start. */
 static void taking_and_giving_back_restores_exactly(void **state)
 {
     enum { HELD_MAX = 24, ROUNDS = 20000 };
@@ -290,7 +290,7 @@ static void a_node_has_whole_gpus_up_to_the_limit(void **state)
     assert_int_equal(tdm__pool_init(&pool, &totals), TDM_E_INVAL);
 }
 
-static void pools_and_requests_are_told_in_words(void **state)
+static void pools_and_requests_are_described_in_words(void **state)
 {
     struct tdm__pool pool = pool_of(8, 2);
     struct tdm__resources wanted = ask(2, 0.4);
@@ -312,7 +312,7 @@ static void pools_and_requests_are_told_in_words(void **state)
     assert_string_equal(bytes, "CPU 6 o");
 }
 
-static void a_bundles_words_tell_what_it_has_and_no_more(void **state)
+static void a_bundle_is_described_by_its_own_resources(void **state)
 {
     const struct tdm__grant grant = {
         .gpus_count = 1, .gpu_indices = {3}, .gpu_amount = TDM__RESOURCE_ONE / 2};
@@ -339,14 +339,14 @@ int main(void)
         cmocka_unit_test(the_order_of_names_does_not_matter),
         cmocka_unit_test(a_bundle_of_nothing_is_refused),
         cmocka_unit_test(fractions_fill_a_gpu_exactly),
-        cmocka_unit_test(a_fraction_goes_where_least_is_left),
+        cmocka_unit_test(a_fraction_is_allocated_on_the_fullest_fitting_gpu),
         cmocka_unit_test(whole_gpus_are_the_lowest_entirely_free),
-        cmocka_unit_test(a_grant_is_given_back_once),
+        cmocka_unit_test(a_grant_is_released_once),
         cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
         cmocka_unit_test(taking_and_giving_back_restores_exactly),
         cmocka_unit_test(a_node_has_whole_gpus_up_to_the_limit),
-        cmocka_unit_test(pools_and_requests_are_told_in_words),
-        cmocka_unit_test(a_bundles_words_tell_what_it_has_and_no_more),
+        cmocka_unit_test(pools_and_requests_are_described_in_words),
+        cmocka_unit_test(a_bundle_is_described_by_its_own_resources),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

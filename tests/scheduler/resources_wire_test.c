@@ -1,4 +1,4 @@
-/* resources_wire_test.c - what is written is read back; what is malformed is refused. */
+/* resources_wire_test.c - what is encoded decodes to the same, and malformed values are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
@@ -36,7 +36,7 @@ static int close_packed(void **state)
     return 0;
 }
 
-/* The value written so far; the writer is empty again. */
+/* Returns the value that was written so far, and empties the writer. */
 static const tdm_value *parse(struct packed *packed)
 {
     tdm_document_destroy(packed->document);
@@ -124,7 +124,7 @@ static void requests_that_cannot_be_are_refused(void **state)
     assert_int_equal(tdm__resources_read(NULL, &wanted), TDM_E_PROTOCOL);
 }
 
-/* Every damage of one byte either is refused or still keeps what the structs promise. */
+/* Each change of one byte is refused, or still keeps what the structures promise. */
 static void damaged_nodes_never_hold_more_than_their_totals(void **state)
 {
     enum { DAMAGES = 20000 };

@@ -1,4 +1,4 @@
-/* retrying_txn_test.c - transactions on a store whose answers get lost. */
+/* retrying_txn_test.c - transactions on a store whose replies get lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -17,9 +17,10 @@
 
 enum { TEST_TIMEOUT_MS = 10000 };
 
-/* A store around one in memory: the answers of the next `losses` commits get lost. */
+/* A store around one in memory. The replies to the next `losses` commits get lost. */
 struct forgetful {
-    struct tdm__store store; /* first */
+    /* Must be the first field, because it is cast to this structure. */
+    struct tdm__store store;
     struct tdm__store *inner;
     uint32_t losses;
     uint32_t commits_count;
@@ -69,17 +70,17 @@ static void forgetful_read(struct tdm__store *self, const char *const *patterns,
 static const struct tdm__store_ops forgetful_ops = {
     .name = "forgetful", .read = forgetful_read, .commit = forgetful_commit};
 
-/* What one attempt does and what became of it. */
+/* A transaction of a test and its outcome. */
 struct run {
     uint32_t bodies_count;
     uint32_t dones_count;
-    tdm_status wanted; /* of the body */
-    int total;         /* that it wrote */
+    tdm_status wanted; /* Status that the body returns. */
+    int total;         /* Number that the body wrote. */
     tdm_status status;
     char detail[256];
 };
 
-/* Takes the key "lock" once: sees by the record that it has done so. */
+/* Writes the key "lock" once. It recognises from the record that it has done so. */
 static tdm_status take_lock(void *arg, struct tdm__txn *txn)
 {
     struct run *run = arg;
@@ -115,7 +116,7 @@ static void begin(struct run *run, int64_t timeout_ms)
                                            tdm__deadline_after(timeout_ms), take_lock, on_done,
                                            run),
                      TDM_OK);
-    assert_int_equal(run->dones_count, 0); /* never inside the call that asked */
+    assert_int_equal(run->dones_count, 0); /* The callback never runs inside the call. */
 }
 
 static void finish(struct run *run)
@@ -141,7 +142,7 @@ static int close_store(void **state)
     return 0;
 }
 
-static void a_lost_reply_is_asked_for_again_and_nothing_done_twice(void **state)
+static void a_lost_reply_is_retried_without_repeating_the_work(void **state)
 {
     struct run run = {.wanted = TDM_OK};
 
@@ -150,8 +151,9 @@ static void a_lost_reply_is_asked_for_again_and_nothing_done_twice(void **state)
     begin(&run, TEST_TIMEOUT_MS);
     finish(&run);
     assert_int_equal(run.status, TDM_OK);
-    assert_int_equal(run.bodies_count, 2);    /* the second sees the record of the first */
-    assert_int_equal(store.commits_count, 1); /* and has nothing to write */
+    assert_int_equal(run.bodies_count, 2); /* The second run sees the record of the first. */
+    /* The second run has nothing to write. */
+    assert_int_equal(store.commits_count, 1);
 }
 
 static void the_deadline_ends_it(void **state)
@@ -213,7 +215,7 @@ static void a_wrong_pattern_is_refused_at_once(void **state)
 
 enum { MANY = 50 };
 
-/* Counts in one record: each body wants the number that the one before it left. */
+/* Counts in one record. Each body expects the number that the previous one wrote. */
 static tdm_status count_up(void *arg, struct tdm__txn *txn)
 {
     struct run *run = arg;
@@ -247,7 +249,8 @@ static void queued_transactions_never_conflict_and_keep_order(void **state)
 
     (void)state;
     memset(runs, 0, sizeof(runs));
-    runs[7].wanted = TDM_E_EXISTS; /* one that fails does not hold the others up */
+    /* A transaction that fails does not block the others. */
+    runs[7].wanted = TDM_E_EXISTS;
     begin_in_turn(runs);
     finish(&runs[MANY - 1]);
     assert_int_equal(store.commits_count, MANY - 1);
@@ -259,7 +262,7 @@ static void queued_transactions_never_conflict_and_keep_order(void **state)
     }
 }
 
-static void a_store_that_closes_tells_all_who_wait(void **state)
+static void a_closing_store_fails_all_queued_transactions(void **state)
 {
     static struct run runs[MANY];
 
@@ -276,7 +279,7 @@ static void a_store_that_closes_tells_all_who_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_and_nothing_done_twice,
+        cmocka_unit_test_setup_teardown(a_lost_reply_is_retried_without_repeating_the_work,
                                         open_store, close_store),
         cmocka_unit_test_setup_teardown(the_deadline_ends_it, open_store, close_store),
         cmocka_unit_test_setup_teardown(what_the_body_refuses_is_not_tried_again, open_store,
@@ -287,7 +290,7 @@ int main(void)
                                         close_store),
         cmocka_unit_test_setup_teardown(queued_transactions_never_conflict_and_keep_order,
                                         open_store, close_store),
-        cmocka_unit_test_setup(a_store_that_closes_tells_all_who_wait, open_store),
+        cmocka_unit_test_setup(a_closing_store_fails_all_queued_transactions, open_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* scheduler_records_test.c - what the store holds is checked as it is read, and the key is
- * named. */
+/* scheduler_records_test.c - records of the store are checked when they are read, and errors name
+ * the key. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/records.h"
 
