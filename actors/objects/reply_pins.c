@@ -93,7 +93,7 @@ static void on_resend_expired(void *arg)
             next_ms = reply_pins->expires_ms;
         }
     }
-    objects->reply_pins_timer_runs =
+    objects->reply_pins_timer_is_set =
         next_ms != TDM__NEVER && tdm__timer_set(objects->reply_pins_timer, next_ms) == TDM_OK;
 }
 
@@ -106,9 +106,9 @@ static tdm_status wait_for_return(struct reply_pins *reply_pins)
         TDM_TRY(tdm__timer_create(objects->runtime->loop, on_resend_expired, objects,
                                   &objects->reply_pins_timer));
     }
-    if (!objects->reply_pins_timer_runs) { /* else it runs for one that came earlier */
+    if (!objects->reply_pins_timer_is_set) { /* else it runs for one that came earlier */
         TDM_TRY(tdm__timer_set(objects->reply_pins_timer, reply_pins->expires_ms));
-        objects->reply_pins_timer_runs = true;
+        objects->reply_pins_timer_is_set = true;
     }
     return TDM_OK;
 }
