@@ -15,9 +15,9 @@
  * settled. A callee pins the references in a reply until the caller reports that it has settled.
  * docs/protocols/references.md specifies the protocol. */
 struct tdm__pins {
-    tdm_ref **refs; /* Owned array; each reference in it is retained once. */
-    uint32_t count; /* Number of references in `refs`. */
-    uint32_t room;  /* Number of references that fit into `refs`. */
+    tdm_ref **refs;    /* Owned array; each reference in it is retained once. */
+    uint32_t count;    /* Number of references in `refs`. */
+    uint32_t capacity; /* Number of references that fit into `refs`. */
 };
 
 /* Retains `ref` and appends it to the list. */
