@@ -372,7 +372,7 @@ static void channel_query_actor_fate(struct tdm__actor_channel *channel)
     channel->holders_count++;
     status = channel_send_fate_request(channel);
     if (status == TDM_OK) {
-        return; /* on_actor_fate() releases the hold. */
+        return; /* The hold is released by on_actor_fate(). */
     }
     (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
     if (status == TDM_E_CLOSED) {
@@ -495,7 +495,7 @@ void tdm__actor_channel_destroy(struct tdm__actor_channel *channel)
 {
     channel_remove_from_runtime(channel); /* No other function can find and destroy it now. */
     tdm__actor_channel_fail(channel, TDM_E_CANCELED,
-                            "the runtime has stopped, or nobody holds the actor any more");
+                            "the runtime has stopped, or no handle to the actor is left");
     tdm__send_queue_fini(channel);
     tdm__timer_destroy(channel->reconnect_timer);
     tdm_ref_release(channel->hold);

@@ -36,7 +36,7 @@ enum { TDM__NO_RETRIES = -2 };
 /* The channel of this process to one actor. Owned by the runtime's list; freed when nothing
  * holds it and no call is pending. Guarded by the loop's lock. */
 struct tdm__actor_channel {
-    tdm_runtime *runtime;            /* Borrowed. */
+    tdm_runtime *runtime;            /* The runtime that it belongs to, borrowed. */
     struct tdm__actor_channel *next; /* Next channel of the runtime. */
     /* Number of handles and streams, and one for each request to the daemon in flight. */
     uint32_t holders_count;
@@ -67,7 +67,7 @@ struct tdm__actor_channel {
     /* Constructor arguments, owned, in the process that created the actor; NULL in others. They
      * are kept until the actor is constructed, or until it has ended if it may be restarted, so
      * that the references among them stay alive. */
-    struct tdm__call_arguments *arguments; /* owned; or NULL */
+    struct tdm__call_arguments *arguments;
     /* True while the daemon waits for the constructor arguments; see
      * tdm__actor_channel_send_arguments(). */
     bool owes_constructor_arguments;
@@ -85,8 +85,7 @@ struct tdm__actor_channel {
     struct tdm__pending_calls in_flight;
     /* Calls that failed and pause before they are sent again, in the order of their times
      * (call_retry.h). */
-    struct tdm__pending_calls
-        retry_paused; /* answered with a failure, to be made again: call_retry.h */
+    struct tdm__pending_calls retry_paused;
     /* Owned timer for the first call in `retry_paused`; NULL until it is needed. */
     struct tdm__timer *retry_timer;
     uint64_t last_sequence; /* Sequence number of the newest call that was sent. */

@@ -187,7 +187,7 @@ static tdm_status handle_parse(const tdm_document *document,
     return TDM_OK;
 }
 
-/* Opens the keep-alive reference of a packed handle; NULL if there is none. */
+/* Opens the keep-alive reference of a packed handle; NULL if absent. */
 static tdm_status handle_open_keep_alive(tdm_runtime *runtime,
                                          const struct handle_contents *handle_contents,
                                          tdm_ref **hold_out)

@@ -26,7 +26,7 @@ enum { SMALL_BYTES_MAX = 256 };
 
 /* The packed arguments of one call or constructor. */
 struct tdm__call_arguments {
-    tdm_runtime *runtime; /* Borrowed. */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
     tdm_writer *packed;   /* Packed arguments, owned, with placeholders for values of references. */
     /* Packed arguments before references and handles were written into them, owned; NULL without
      * these. The list of the value placeholders lives here. */

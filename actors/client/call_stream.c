@@ -28,7 +28,7 @@ struct stream_item {
 
 /* A stream of items. Held by the user and by its call. */
 struct tdm_stream {
-    tdm_runtime *runtime;                   /* Borrowed. */
+    tdm_runtime *runtime;                   /* The runtime that it belongs to, borrowed. */
     struct tdm__pending_call *pending_call; /* Borrowed; NULL after the call is complete. */
     uint32_t holders_count; /* Number of holders: the user, and the call until it is complete. */
     STAILQ_HEAD(, stream_item) items; /* Items that have arrived and are not taken, in order. */
@@ -36,8 +36,8 @@ struct tdm_stream {
     /* Number of the newest item that the user has taken; 0 before the first. */
     uint64_t taken_index;
     tdm_status end_status; /* Status of tdm_stream_next() after the last item. */
-    char *end_detail;      /* Text for `end_status`, owned; NULL if there is none. */
-    bool destroyed;        /* nobody takes any more */
+    char *end_detail;      /* Text for `end_status`, owned; NULL if absent. */
+    bool destroyed;        /* True after the user has destroyed the stream. */
 };
 
 tdm_status tdm__stream_create(struct tdm__pending_call *pending_call, tdm_stream **stream_out)

@@ -31,11 +31,10 @@ struct state_list {
 };
 
 /* Where the next small arrays of a list go. The arrays were allocated with the right sizes. */
-/* Next free amount. */
 struct array_filler {
-    struct tdm_amount *amounts; /* Next free GPU index. */
-    uint32_t *gpus;             /* Next free bundle. */
-    struct tdm_bundle_state *bundles;
+    struct tdm_amount *amounts;       /* Next free amount. */
+    uint32_t *gpus;                   /* Next free GPU index. */
+    struct tdm_bundle_state *bundles; /* Next free bundle. */
 };
 
 void tdm_list_free(const void *list)

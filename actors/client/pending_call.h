@@ -20,7 +20,7 @@ struct tdm__call_arguments;
  * call. */
 struct tdm__pending_call {
     TAILQ_ENTRY(tdm__pending_call) entry; /* Link in one list of the channel. */
-    struct tdm__actor_channel *channel;   /* Borrowed. */
+    struct tdm__actor_channel *channel;   /* Channel to the actor, borrowed. */
     const char *method; /* Name of the method, stored at the end of this allocation. */
     /* Owned; NULL if the arguments are small and stored in `packed`. */
     struct tdm__call_arguments *arguments;
@@ -34,7 +34,7 @@ struct tdm__pending_call {
     /* Number of the call on the channel's connection; 0 if no reply is expected on it. */
     uint64_t call_id;
     uint64_t items_received; /* Number of stream items that have arrived on this connection. */
-    /* Transfer of a large result that was offered; NULL if there is none. */
+    /* Transfer of a large result that was offered; NULL if absent. */
     struct tdm__pull *pull;
     uint64_t pulled_call_id; /* Call id of the reply that offered the result in `pull`. */
     int64_t made_ms; /* Milliseconds on CLOCK_MONOTONIC, coarse, at which the call was made. */

@@ -105,13 +105,13 @@ static tdm_status placement_group_read_reply(const tdm_value *reply, tdm_placeme
 
     TDM_TRY(tdm__group_places_decode(reply, &message));
     if (message.places.count == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "an answer without places");
+        return tdm__fail(TDM_E_PROTOCOL, "a reply without bundle placements");
     }
     group->id = message.id;
     group->bundles_count = message.places.count;
     group->places = calloc(group->bundles_count, sizeof(*group->places));
     if (group->places == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the places of %u bundles", group->bundles_count);
+        return tdm__fail(TDM_E_NOMEM, "the placements of %u bundles", group->bundles_count);
     }
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__bundle_place_message place;

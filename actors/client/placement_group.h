@@ -10,7 +10,7 @@
 /* A placement group and the placement of its bundles. Owned by the user; it does not change
  * after its creation. */
 struct tdm_placement_group {
-    tdm_runtime *runtime;   /* Borrowed. */
+    tdm_runtime *runtime;   /* The runtime that it belongs to, borrowed. */
     struct tdm__id id;      /* Id of the placement group. */
     uint32_t bundles_count; /* Number of bundles. */
     /* Node and GPUs of each bundle; owned array of `bundles_count`. */

@@ -101,11 +101,11 @@ static void send_queue_fail_expired(struct tdm__pending_call *pending_call)
     const struct tdm__actor_channel *channel = pending_call->channel;
     char reason[160];
 
-    (void)snprintf(reason, sizeof(reason), "no answer from actor %s%s", channel->label,
-                   pending_call->in_flight               ? ""
-                   : pending_call->retry_paused          ? ": it failed, and was to be made again"
-                   : channel->state == TDM__CHANNEL_OPEN ? ": an argument is not there yet"
-                                                         : ": it is not there yet");
+    (void)snprintf(reason, sizeof(reason), "no reply from actor %s%s", channel->label,
+                   pending_call->in_flight      ? ""
+                   : pending_call->retry_paused ? ": it failed and was waiting to be retried"
+                   : channel->state == TDM__CHANNEL_OPEN ? ": an argument is not ready"
+                                                         : ": the actor is not connected");
     tdm__pending_call_fail(pending_call, TDM_E_TIMEOUT, reason);
     send_queue_remove(pending_call);
     tdm__pending_call_destroy(pending_call);
@@ -163,7 +163,7 @@ static void on_result_pulled(void *arg, tdm_status status, const char *detail,
 
     pending_call->pull = NULL;
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(pending_call->channel->conn)) {
-        return; /* on_channel_closed() requeues the call. */
+        return; /* The call is requeued by on_channel_closed(). */
     }
     if (status == TDM_OK) {
         status = tdm__large_document(large, &document);
@@ -185,7 +185,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 
     pending_call->call_id = 0;
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(channel->conn)) {
-        return; /* on_channel_closed() requeues the call. */
+        return; /* The call is requeued by on_channel_closed(). */
     }
     channel->lost_since_ms = 0;
     if (tdm__retry_is_due(pending_call, status)) {
@@ -223,7 +223,7 @@ void tdm__send_queue_send_credit(struct tdm__pending_call *pending_call, uint64_
 
 /* A stream item that is being pulled. Its reference is already in the stream. */
 struct pulled_item {
-    struct tdm__actor_channel *channel; /* Held. */
+    struct tdm__actor_channel *channel; /* Channel on which the item arrived, held. */
     uint64_t call_id;                   /* Call on whose connection the item arrived. */
     uint64_t index;                     /* Number of the item in its stream. */
     tdm_ref *ref;                       /* Held; completed when the value has arrived. */
@@ -426,7 +426,7 @@ static void channels_release_unused(tdm_runtime *runtime)
         tdm__handle_release_unused(channel);
         if (tdm__actor_channel_is_unused(channel)) {
             tdm__actor_channel_destroy(channel);
-            next = runtime->actor_channels; /* others may have gone with it */
+            next = runtime->actor_channels; /* Destroying the channel may have freed others. */
         }
         channel = next;
     }

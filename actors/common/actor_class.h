@@ -16,7 +16,7 @@ const struct tdm_actor_class *tdm__class_find(const char *name);
 /* Hash table from method names to the methods of one class. Linear probing; at least half of the
  * slots are empty. */
 struct tdm__method_index {
-    const struct tdm_actor_class *actor_class; /* Borrowed. */
+    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
     /* Index of the method in the class plus 1; 0 for an empty slot. */
     uint8_t slots[2 * TDM_METHODS_MAX];
     /* The method named "*", which serves all names that the class does not define; NULL if there

@@ -71,7 +71,7 @@ static void fork_server_send_event(const struct tdm__fork_server_event *event, i
 {
     /* The daemon has ended. */
     if (tdm__fds_send(CONTROL_FD, event, sizeof(*event), &fd, fd >= 0 ? 1 : 0) != TDM_OK) {
-        _exit(1); /* the daemon is gone */
+        _exit(1); /* The daemon has ended. */
     }
 }
 

@@ -10,7 +10,7 @@
  * waiting, then running, then finished or failed once it has been replied to, even if its method
  * still runs. The owner guards it. */
 struct tdm__method_metrics {
-    const struct tdm_actor_class *actor_class; /* Borrowed. */
+    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
     struct {
         uint64_t waiting;       /* Calls that wait in a queue. */
         uint64_t running;       /* Calls that run. */

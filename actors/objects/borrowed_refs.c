@@ -155,7 +155,7 @@ static void owner_connect(struct ref_owner *owner)
 
     if (address[0] == '\0') {
         (void)snprintf(owner->end_text, sizeof(owner->end_text),
-                       "its node talks to no other: start its daemon with --listen");
+                       "its node does not serve other nodes: start its daemon with --listen");
     } else if (tdm__rpc_connect(runtime->rpc, address, &owner->conn) != TDM_OK) {
         (void)snprintf(owner->end_text, sizeof(owner->end_text), "%.400s", tdm_error_detail());
     } else {
@@ -329,7 +329,7 @@ static tdm_status borrow_complete_value(tdm_ref *ref, tdm_document *document)
 {
     if (tdm_value_kind_of(tdm_document_root(document)) != TDM_ARRAY) {
         tdm_document_destroy(document);
-        return tdm__fail(TDM_E_PROTOCOL, "the owner's answer is no array");
+        return tdm__fail(TDM_E_PROTOCOL, "the owner's reply is not an array");
     }
     tdm__ref_complete(ref, TDM_OK, NULL, document);
     borrow_hold_until_nested_settled(ref);
@@ -354,7 +354,7 @@ static void on_pulled(void *arg, tdm_status status, const char *detail, struct t
     const struct tdm__rpc_reply end = {.status = status};
 
     if (ref->done || borrow_reply_is_closed(ref, &end)) {
-        tdm__large_release(large); /* on_owner_closed() reports the end of the owner. */
+        tdm__large_release(large); /* The end of the owner is reported by on_owner_closed(). */
     } else if (status == TDM_OK) {
         tdm__ref_complete_large(ref, large);
         borrow_hold_until_nested_settled(ref);
@@ -485,7 +485,9 @@ static tdm_status borrow_send_sibling_request(tdm_ref *ref, struct tdm_bytes pac
     struct tdm__rpc_request request = {.method = "object.sibling", .deadline_ms = TDM__NEVER};
     struct sibling_request *sibling_request = malloc(sizeof(*sibling_request));
     tdm_writer *writer = NULL;
-    tdm_status status = sibling_request == NULL ? tdm__fail(TDM_E_NOMEM, "a question") : TDM_OK;
+    tdm_status status = sibling_request == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "a request to another process of this node")
+                            : TDM_OK;
 
     if (status == TDM_OK) {
         sibling_request->ref = ref;

@@ -29,26 +29,25 @@ struct shm_export {
     TAILQ_ENTRY(shm_export) link;
     struct tdm__conn *conn;   /* Connection to the reader, borrowed. */
     uint64_t id;              /* Number that the reader returns; unique in this process. */
-    struct tdm__large *large; /* Retained. */
+    struct tdm__large *large; /* The exported value, retained. */
 };
 
 /* A connection on which another process exported segments that are mapped here. */
-/* Called when the connection closes; must be the first field. */
 struct exporter {
+    /* Called when the connection closes; must be the first field. */
     struct tdm__close_watcher closer;
-    TAILQ_ENTRY(exporter) link;        /* Borrowed. */
-    struct tdm__object_memory *memory; /* Connection to the exporting process, borrowed. */
-    const struct tdm__conn *conn;
+    TAILQ_ENTRY(exporter) link;
+    struct tdm__object_memory *memory; /* Shared memory of the runtime, borrowed. */
+    const struct tdm__conn *conn;      /* Connection to the exporting process, borrowed. */
 };
 
 /* A value of another process that a document of this one reads in place. */
-/* Called when the connection closes; must be the first field. */
 struct imported_value {
-    struct tdm__close_watcher closer; /* Retained. */
-    /* Connection to the exporting process; NULL after it has closed. */
-    struct tdm__object_memory *memory;
-    struct tdm__conn *conn; /* Number of the export, returned to the exporting process. */
-    uint64_t id;
+    /* Called when the connection closes; must be the first field. */
+    struct tdm__close_watcher closer;
+    struct tdm__object_memory *memory; /* Shared memory of the runtime, retained. */
+    struct tdm__conn *conn; /* Connection to the exporting process; NULL after it has closed. */
+    uint64_t id;            /* Number of the export, returned to the exporting process. */
     struct tdm__segment_view *view; /* Mapping of the segment that contains the value. */
 };
 
@@ -143,7 +142,7 @@ static tdm_status export_create(struct tdm__large *large, struct tdm__conn *conn
     TDM_TRY(tdm__large_load(large));
     shm_export = calloc(1, sizeof(*shm_export));
     if (shm_export == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "shm_export a large value");
+        return tdm__fail(TDM_E_NOMEM, "an export of a large value");
     }
     shm_export->closer.fn = on_reader_closed;
     shm_export->conn = conn;

@@ -219,10 +219,10 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
     va_list again;
 
     *large_out = NULL;
+    /* References and handles are filled in after packing. A format without one of the letters
+     * sbavp cannot pack to a large value. */
     if (tdm__format_has(format, "rRh") || !tdm__format_has(format, "sbavp")) {
-        return TDM_OK; /* must be packed and filled first; cannot be large */
-        /* References and handles must be packed first and then filled in; without sbavp a value
-         * cannot be large. */
+        return TDM_OK;
     }
     va_copy(again, args);
     status = packed_size_of_args(format, again, &size_bytes);

@@ -94,7 +94,7 @@ static tdm_status usage_file_write(int fd, uint64_t limit_bytes)
 
     if (written != (ssize_t)sizeof(head)) { /* A short write means that the disk is full. */
         return tdm__fail_errno(written < 0 ? errno : ENOSPC,
-                               "writing the account of the object store");
+                               "writing the usage file of the object store");
     }
     return TDM_OK;
 }
@@ -175,7 +175,7 @@ static tdm_status usage_file_map(struct tdm__memory_usage *usage, const char *pa
                                : tdm__fail_errno(errno, "%s", path);
     }
     if (fstat(usage->fd, &stat) != 0 || stat.st_size != (off_t)sizeof(struct usage_file)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s is no account of an object store", path);
+        return tdm__fail(TDM_E_PROTOCOL, "%s is not the usage file of an object store", path);
     }
     address =
         mmap(NULL, sizeof(struct usage_file), PROT_READ | PROT_WRITE, MAP_SHARED, usage->fd, 0);
@@ -207,7 +207,7 @@ tdm_status tdm__memory_usage_open(const char *directory, struct tdm__memory_usag
     tdm_status status;
 
     if (usage == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an account of the object store");
+        return tdm__fail(TDM_E_NOMEM, "the usage file of the object store");
     }
     usage_file_path(directory, path);
     status = usage_file_map(usage, path);

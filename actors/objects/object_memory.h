@@ -39,7 +39,7 @@ struct tdm__object_memory {
  * guarded by the loop's lock. */
 struct tdm__large {
     TAILQ_ENTRY(tdm__large) link;
-    struct tdm__object_memory *memory; /* Retained. */
+    struct tdm__object_memory *memory; /* Shared memory of the runtime, retained. */
     /* Segment that holds the packed bytes; NULL while the value is spilled. */
     struct tdm__segment *segment;
     int spilled;       /* Descriptor of the spill file, owned; -1 while the value is in memory. */

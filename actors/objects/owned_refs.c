@@ -152,7 +152,7 @@ static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn
     TDM_TRY(borrower_get(shared->objects, conn, &borrower));
     borrower_pin = calloc(1, sizeof(*borrower_pin));
     if (borrower_pin == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a hold");
+        return tdm__fail(TDM_E_NOMEM, "a pin");
     }
     borrower_pin->shared = shared;
     borrower_pin->borrower = borrower;
@@ -289,7 +289,7 @@ static tdm_status owner_get_value(struct tdm__shared_ref *shared,
     }
     waiter = calloc(1, sizeof(*waiter));
     if (waiter == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a question for an object");
+        return tdm__fail(TDM_E_NOMEM, "a request for an object");
     }
     waiter->incoming = incoming;
     STAILQ_INSERT_TAIL(&shared->waiters, waiter, link);
@@ -349,8 +349,8 @@ static tdm_status shared_ref_find_owned(struct tdm__ref_table *objects,
     TDM_TRY(shared_ref_find_requested(objects, incoming, shared_out));
     if (*shared_out == NULL || (*shared_out)->owner != NULL) {
         return tdm__fail(TDM_E_OWNER_DIED,
-                         "%s does not know the object: it was let go of, or its owner's "
-                         "process was another one of that name",
+                         "%s does not know the object: it was released, or its owner was an "
+                         "earlier process of that name",
                          objects->address.label);
     }
     return TDM_OK;

@@ -158,7 +158,7 @@ tdm_status tdm__pins_on_settled(tdm_runtime *runtime, const struct tdm__pins *pi
     }
     pins_settling = calloc(1, sizeof(*pins_settling));
     if (pins_settling == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a wait for holds");
+        return tdm__fail(TDM_E_NOMEM, "a wait for references to settle");
     }
     pins_settling->fn = fn;
     pins_settling->arg = arg;

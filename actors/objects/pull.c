@@ -22,7 +22,7 @@
 
 /* A value that is being fetched. It is freed after it has ended and no request is in flight. */
 struct tdm__pull {
-    tdm_runtime *runtime; /* Borrowed. */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
     /* Connection to the value's owner, borrowed; its calls end before it does. */
     struct tdm__conn *conn;
     uint64_t export_id; /* Number of the export to return; 0 before the offer has been parsed. */
@@ -117,7 +117,7 @@ static tdm_status chunk_store(const struct chunk *chunk, const struct tdm__rpc_r
     TDM_TRY(tdm__rpc_reply_document(reply, &document));
     status = tdm_unpack(tdm_document_root(document), "b", &bytes.data, &bytes.size_bytes);
     if (status == TDM_OK && bytes.size_bytes != chunk->size_bytes) {
-        status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were asked for, %zu came",
+        status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were requested, %zu arrived",
                            (unsigned long long)chunk->size_bytes, bytes.size_bytes);
     }
     if (status == TDM_OK) {

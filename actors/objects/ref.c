@@ -200,8 +200,7 @@ tdm_status tdm_ref_free_value(tdm_ref *ref)
         return tdm__fail(TDM_E_STATE, "the value belongs to another process: its owner frees it");
     }
     if (!ref->done) {
-        return tdm__fail(TDM_E_STATE,
-                         "the result is not there yet: tdm_cancel() gives up its call");
+        return tdm__fail(TDM_E_STATE, "the result has not arrived: tdm_cancel() cancels its call");
     }
     if (ref->status == TDM_OK) {
         ref_release_value(ref);

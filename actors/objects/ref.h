@@ -20,21 +20,21 @@ struct tdm__shared_ref;
  * any thread that sees it may read it. A last holder that needs no lock to free the reference
  * does not take it. */
 struct tdm_ref {
-    tdm_runtime *runtime; /* Borrowed. */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
     /* Number of holders; decremented with release order, tested for 1 with acquire order. */
     atomic_uint holders_count;
     tdm_status status; /* Outcome; valid after `done` is true. */
     bool done;         /* True after the call has completed or the value was put. */
     bool is_small;     /* True after the value was found too small for a segment. */
     bool is_of_call; /* True if a call of this process completes it, so that it can be canceled. */
-    char *detail;    /* Text of the failure, owned; NULL if there is none. */
+    char *detail;    /* Text of the failure, owned; NULL if absent. */
     /* Parsed value, owned; NULL before completion, on failure, and for a large value of this
      * process until it is read here. */
     tdm_document *document;
     /* Array in `document`; set last, with release order. NULL while `document` is. */
     const tdm_value *_Atomic value;
     struct tdm__pins nested; /* References and handles inside the value. */
-    /* Large value that this process created for it, retained; NULL if there is none. */
+    /* Large value that this process created for it, retained; NULL if absent. */
     struct tdm__large *large;
     /* Entry in the reference table, owned by the table; NULL while no other process knows the
      * reference. */
@@ -44,7 +44,7 @@ struct tdm_ref {
     struct tdm__id actor;
     /* Called when the last holder releases the reference; may be NULL. */
     void (*on_end)(tdm_ref *ref);
-    /* Borrowed: the call that will complete the reference; NULL if there is none. */
+    /* Borrowed: the call that will complete the reference; NULL if absent. */
     struct tdm__pending_call *pending_call;
     /* Owned list of callbacks for completion (ref_callbacks.c). */
     struct tdm__done *done_callbacks;

@@ -106,7 +106,7 @@ void tdm__shared_ref_on_last_release(struct tdm__shared_ref *shared)
     LIST_REMOVE(shared, in_bucket);
     objects->shared_count--;
     shared->ref->shared = NULL;
-    tdm__value_waiters_fail(shared, "nobody holds the object");
+    tdm__value_waiters_fail(shared, "the object is no longer referenced");
     if (shared->owner != NULL) {
         tdm__borrowed_ref_release(shared);
     }
@@ -303,7 +303,7 @@ static tdm_status reference_create_lost(tdm_runtime *runtime, tdm_ref **ref_out)
 {
     TDM_TRY(tdm__ref_create(runtime, ref_out));
     tdm__ref_complete(*ref_out, TDM_E_VALUE_LOST,
-                      "the value was let go of before this reference to it arrived", NULL);
+                      "the value was released before this reference to it arrived", NULL);
     return TDM_OK;
 }
 

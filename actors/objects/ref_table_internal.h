@@ -27,7 +27,7 @@ struct ref_owner_address {
  * closed and the last such reference is gone. */
 struct ref_owner {
     TAILQ_ENTRY(ref_owner) link;
-    struct tdm__ref_table *objects; /* Borrowed. */
+    struct tdm__ref_table *objects; /* Reference table of the runtime, borrowed. */
     struct ref_owner_address address;
     /* Connection to the owner; NULL after it has closed or if it could not be opened. */
     struct tdm__conn *conn;
@@ -44,7 +44,7 @@ struct borrower {
     /* Called when the connection closes; must be the first field. */
     struct tdm__close_watcher closer;
     TAILQ_ENTRY(borrower) link;
-    struct tdm__ref_table *objects; /* Borrowed. */
+    struct tdm__ref_table *objects; /* Reference table of the runtime, borrowed. */
     struct tdm__conn *conn;         /* Borrowed; the borrower ends with it. */
     /* The pins of this borrower, one for each reference. */
     LIST_HEAD(, borrower_pin) borrower_pins;
@@ -54,8 +54,8 @@ struct borrower {
 struct borrower_pin {
     LIST_ENTRY(borrower_pin) of_borrower; /* Link in the borrower's list of pins. */
     LIST_ENTRY(borrower_pin) of_shared;   /* Link in the reference's list of pins. */
-    struct tdm__shared_ref *shared;       /* Borrowed. */
-    struct borrower *borrower;            /* Borrowed. */
+    struct tdm__shared_ref *shared;       /* Table entry of the pinned reference, borrowed. */
+    struct borrower *borrower;            /* The borrower that the pin belongs to, borrowed. */
     /* True if the borrower, on another node, was offered the large value. Other processes of its
      * node can then read it from there. */
     bool reads_large_value;
@@ -72,7 +72,7 @@ struct value_waiter {
 /* The entry of a reference that other processes know. */
 struct tdm__shared_ref {
     LIST_ENTRY(tdm__shared_ref) in_bucket; /* Link in its hash bucket. */
-    struct tdm__ref_table *objects;        /* Borrowed. */
+    struct tdm__ref_table *objects;        /* Reference table of the runtime, borrowed. */
     struct tdm__id id;                     /* Id of the object, chosen at random by its owner. */
     tdm_ref *ref;                          /* The reference; it owns this entry. */
     int64_t made_ms; /* Milliseconds on CLOCK_MONOTONIC at which the entry was created. */
@@ -97,13 +97,12 @@ struct pins_settling {
     void *arg;                /* Argument of `fn`. */
 };
 
-/* What a reply or an item contained, until its receiver has settled. */
 /* The references of one reply or stream item, registered until its receiver has settled. */
 struct reply_pins {
     /* Called when the connection closes; must be the first field. */
     struct tdm__close_watcher closer;
     TAILQ_ENTRY(reply_pins) link;
-    struct tdm__ref_table *objects; /* Borrowed. */
+    struct tdm__ref_table *objects; /* Reference table of the runtime, borrowed. */
     /* Connection on which the reply was last sent; NULL after it has closed, while the caller
      * may still reconnect. */
     struct tdm__conn *conn;
@@ -111,7 +110,7 @@ struct reply_pins {
     int64_t expires_ms;
     uint64_t call_id;                /* Call whose reply contains the references. */
     uint64_t item;                   /* Number of the stream item; 0 for the reply. */
-    struct tdm__passed_refs *passed; /* Retained. */
+    struct tdm__passed_refs *passed; /* The references, retained. */
 };
 
 /* Hash bucket of table entries. */
@@ -119,7 +118,7 @@ LIST_HEAD(bucket, tdm__shared_ref);
 
 /* The reference table of one runtime. Guarded by the loop's lock. */
 struct tdm__ref_table {
-    tdm_runtime *runtime; /* Borrowed. */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
     /* Address of this process as an owner; filled when it starts to listen. */
     struct ref_owner_address address;
     bool listening;         /* True after this process has started to listen for borrowers. */

@@ -40,7 +40,7 @@ tdm_status tdm__passed_refs_create(struct tdm__pins *pins, struct tdm__passed_re
     if (pins->count > 0) {
         passed = calloc(1, sizeof(*passed));
         if (passed == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "the references in an answer");
+            return tdm__fail(TDM_E_NOMEM, "the references in a reply");
         }
         passed->owners_count = 1;
         passed->pins = *pins;
@@ -147,7 +147,7 @@ static tdm_status reply_pins_create(struct tdm__ref_table *objects, struct tdm__
     struct reply_pins *reply_pins = calloc(1, sizeof(*reply_pins));
 
     if (reply_pins == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the references in an answer");
+        return tdm__fail(TDM_E_NOMEM, "the references in a reply");
     }
     reply_pins->closer.fn = on_caller_closed;
     reply_pins->objects = objects;
@@ -169,7 +169,7 @@ tdm_status tdm__reply_pins_create(tdm_runtime *runtime, const struct tdm__incomi
     }
     if (passed->dropped) {
         return tdm__fail(TDM_E_VALUE_LOST,
-                         "the answer has references that its caller has let go of");
+                         "the references in the reply were released by its caller");
     }
     if (passed->reply_pins == NULL) {
         TDM_TRY(reply_pins_create(runtime->objects, passed));

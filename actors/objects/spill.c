@@ -26,7 +26,7 @@ static tdm_status spill_write_failed(const char *directory, size_t size_bytes, s
                              written_bytes, size_bytes, directory);
     (void)status; /* Only its text is used, with another status. */
     return tdm__fail(TDM_E_LIMIT,
-                     "%.1000s; free room on that disk, release references, or give the node a "
+                     "%.1000s; free space on that disk, release references, or give the node a "
                      "directory elsewhere (--directory)",
                      tdm_error_detail());
 }

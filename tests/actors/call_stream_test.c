@@ -177,7 +177,7 @@ static void a_deadline_ends_a_stream(void **state)
     send_items(1, 1);
     take(stream, 1, 1);
     assert_int_equal(tdm_stream_next(stream, PEER_WAIT_MS, &ref), TDM_E_TIMEOUT);
-    assert_non_null(strstr(tdm_error_detail(), "no answer from actor m, in method m"));
+    assert_non_null(strstr(tdm_error_detail(), "no reply from actor m, in method m"));
     tdm_stream_destroy(stream);
 }
 

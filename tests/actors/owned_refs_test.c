@@ -210,7 +210,7 @@ static void who_asks_without_a_hold_may_lose_the_value(void **state)
     object_fixture_settle(scene);
     tdm_ref_release(ref);
     assert_int_equal(remote_peer_wait(&borrower, &reply), TDM_E_VALUE_LOST);
-    assert_string_equal(reply.detail, "nobody holds the object");
+    assert_string_equal(reply.detail, "the object is no longer referenced");
     remote_peer_close(&borrower);
 }
 

@@ -278,13 +278,13 @@ static void a_deadline_ends_a_call_wherever_it_is(void **state)
 
     (void)state;
     expect_failure(peer_call(&peer, 0, &soon), TDM_E_TIMEOUT,
-                   "no answer from actor m: it is not there yet, in method m");
+                   "no reply from actor m: the actor is not connected, in method m");
     peer_found(&peer);
     ref = peer_call(&peer, 1, &soon);
     late = peer_call(&peer, 2, NULL);
     peer_hold(&peer, 2);
     assert_true(tdm__incoming_deadline(peer.held[0]) <= tdm__clock_ms() + 30);
-    expect_failure(ref, TDM_E_TIMEOUT, "no answer from actor m, in method m, call 1");
+    expect_failure(ref, TDM_E_TIMEOUT, "no reply from actor m, in method m, call 1");
     peer_complete(&peer, 0); /* too late */
     peer_complete(&peer, 0);
     peer_expect_result(late, 2);
