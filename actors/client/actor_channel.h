@@ -90,7 +90,7 @@ struct tdm__actor_channel {
     struct tdm__timer *retry_timer;
     uint64_t last_sequence; /* Sequence number of the newest call that was sent. */
     /* Sequence number up to which the actor knows that replies have arrived. */
-    uint64_t acknowledged;
+    uint64_t acknowledged_sequence;
     uint32_t pending_count; /* Number of calls without a result. */
     /* Owned timer for the earliest deadline of all calls; NULL until it is needed. */
     struct tdm__timer *deadline_timer;

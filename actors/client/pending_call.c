@@ -109,7 +109,7 @@ tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const ch
     pending_call->retries_left = pending_call_retries(channel, options);
     pending_call->parent = tdm__child_calls_parent();
     if (options != NULL && options->concurrency_group != NULL) {
-        pending_call->group = tdm__concurrency_group_id(options->concurrency_group);
+        pending_call->concurrency_group = tdm__concurrency_group_id(options->concurrency_group);
     }
     if (options != NULL) {
         memcpy(pending_call->retry_failures, options->retry_failures,

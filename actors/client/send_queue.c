@@ -43,7 +43,7 @@ void tdm__send_queue_init(struct tdm__actor_channel *channel)
     TAILQ_INIT(&channel->retry_paused);
     channel->deadline_timer_at_ms = TDM__NEVER;
     channel->last_sequence = channel->runtime->last_sequence;
-    channel->acknowledged = channel->last_sequence;
+    channel->acknowledged_sequence = channel->last_sequence;
 }
 
 void tdm__send_queue_fini(struct tdm__actor_channel *channel)
@@ -124,8 +124,8 @@ static void send_queue_acknowledge(struct tdm__actor_channel *channel)
                                        .acknowledged = channel->last_sequence};
 
     if (channel->state == TDM__CHANNEL_OPEN && tdm__send_queue_is_idle(channel) &&
-        channel->last_sequence - channel->acknowledged >= UNACKNOWLEDGED_REPLIES_MAX) {
-        channel->acknowledged = channel->last_sequence;
+        channel->last_sequence - channel->acknowledged_sequence >= UNACKNOWLEDGED_REPLIES_MAX) {
+        channel->acknowledged_sequence = channel->last_sequence;
         if (tdm__conn_call(channel->conn, &request, NULL, NULL, NULL) != TDM_OK) {
             tdm__log(TDM__DEBUG, "channel", "acknowledging replies of %s: %s", channel->label,
                      tdm_error_detail());
@@ -358,7 +358,7 @@ static tdm_status send_queue_send_call(struct tdm__pending_call *pending_call)
     struct tdm__rpc_request request = {.target = channel->id,
                                        .method = pending_call->method,
                                        .deadline_ms = pending_call->deadline_ms,
-                                       .concurrency_group = pending_call->group,
+                                       .concurrency_group = pending_call->concurrency_group,
                                        .on_item = pending_call->stream == NULL ? NULL : on_item,
                                        .call = &pending_call->call};
 
@@ -369,7 +369,7 @@ static tdm_status send_queue_send_call(struct tdm__pending_call *pending_call)
     pending_call->items_received = 0;
     request.sequence = pending_call->sequence;
     request.acknowledged = send_queue_acknowledged_by(pending_call);
-    channel->acknowledged = request.acknowledged;
+    channel->acknowledged_sequence = request.acknowledged;
     return tdm__conn_call(channel->conn, &request, on_reply, pending_call, &pending_call->call_id);
 }
 
@@ -613,7 +613,7 @@ void tdm__send_queue_renumber(struct tdm__actor_channel *channel)
         }
     }
     channel->last_sequence = 0;
-    channel->acknowledged = 0;
+    channel->acknowledged_sequence = 0;
 }
 
 void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status status,

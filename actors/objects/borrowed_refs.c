@@ -34,7 +34,7 @@ enum { FATE_TIMEOUT_MS = 5000 };
  * reference is borrowed from it. */
 static void owner_free_if_unused(struct ref_owner *owner)
 {
-    if (owner->conn != NULL || owner->asking || !TAILQ_EMPTY(&owner->borrowed)) {
+    if (owner->conn != NULL || owner->fate_requested || !TAILQ_EMPTY(&owner->borrowed)) {
         return;
     }
     TAILQ_REMOVE(&owner->objects->owners, owner, link);
@@ -64,7 +64,7 @@ static void owner_died(struct ref_owner *owner, const char *how)
     {
         borrow_complete(shared->ref, TDM_E_OWNER_DIED, detail);
     }
-    owner->asking = false;
+    owner->fate_requested = false;
     owner_free_if_unused(owner);
     tdm__actor_channels_flush(runtime);
 }
@@ -113,7 +113,7 @@ static void owner_lost(struct ref_owner *owner)
     {
         shared->pin_acknowledged = true; /* The owner can no longer acknowledge the pin. */
     }
-    owner->asking = true;
+    owner->fate_requested = true;
     if (TAILQ_EMPTY(&owner->borrowed) || owner_request_fate(owner) != TDM_OK) {
         owner_died(owner, owner->end_text);
     }
@@ -393,7 +393,7 @@ static void borrow_fetch_value(tdm_ref *ref)
 {
     struct tdm__shared_ref *shared = ref->shared;
 
-    shared->asked_sibling = false;
+    shared->sibling_requested = false;
     if (shared->owner->conn != NULL &&
         borrow_send_request(shared, "object.fetch", on_value_reply) != TDM_OK) {
         borrow_complete(ref, TDM_E_OWNER_DIED, tdm_error_detail());
@@ -511,7 +511,7 @@ static tdm_status borrow_send_sibling_request(tdm_ref *ref, struct tdm_bytes pac
         return status;
     }
     tdm__ref_retain(ref);
-    ref->shared->asked_sibling = true;
+    ref->shared->sibling_requested = true;
     return TDM_OK;
 }
 
@@ -531,7 +531,7 @@ static void borrow_follow_redirection(tdm_ref *ref, struct tdm_bytes packed)
 /* Handles a successful reply of the owner: redirection, offer or value. */
 static tdm_status borrow_handle_reply(tdm_ref *ref, struct tdm__rpc_reply *reply)
 {
-    if (reply_is_redirection(reply->packed) && !ref->shared->asked_sibling) {
+    if (reply_is_redirection(reply->packed) && !ref->shared->sibling_requested) {
         borrow_follow_redirection(ref, reply->packed);
         return TDM_OK;
     }

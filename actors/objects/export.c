@@ -102,7 +102,7 @@ void tdm__object_memory_stats(tdm_runtime *runtime, struct tdm__object_memory_st
     *use_out = (struct tdm__object_memory_stats){.used_bytes = memory->segments.used_bytes,
                                                  .idle_bytes = memory->segments.idle_bytes,
                                                  .spilled_bytes = memory->spilled_bytes,
-                                                 .kept_bytes = memory->views.unused_bytes,
+                                                 .unused_view_bytes = memory->views.unused_bytes,
                                                  .read_count = memory->read_count};
     if (memory->usage != NULL) {
         struct tdm__memory_usage_totals sums;

@@ -107,7 +107,7 @@ static tdm_status large_create(tdm_runtime *runtime, size_t size_bytes,
     tdm__object_memory_retain(memory);
     large->spilled = -1;
     large->size_bytes = size_bytes;
-    large->made_ms = tdm__clock_ms();
+    large->created_ms = tdm__clock_ms();
     large->owners_count = 1;
     TAILQ_INSERT_TAIL(&memory->values, large, link);
     *large_out = large;

@@ -122,7 +122,7 @@ struct tdm__object_memory_stats {
     /* Bytes of the segments of all processes of the node; 0 if the node has no limit. */
     uint64_t node_used_bytes;
     /* Bytes of segments of other processes that stay mapped though nothing reads them. */
-    uint64_t kept_bytes;
+    uint64_t unused_view_bytes;
     /* Values of this process that are exported, counted once for each reader. */
     uint32_t exported_count;
     uint32_t read_count; /* Values of other processes that are read here. */

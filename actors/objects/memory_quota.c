@@ -221,7 +221,7 @@ tdm_status tdm__memory_quota_get_segment(struct tdm__object_memory *memory, size
         return TDM_OK;
     }
     TDM_TRY(quota_reserve_bytes(memory, capacity_bytes, mode));
-    status = tdm__segments_make(&memory->segments, size_bytes, segment_out);
+    status = tdm__segments_create(&memory->segments, size_bytes, segment_out);
     if (status != TDM_OK) {
         quota_release_bytes(memory, capacity_bytes);
         return status;

@@ -70,7 +70,7 @@ static void object_list_describe_large(struct object_list *object_list, struct t
     record->where = large->segment != NULL ? "SHARED" : "SPILLED";
     record->size_bytes = (int64_t)large->size_bytes;
     record->readers_count = large->readers_count;
-    record->age_ms = object_list->now_ms - large->made_ms;
+    record->age_ms = object_list->now_ms - large->created_ms;
 }
 
 /* Fills the fields that depend on a value without a segment of this process. Such a value that
@@ -103,7 +103,7 @@ static void object_list_add_shared(struct object_list *object_list,
         large->is_listed = true;
     } else {
         object_list_describe_value(shared->ref, &record);
-        record.age_ms = object_list->now_ms - shared->made_ms;
+        record.age_ms = object_list->now_ms - shared->created_ms;
     }
     LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
     {

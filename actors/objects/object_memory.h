@@ -49,7 +49,7 @@ struct tdm__large {
     /* True if one owner is a reference, which does not read the value. With no other owner the
      * value may be spilled. */
     bool may_spill;
-    int64_t made_ms; /* Milliseconds on CLOCK_MONOTONIC at which the value was created. */
+    int64_t created_ms; /* Milliseconds on CLOCK_MONOTONIC at which the value was created. */
 
     /* Scratch fields that object_list.c fills for each list of objects. */
     uint32_t readers_count; /* Number of exports of this value. */

@@ -367,8 +367,9 @@ static tdm_status shared_ref_find_fetched(struct tdm__ref_table *objects,
 
     TDM_TRY(shared_ref_find_requested(objects, incoming, shared_out));
     shared = *shared_out;
-    if (shared == NULL || (shared->ref->done ? shared->ref->large == NULL
-                                             : !shared->value_requested || shared->asked_sibling)) {
+    if (shared == NULL ||
+        (shared->ref->done ? shared->ref->large == NULL
+                           : !shared->value_requested || shared->sibling_requested)) {
         return tdm__fail(TDM_E_VALUE_LOST, "%s does not fetch the value", objects->address.label);
     }
     return TDM_OK;

@@ -28,8 +28,8 @@ struct tdm__pull {
     uint64_t export_id; /* Number of the export to return; 0 before the offer has been parsed. */
     struct tdm__large *large; /* Destination, owned; NULL after it was passed to `fn`. */
     uint64_t size_bytes;      /* Size of the value. */
-    uint64_t asked_bytes;     /* Bytes requested so far. */
-    uint64_t got_bytes;       /* Bytes received so far. */
+    uint64_t requested_bytes; /* Bytes requested so far. */
+    uint64_t received_bytes;  /* Bytes received so far. */
     uint32_t in_flight;       /* Number of requests in flight. */
     tdm__pull_done_fn *fn;    /* NULL after it has been called, or after the pull was abandoned. */
     void *arg;                /* Argument of `fn`. */
@@ -142,8 +142,8 @@ static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
     pull->in_flight--;
     if (status == TDM_OK && pull->fn != NULL) {
         status = chunk_store(chunk, reply);
-        pull->got_bytes += chunk->size_bytes;
-        if (status == TDM_OK && pull->got_bytes < pull->size_bytes) {
+        pull->received_bytes += chunk->size_bytes;
+        if (status == TDM_OK && pull->received_bytes < pull->size_bytes) {
             status = pull_request_chunks(pull);
         }
         detail = tdm_error_detail();
@@ -151,7 +151,7 @@ static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
     free(chunk);
     if (status != TDM_OK) {
         pull_fail(pull, status, detail);
-    } else if (pull->got_bytes == pull->size_bytes) {
+    } else if (pull->received_bytes == pull->size_bytes) {
         pull_succeed(pull);
     }
     pull_free_if_ended(pull);
@@ -161,7 +161,7 @@ static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
 static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
 {
     struct tdm__rpc_request request = {.method = "object.read", .deadline_ms = TDM__NEVER};
-    uint64_t left_bytes = pull->size_bytes - pull->asked_bytes;
+    uint64_t left_bytes = pull->size_bytes - pull->requested_bytes;
     struct chunk *chunk = malloc(sizeof(*chunk));
     tdm_status status;
 
@@ -170,7 +170,7 @@ static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
     }
     *chunk = (struct chunk){
         .pull = pull,
-        .offset = pull->asked_bytes,
+        .offset = pull->requested_bytes,
         .size_bytes = left_bytes < TDM__PULL_CHUNK_BYTES ? left_bytes : TDM__PULL_CHUNK_BYTES};
     tdm_writer_clear(writer);
     status = tdm_pack(writer, "uuu", pull->export_id, chunk->offset, chunk->size_bytes);
@@ -182,7 +182,7 @@ static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
         free(chunk);
         return status;
     }
-    pull->asked_bytes += chunk->size_bytes;
+    pull->requested_bytes += chunk->size_bytes;
     pull->in_flight++;
     return TDM_OK;
 }
@@ -194,7 +194,7 @@ static tdm_status pull_request_chunks(struct tdm__pull *pull)
     tdm_status status = TDM_OK;
 
     TDM_TRY(tdm_writer_create(&writer));
-    while (status == TDM_OK && pull->asked_bytes < pull->size_bytes &&
+    while (status == TDM_OK && pull->requested_bytes < pull->size_bytes &&
            pull->in_flight < TDM__PULL_CHUNKS_IN_FLIGHT) {
         status = pull_request_chunk(pull, writer);
     }

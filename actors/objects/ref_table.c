@@ -89,7 +89,7 @@ tdm_status tdm__shared_ref_create(struct tdm__ref_table *objects, const struct t
     shared->objects = objects;
     shared->id = *id;
     shared->ref = ref;
-    shared->made_ms = tdm__clock_ms();
+    shared->created_ms = tdm__clock_ms();
     LIST_INIT(&shared->borrower_pins);
     STAILQ_INIT(&shared->waiters);
     LIST_INSERT_HEAD(ref_table_bucket(objects, id), shared, in_bucket);

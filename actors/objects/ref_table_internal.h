@@ -31,8 +31,8 @@ struct ref_owner {
     struct ref_owner_address address;
     /* Connection to the owner; NULL after it has closed or if it could not be opened. */
     struct tdm__conn *conn;
-    bool asking;        /* True while the daemon is asked how the owner ended. */
-    char end_text[512]; /* Why the connection closed or could not be opened. */
+    bool fate_requested; /* True while the daemon is asked how the owner ended. */
+    char end_text[512];  /* Why the connection closed or could not be opened. */
     TAILQ_HEAD(, tdm__shared_ref) borrowed; /* References that are borrowed from this owner. */
 };
 
@@ -75,14 +75,14 @@ struct tdm__shared_ref {
     struct tdm__ref_table *objects;        /* Reference table of the runtime, borrowed. */
     struct tdm__id id;                     /* Id of the object, chosen at random by its owner. */
     tdm_ref *ref;                          /* The reference; it owns this entry. */
-    int64_t made_ms; /* Milliseconds on CLOCK_MONOTONIC at which the entry was created. */
+    int64_t created_ms; /* Milliseconds on CLOCK_MONOTONIC at which the entry was created. */
 
     struct ref_owner *owner;               /* Owner of the reference; NULL if it is this process. */
     TAILQ_ENTRY(tdm__shared_ref) of_owner; /* Link in the owner's list of borrowed references. */
     bool pin_acknowledged; /* True after the owner has counted the pin, or has ended. */
     bool value_requested;  /* True after the value was requested. */
     /* True while the request is at another process of this node, which fetches the value. */
-    bool asked_sibling;
+    bool sibling_requested;
 
     /* Pins of other processes; empty for a borrowed reference. */
     LIST_HEAD(, borrower_pin) borrower_pins;

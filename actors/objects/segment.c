@@ -134,8 +134,8 @@ static tdm_status segment_create_file(struct tdm__segment *segment)
     return TDM_OK;
 }
 
-tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
-                              struct tdm__segment **segment_out)
+tdm_status tdm__segments_create(struct tdm__segments *segments, size_t size_bytes,
+                                struct tdm__segment **segment_out)
 {
     struct tdm__segment *segment = calloc(1, sizeof(*segment));
     tdm_status status;

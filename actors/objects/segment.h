@@ -55,12 +55,12 @@ void tdm__segments_fini(struct tdm__segments *segments);
  * returns it; NULL if there is none. */
 struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t size_bytes);
 /* Creates a used segment. Returns TDM_E_NOMEM or TDM_E_IO on failure. */
-tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
-                              struct tdm__segment **segment_out);
+tdm_status tdm__segments_create(struct tdm__segments *segments, size_t size_bytes,
+                                struct tdm__segment **segment_out);
 /* Lets the kernel allocate the first `size_bytes` of a fresh segment at once. For a writer that
  * writes them all next, this is twice as fast as a fault for each page. */
 void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes);
-/* Returns the size of the segment that tdm__segments_make() would create for `size_bytes`. */
+/* Returns the size of the segment that tdm__segments_create() would create for `size_bytes`. */
 size_t tdm__segment_capacity(size_t size_bytes);
 /* Makes a used segment idle. No process may read it any more. */
 void tdm__segments_recycle(struct tdm__segments *segments, struct tdm__segment *segment);

@@ -476,21 +476,21 @@ static void what_is_here_outlives_its_maker(void **state)
 static void what_a_dead_maker_lent_is_not_kept(void **state)
 {
     tdm_actor *mortal = hoarder_create();
-    uint64_t before = use_here().kept_bytes;
+    uint64_t before = use_here().unused_view_bytes;
     tdm_ref *ref;
 
     (void)state;
     must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
     must(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}));
     tdm_ref_release(ref);
-    assert_true(use_here().kept_bytes >= before + data_bytes);
+    assert_true(use_here().unused_view_bytes >= before + data_bytes);
     must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_actor_destroy(mortal);
-    for (int i = 0; i < TEST_TIMEOUT_MS / 5 && use_here().kept_bytes != before; i++) {
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5 && use_here().unused_view_bytes != before; i++) {
         (void)use_of(reader); /* the loop learns of it */
         (void)poll(NULL, 0, 5);
     }
-    assert_int_equal(use_here().kept_bytes, before);
+    assert_int_equal(use_here().unused_view_bytes, before);
 }
 
 static tdm_status open_told(const char *format, uint64_t capacity_bytes, uint64_t size_bytes,

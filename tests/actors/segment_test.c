@@ -21,7 +21,7 @@ static struct tdm__segment *make(struct tdm__segments *segments, size_t size_byt
 {
     struct tdm__segment *segment;
 
-    assert_int_equal(tdm__segments_make(segments, size_bytes, &segment), TDM_OK);
+    assert_int_equal(tdm__segments_create(segments, size_bytes, &segment), TDM_OK);
     return segment;
 }
 
