@@ -131,7 +131,7 @@ static void wrong_class_aborts_the_program(void **state)
 }
 
 /* A concurrency group with the name of another would make calls ambiguous. */
-static void concurrency_group_names_are_unique(void **state)
+static void a_group_has_a_name_of_its_own(void **state)
 {
     static const struct tdm_actor_class taken = {.name = "taken_group",
                                                  .concurrency_groups = {{"a", 1}, {"default", 2}}};
@@ -154,7 +154,7 @@ int main(void)
         cmocka_unit_test(the_classes_of_a_program_are_named_without_tandems_own),
         cmocka_unit_test(a_full_class_finds_each_of_its_methods),
         cmocka_unit_test(wrong_class_aborts_the_program),
-        cmocka_unit_test(concurrency_group_names_are_unique),
+        cmocka_unit_test(a_group_has_a_name_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -719,7 +719,7 @@ static void missing_values_are_lost_when_the_owner_dies(void **state)
     assert_nothing_is_held();
 }
 
-static void pins_end_when_the_borrower_dies(void **state)
+static void a_borrowers_death_returns_its_holds(void **state)
 {
     tdm_actor *borrower = keeper_create();
     tdm_ref *ref = put(16);
@@ -778,7 +778,7 @@ int main(void)
         cmocka_unit_test(repeated_reply_still_has_its_references),
         cmocka_unit_test(late_reply_leaves_nothing_pinned),
         cmocka_unit_test(missing_values_are_lost_when_the_owner_dies),
-        cmocka_unit_test(pins_end_when_the_borrower_dies),
+        cmocka_unit_test(a_borrowers_death_returns_its_holds),
         cmocka_unit_test(a_handle_works_where_it_arrives),
     };
     int failed;
