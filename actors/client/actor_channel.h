@@ -40,13 +40,13 @@ struct tdm__actor_channel {
     struct tdm__actor_channel *next; /* Next channel of the runtime. */
     /* Number of handles and streams, and one for each request to the daemon in flight. */
     uint32_t holders_count;
-    enum tdm__actor_channel_state state;
-    struct tdm_actor_info info; /* Description of the actor for the user. */
-    struct tdm__id id;          /* Id of the actor. */
-    char label[80];             /* Name of the actor for messages. */
-    uint64_t incarnation;       /* Number of restarts of the actor when it was last described. */
-    struct tdm__conn *conn;     /* Connection to the actor's process; NULL while there is none. */
-    struct tdm_actor *handles;  /* All handles of this process to the actor. */
+    enum tdm__actor_channel_state state; /* Current state of the channel. */
+    struct tdm_actor_info info;          /* Description of the actor for the user. */
+    struct tdm__id id;                   /* Id of the actor. */
+    char label[80];                      /* Name of the actor for messages. */
+    uint64_t incarnation;      /* Number of restarts of the actor when it was last described. */
+    struct tdm__conn *conn;    /* Connection to the actor's process; NULL while there is none. */
+    struct tdm_actor *handles; /* All handles of this process to the actor. */
     /* True while the state is CREATING and the daemon may return an existing actor with the same
      * name. */
     bool may_find_existing;

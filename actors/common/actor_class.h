@@ -1,4 +1,4 @@
-/* actor_class.h - the classes that this program and its libraries define. */
+/* actor_class.h - the actor classes that this program and its libraries define. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_ACTOR_CLASS_H
 #define TDM_ACTORS_COMMON_ACTOR_CLASS_H

@@ -1,4 +1,4 @@
-/* actor_spec.h - everything a node needs to know to make an actor. */
+/* actor_spec.h - the specification of an actor: everything a node needs to know to create it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_ACTOR_SPEC_H
 #define TDM_ACTORS_COMMON_ACTOR_SPEC_H

@@ -1,4 +1,4 @@
-/* fork_server.h - a started program that forks workers, so that the second one costs a fork. */
+/* fork_server.h - the fork server, a started program that forks workers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_FORK_SERVER_H
 #define TDM_ACTORS_COMMON_FORK_SERVER_H

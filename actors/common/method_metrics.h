@@ -1,4 +1,4 @@
-/* method_metrics.h - how many calls of each method an actor has had, and where they are. */
+/* method_metrics.h - numbers of calls of each method of an actor, by state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_METHOD_METRICS_H
 #define TDM_ACTORS_COMMON_METHOD_METRICS_H

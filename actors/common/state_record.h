@@ -1,5 +1,4 @@
-/* state_record.h - the rows that lists travel in: maps by name, with nothing for what is missing.
- */
+/* state_record.h - state records, the maps in which lists travel, and lists of a maximum length. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_STATE_RECORD_H
 #define TDM_ACTORS_COMMON_STATE_RECORD_H

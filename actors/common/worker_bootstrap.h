@@ -1,4 +1,4 @@
-/* worker_bootstrap.h - what the daemon hands to a process that is to become an actor. */
+/* worker_bootstrap.h - the record that the daemon passes to a new worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_WORKER_BOOTSTRAP_H
 #define TDM_ACTORS_COMMON_WORKER_BOOTSTRAP_H

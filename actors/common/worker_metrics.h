@@ -1,4 +1,4 @@
-/* worker_metrics.h - what a worker counts of its calls, for its daemon to read. */
+/* worker_metrics.h - counts, durations and spans of a worker's calls, for its daemon to read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_WORKER_METRICS_H
 #define TDM_ACTORS_COMMON_WORKER_METRICS_H

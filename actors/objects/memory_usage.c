@@ -53,6 +53,8 @@ struct usage_file {
     struct slot slots[TDM__MEMORY_USAGE_SLOTS];
 };
 
+/* One process's access to the usage file; guarded by the loop's lock, except for the mapped
+ * numbers. */
 struct tdm__memory_usage {
     int fd; /* Descriptor of the file, owned. The lock on the slot belongs to this open file. */
     struct usage_file *usage_file; /* Mapping of the file, owned. */

@@ -1,5 +1,13 @@
 /* object_list.c - the objects of a process as state records, for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Writes the reply to "object.list", which the daemon sends to each process of its node for
+ * `tandem list objects`. The list contains the references that this process owns and has passed
+ * on, each once, and then the large values that belong to none of them. `is_listed` and
+ * `readers_count` in struct tdm__large are scratch fields for this, filled and reset by each
+ * list. Runs with the loop's lock; the records are the maps of runtime/messages and
+ * tandem/state.h. */
+
 #include "actors/objects/object_list.h"
 
 #include "actors/common/state_record.h"

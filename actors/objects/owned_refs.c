@@ -147,7 +147,7 @@ static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn
     struct borrower_pin *borrower_pin;
 
     if (borrower_pin_find(shared, conn) != NULL) {
-        return tdm__fail(TDM_E_STATE, "this process holds the object already");
+        return tdm__fail(TDM_E_STATE, "this process has pinned the object already");
     }
     TDM_TRY(borrower_get(shared->objects, conn, &borrower));
     borrower_pin = calloc(1, sizeof(*borrower_pin));
@@ -169,7 +169,7 @@ static tdm_status owner_serve_unpin(struct tdm__shared_ref *shared, struct tdm__
     struct borrower_pin *borrower_pin = borrower_pin_find(shared, conn);
 
     if (borrower_pin == NULL) {
-        return tdm__fail(TDM_E_STATE, "this process does not hold the object");
+        return tdm__fail(TDM_E_STATE, "this process has not pinned the object");
     }
     borrower_pin_end(borrower_pin);
     return TDM_OK;

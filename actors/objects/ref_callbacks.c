@@ -9,6 +9,7 @@
 /* A callback that waits for a reference to complete. Owned by the reference's list until it
  * runs. */
 struct tdm__done {
+    /* Next callback of the same reference, in the order of their registration. */
     struct tdm__done *next;
     tdm_ref *ref;    /* Retained until the callback has run. */
     tdm_done_fn *fn; /* The user's function. */

@@ -24,6 +24,7 @@ enum { RECONNECT_MS = 90 * 1000 };
 
 /* ---- the references of one reply ------------------------------------------------------------ */
 
+/* The references in one reply or stream item. Reference counted; guarded by the loop's lock. */
 struct tdm__passed_refs {
     uint32_t owners_count; /* The call, the reply cache, and `reply_pins` if set. */
     /* True after the references have been released, although the object still has owners. */
