@@ -325,15 +325,15 @@ static tdm_status arguments_fill_values(struct tdm__call_arguments *arguments)
     return TDM_OK;
 }
 
-/* Exports large arguments to the callee: by descriptor if it is on this node (`near`), else as
+/* Exports large arguments to the callee: by descriptor if it is on this node (`same_node`), else as
  * an offer. */
 static tdm_status argument_export(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                  bool near, struct tdm__rpc_request *request)
+                                  bool same_node, struct tdm__rpc_request *request)
 {
     tdm_writer_destroy(arguments->export_description); /* The call was sent before. */
     arguments->export_description = NULL;
     TDM_TRY(tdm_writer_create(&arguments->export_description));
-    if (near) {
+    if (same_node) {
         TDM_TRY(tdm__large_export(arguments->large, conn, arguments->export_description,
                                   &arguments->fd));
         request->fds = &arguments->fd;
@@ -346,10 +346,10 @@ static tdm_status argument_export(struct tdm__call_arguments *arguments, struct 
 }
 
 tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                    bool near, struct tdm__rpc_request *request)
+                                    bool same_node, struct tdm__rpc_request *request)
 {
     size_t inline_max = conn == NULL ? SIZE_MAX
-                        : near       ? TDM__INLINE_BYTES_MAX
+                        : same_node  ? TDM__INLINE_BYTES_MAX
                                      : TDM__PULL_CHUNK_BYTES;
 
     TDM_ASSERT(tdm__call_arguments_are_ready(arguments));
@@ -368,5 +368,5 @@ tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struc
     }
     return arguments->large == NULL || request->packed.size_bytes <= inline_max
                ? TDM_OK
-               : argument_export(arguments, conn, near, request);
+               : argument_export(arguments, conn, same_node, request);
 }

@@ -34,9 +34,9 @@ bool tdm__call_arguments_contain_refs(const struct tdm__call_arguments *argument
 bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments);
 /* Fills in the payload and descriptors of a request when all references are complete. A failed
  * reference fails it with the same status and text. Large arguments are exported over `conn`, by
- * descriptor if the callee is on this node (`near`), else as an offer; with `conn` NULL they
+ * descriptor if the callee is on this node (`same_node`), else as an offer; with `conn` NULL they
  * travel inside the message. All borrowed until destroy. */
 tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                    bool near, struct tdm__rpc_request *request);
+                                    bool same_node, struct tdm__rpc_request *request);
 
 #endif

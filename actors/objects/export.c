@@ -490,18 +490,18 @@ static tdm_status export_write_description(struct tdm__large *large, const tdm_r
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     bool offered = tdm__large_is_offered(large, runtime, incoming);
-    bool near = caller_is_on_this_node(runtime, incoming);
+    bool same_node = caller_is_on_this_node(runtime, incoming);
 
     TDM_TRY(tdm__large_load(large));
-    if (conn == NULL || (!near && !offered)) {
+    if (conn == NULL || (!same_node && !offered)) {
         export_description->packed = tdm__large_bytes(large);
         return TDM_OK;
     }
     TDM_TRY(tdm_writer_create(&export_description->writer));
-    TDM_TRY(
-        near ? tdm__large_export(large, conn, export_description->writer, &export_description->fd)
-             : tdm__large_offer(large, conn, export_description->writer));
-    export_description->fds_count = near ? 1 : 0;
+    TDM_TRY(same_node ? tdm__large_export(large, conn, export_description->writer,
+                                          &export_description->fd)
+                      : tdm__large_offer(large, conn, export_description->writer));
+    export_description->fds_count = same_node ? 1 : 0;
     export_description->packed = tdm_writer_bytes(export_description->writer);
     return TDM_OK;
 }

@@ -198,7 +198,7 @@ static bool owner_ensure_segment(tdm_ref *ref)
 static const struct tdm__peer_identity *
 owner_find_fetcher(const struct tdm__shared_ref *shared, const struct tdm__incoming_call *incoming)
 {
-    const struct tdm__peer_identity *asker = tdm__incoming_peer(incoming);
+    const struct tdm__peer_identity *requester = tdm__incoming_peer(incoming);
     const struct borrower_pin *borrower_pin;
 
     LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
@@ -207,7 +207,7 @@ owner_find_fetcher(const struct tdm__shared_ref *shared, const struct tdm__incom
 
         if (borrower_pin->reads_large_value &&
             borrower_pin->borrower->conn != tdm__incoming_conn(incoming) &&
-            tdm__id_equal(&other->node, &asker->node)) {
+            tdm__id_equal(&other->node, &requester->node)) {
             return other;
         }
     }
@@ -375,15 +375,15 @@ static tdm_status shared_ref_find_fetched(struct tdm__ref_table *objects,
     return TDM_OK;
 }
 
-/* Replies to the three requests for a value. `near` selects "object.sibling", for which this
- * process is a borrower. Takes ownership of `incoming` on TDM_OK. */
+/* Replies to the three requests for a value. `from_sibling` selects "object.sibling", for which
+ * this process is a borrower. Takes ownership of `incoming` on TDM_OK. */
 static tdm_status owner_serve_get(struct tdm__ref_table *objects,
-                                  struct tdm__incoming_call *incoming, bool near)
+                                  struct tdm__incoming_call *incoming, bool from_sibling)
 {
     struct tdm__shared_ref *shared;
 
-    TDM_TRY(near ? shared_ref_find_fetched(objects, incoming, &shared)
-                 : shared_ref_find_owned(objects, incoming, &shared));
+    TDM_TRY(from_sibling ? shared_ref_find_fetched(objects, incoming, &shared)
+                         : shared_ref_find_owned(objects, incoming, &shared));
     return owner_get_value(shared, incoming);
 }
 
@@ -404,13 +404,14 @@ bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_
 {
     const char *method = tdm__incoming_method(incoming);
     bool unpins = strcmp(method, "object.unpin") == 0;
-    bool near = strcmp(method, "object.sibling") == 0;
+    bool from_sibling = strcmp(method, "object.sibling") == 0;
     tdm_status status;
 
     if (unpins || strcmp(method, "object.pin") == 0) {
         status = owner_serve_pin(objects, incoming, unpins);
-    } else if (near || strcmp(method, "object.get") == 0 || strcmp(method, "object.fetch") == 0) {
-        status = owner_serve_get(objects, incoming, near);
+    } else if (from_sibling || strcmp(method, "object.get") == 0 ||
+               strcmp(method, "object.fetch") == 0) {
+        status = owner_serve_get(objects, incoming, from_sibling);
     } else {
         return false;
     }

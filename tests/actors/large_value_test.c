@@ -224,7 +224,7 @@ static void assert_all_returned(tdm_actor *actor)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("here %llu bytes, %u lent, %u read; there %llu, %u, %u",
+    fail_msg("here %llu bytes, %u exported, %u imported; there %llu, %u, %u",
              (unsigned long long)here.used_bytes, here.exported_count, here.read_count,
              (unsigned long long)there.used_bytes, there.exported_count, there.read_count);
 }

@@ -269,7 +269,7 @@ static void assert_nothing_is_exported(void)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("there %llu bytes, %llu lent; here %llu, %u", (unsigned long long)used_bytes,
+    fail_msg("there %llu bytes, %llu exported; here %llu, %u", (unsigned long long)used_bytes,
              (unsigned long long)exported_count, (unsigned long long)here.used_bytes,
              here.exported_count);
 }

@@ -209,7 +209,7 @@ static void assert_nothing_is_left(tdm_actor *const *actors, int count)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("there %llu bytes, %u lent, %u read; here %llu, %u",
+    fail_msg("there %llu bytes, %u exported, %u imported; here %llu, %u",
              (unsigned long long)sum.used_bytes, sum.exported_count, sum.read_count,
              (unsigned long long)here.used_bytes, here.exported_count);
 }
