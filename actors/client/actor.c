@@ -1,5 +1,15 @@
-/* actor.c - actors: create, find, kill. */
+/* actor.c - the public functions that create, find, await, kill and restart actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements tdm_actor_create(), tdm_actor_find(), tdm_actor_wait_ready(), tdm_actor_kill() and
+ * their variants. Creation does not wait: it sends "actor.create" to the daemon and returns a
+ * handle on a channel in state CREATING. The reply, on_actor_described(), connects the channel,
+ * redirects it to an existing actor with the name, or fails it. If the constructor arguments
+ * contain values of incomplete references, they follow later ("actor.arguments").
+ *
+ * Functions with a timeout drive the loop. All take the loop's lock; any user thread may enter.
+ * docs/protocols/actor_lifecycle.md specifies the messages. */
+
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
@@ -22,17 +32,18 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->channel->info;
 }
 
-enum { FIND_TRIES = 8, WHY_MS = 200 };
+/* How often tdm_actor_find() repeats the request after a failure of the store; milliseconds to
+ * wait for the reason why an actor is not ready. */
+enum { FIND_TRIES = 8, REASON_TIMEOUT_MS = 200 };
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-/* `answer` is a message actor_found about the actor that has the name. */
-static void channel_redirect_to_existing(struct tdm__actor_channel *channel,
-                                         const tdm_value *answer)
+/* Uses the actor that already has the requested name; `reply` is a message actor_found. */
+static void channel_redirect_to_existing(struct tdm__actor_channel *channel, const tdm_value *reply)
 {
     struct tdm__actor_found_message found;
     struct tdm__id id;
-    tdm_status status = tdm__actor_found_decode(answer, &found);
+    tdm_status status = tdm__actor_found_decode(reply, &found);
 
     if (status == TDM_OK) {
         status = tdm__id_parse(found.id, &id);
@@ -44,9 +55,9 @@ static void channel_redirect_to_existing(struct tdm__actor_channel *channel,
     }
 }
 
-/* The daemon's answer to "actor.create" or "actor.await": a description, or the actor that has
- * the name already, or why there is none. */
-static void on_described(void *arg, struct tdm__rpc_reply *reply)
+/* Reply of the daemon to "actor.create" or "actor.await": a description of the actor, the actor
+ * that already has the name, or a failure. */
+static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
 {
     struct tdm__actor_channel *channel = arg;
     tdm_document *document = NULL;
@@ -75,15 +86,16 @@ tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct
     tdm_status status;
 
     channel->holders_count++;
-    status = tdm__conn_call(daemon, request, on_described, channel, NULL);
+    status = tdm__conn_call(daemon, request, on_actor_described, channel, NULL);
     if (status != TDM_OK) {
         channel->holders_count--;
     }
     return status;
 }
 
-static tdm_status ask_for_actor(struct tdm__actor_channel *channel,
-                                const struct tdm__actor_spec *spec)
+/* Sends "actor.create" to the daemon. */
+static tdm_status channel_request_creation(struct tdm__actor_channel *channel,
+                                           const struct tdm__actor_spec *spec)
 {
     struct tdm__rpc_request request = {.method = "actor.create", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -102,8 +114,11 @@ static tdm_status ask_for_actor(struct tdm__actor_channel *channel,
     return status;
 }
 
-static tdm_status send_constructor_arguments(struct tdm__actor_channel *channel,
-                                             const struct tdm_bytes *packed, const char *failure)
+/* Sends "actor.arguments" to the daemon: the constructor arguments, or if `packed` is NULL the
+ * reason why there are none. */
+static tdm_status channel_send_arguments_message(struct tdm__actor_channel *channel,
+                                                 const struct tdm_bytes *packed,
+                                                 const char *failure)
 {
     struct tdm__actor_arguments_message message = {.actor = channel->id, .failure = failure};
     struct tdm__rpc_request request = {.method = "actor.arguments", .deadline_ms = TDM__NEVER};
@@ -141,21 +156,22 @@ void tdm__actor_channel_send_arguments(struct tdm__actor_channel *channel)
     channel->owes_constructor_arguments = false;
     status = tdm__call_arguments_pack(channel->arguments, NULL, false, &request);
     if (status == TDM_OK) {
-        status = send_constructor_arguments(channel, &request.packed, "");
+        status = channel_send_arguments_message(channel, &request.packed, "");
     }
     if (status != TDM_OK) {
         (void)snprintf(failure, sizeof(failure), "%s", tdm_error_detail());
-        status = send_constructor_arguments(channel, NULL, failure);
+        status = channel_send_arguments_message(channel, NULL, failure);
     }
     if (status != TDM_OK) {
-        channel->holders_count++; /* it may be idle with that, and is not through */
+        channel->holders_count++; /* Failing the last call must not free the channel. */
         tdm__actor_channel_fail(channel, TDM_E_ACTOR_DIED, tdm_error_detail());
         channel->holders_count--;
     }
 }
 
-/* What concerns the callers and not the actor. */
-static void use_options(struct tdm__actor_channel *channel, const struct tdm_actor_options *options)
+/* Copies the options that concern callers into the channel. */
+static void channel_set_options(struct tdm__actor_channel *channel,
+                                const struct tdm_actor_options *options)
 {
     if (options != NULL) {
         channel->max_task_retries = options->max_task_retries;
@@ -165,8 +181,9 @@ static void use_options(struct tdm__actor_channel *channel, const struct tdm_act
     }
 }
 
-/* The child of an actor that captures its children is in its group, unless it says where. */
-static void capture_into_group(const tdm_runtime *runtime, struct tdm__actor_spec *spec)
+/* Puts the child of an actor that captures its children into the same placement group, unless
+ * its options say where it belongs. */
+static void spec_capture_into_group(const tdm_runtime *runtime, struct tdm__actor_spec *spec)
 {
     bool says_where = !tdm__id_is_none(&spec->group) || spec->wish.labels.count > 0 ||
                       spec->wish.scheduling != TDM_SCHEDULE_DEFAULT;
@@ -178,10 +195,12 @@ static void capture_into_group(const tdm_runtime *runtime, struct tdm__actor_spe
     }
 }
 
-static tdm_status make_spec(const tdm_runtime *runtime, const char *class_name,
-                            const struct tdm_actor_options *options,
-                            struct tdm__call_arguments *arguments,
-                            struct tdm__actor_spec **spec_out)
+/* Creates the specification of a new actor. If the arguments are not ready, or cannot be packed,
+ * they are sent later. */
+static tdm_status actor_spec_create(const tdm_runtime *runtime, const char *class_name,
+                                    const struct tdm_actor_options *options,
+                                    struct tdm__call_arguments *arguments,
+                                    struct tdm__actor_spec **spec_out)
 {
     struct tdm__rpc_request request = {0};
     bool awaited = !tdm__call_arguments_are_ready(arguments) ||
@@ -191,7 +210,7 @@ static tdm_status make_spec(const tdm_runtime *runtime, const char *class_name,
     TDM_TRY(tdm__actor_spec_create(class_name, options, request.packed, &spec));
     spec->creator = runtime->self.id;
     spec->awaits_creator_arguments = awaited;
-    capture_into_group(runtime, spec);
+    spec_capture_into_group(runtime, spec);
     if (spec->name_space[0] == '\0') {
         memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
     }
@@ -199,11 +218,12 @@ static tdm_status make_spec(const tdm_runtime *runtime, const char *class_name,
     return TDM_OK;
 }
 
-/* Takes `arguments`: they are kept for as long as the actor may be constructed. */
+/* Creates the channel and sends "actor.create". Takes ownership of `arguments`, which are kept
+ * as long as the actor may be constructed. */
 static tdm_status channel_create_new(tdm_runtime *runtime, const struct tdm__actor_spec *spec,
                                      const struct tdm_actor_options *options,
                                      struct tdm__call_arguments *arguments,
-                                     struct tdm__actor_channel **link_out)
+                                     struct tdm__actor_channel **channel_out)
 {
     struct tdm__actor_channel *channel;
     tdm_status status =
@@ -215,29 +235,29 @@ static tdm_status channel_create_new(tdm_runtime *runtime, const struct tdm__act
     }
     channel->arguments = arguments;
     channel->may_be_restarted = spec->max_restarts != 0;
-    use_options(channel, options);
+    channel_set_options(channel, options);
     status = spec->detached ? TDM_OK : tdm__handle_start_counting(channel);
     if (status == TDM_OK) {
-        status = ask_for_actor(channel, spec);
+        status = channel_request_creation(channel, spec);
     }
     if (status != TDM_OK) {
         tdm__actor_channel_release(channel);
         return status;
     }
     channel->owes_constructor_arguments = spec->awaits_creator_arguments;
-    *link_out = channel;
+    *channel_out = channel;
     return TDM_OK;
 }
 
-/* Takes `arguments`.  They travel with the description of the actor, or after it when they are
- * there. */
+/* Creates an actor and a handle to it. Takes ownership of `arguments`, which are sent with the
+ * specification or later. */
 static tdm_status actor_create(tdm_runtime *runtime, const char *class_name,
                                const struct tdm_actor_options *options,
                                struct tdm__call_arguments *arguments, tdm_actor **actor_out)
 {
     struct tdm__actor_spec *spec;
     struct tdm__actor_channel *channel = NULL;
-    tdm_status status = make_spec(runtime, class_name, options, arguments, &spec);
+    tdm_status status = actor_spec_create(runtime, class_name, options, arguments, &spec);
 
     if (status != TDM_OK) {
         tdm__call_arguments_destroy(arguments);
@@ -292,7 +312,8 @@ tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
     return actor_create(runtime, class_name, options, arguments, actor_out);
 }
 
-/* Its channel may be another one in the end. */
+/* Loop condition: returns true if the actor is connected or has ended. The handle's channel may
+ * change meanwhile. */
 static bool channel_is_settled(void *arg)
 {
     const struct tdm__actor_channel *channel = ((const tdm_actor *)arg)->channel;
@@ -300,11 +321,12 @@ static bool channel_is_settled(void *arg)
     return channel->state == TDM__CHANNEL_OPEN || channel->state == TDM__CHANNEL_DEAD;
 }
 
-/* The daemon's words for why it takes so long; "" if it does not say. */
+/* Asks the daemon why the actor is not ready, and writes ": reason" into `text`, or "" if there
+ * is no reply. */
 static void request_pending_reason(const struct tdm__actor_channel *channel, char *text,
-                                   size_t room)
+                                   size_t text_bytes)
 {
-    tdm_document *answer;
+    tdm_document *reply;
     tdm_writer *writer;
 
     text[0] = '\0';
@@ -313,22 +335,23 @@ static void request_pending_reason(const struct tdm__actor_channel *channel, cha
     }
     if (tdm_pack(writer, "b", (const void *)channel->id.bytes, sizeof(channel->id.bytes)) ==
             TDM_OK &&
-        tdm__runtime_call_daemon(channel->runtime, "actor.why", tdm_writer_bytes(writer), WHY_MS,
-                                 &answer) == TDM_OK) {
-        (void)snprintf(text, room, ": %s",
-                       tdm_value_string(tdm_value_at(tdm_document_root(answer), 0), "?"));
-        tdm_document_destroy(answer);
+        tdm__runtime_call_daemon(channel->runtime, "actor.why", tdm_writer_bytes(writer),
+                                 REASON_TIMEOUT_MS, &reply) == TDM_OK) {
+        (void)snprintf(text, text_bytes, ": %s",
+                       tdm_value_string(tdm_value_at(tdm_document_root(reply), 0), "?"));
+        tdm_document_destroy(reply);
     }
     tdm_writer_destroy(writer);
 }
 
-/* The actor may have another channel afterwards: the one that had its name before. */
-static void describe_not_ready(const tdm_actor *actor, char *text, size_t room)
+/* Writes the reason why the actor is not ready. The handle may have another channel afterwards,
+ * that of an existing actor with the name. */
+static void actor_describe_not_ready(const tdm_actor *actor, char *text, size_t text_bytes)
 {
     struct tdm__actor_channel *channel = actor->channel;
 
     channel->holders_count++;
-    request_pending_reason(channel, text, room);
+    request_pending_reason(channel, text, text_bytes);
     tdm__actor_channel_release(channel);
 }
 
@@ -343,8 +366,8 @@ tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
     TDM__LOCK(runtime);
 
     status = tdm__runtime_wait(runtime, channel_is_settled, actor, timeout_ms);
-    if (status == TDM_E_TIMEOUT && timeout_ms > 0) { /* else it is only looked at */
-        describe_not_ready(actor, why, sizeof(why));
+    if (status == TDM_E_TIMEOUT && timeout_ms > 0) { /* With a timeout of 0 the user only polls. */
+        actor_describe_not_ready(actor, why, sizeof(why));
     }
     channel = actor->channel;
     if (status == TDM_E_TIMEOUT && !channel_is_settled(actor)) {
@@ -362,24 +385,26 @@ tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 
 /* ---- find ------------------------------------------------------------------------------- */
 
-/* `answer` is a message actor_found. */
-static tdm_status actor_open_found(tdm_runtime *runtime, const char *name, const tdm_value *answer,
-                                   struct tdm__actor_channel **link_out)
+/* Returns the channel to the actor in `reply`, a message actor_found, with a holder. Creates
+ * and connects it if necessary. */
+static tdm_status actor_open_found(tdm_runtime *runtime, const char *name, const tdm_value *reply,
+                                   struct tdm__actor_channel **channel_out)
 {
     struct tdm__actor_found_message found;
     struct tdm__id id;
 
-    TDM_TRY(tdm__actor_found_decode(answer, &found));
+    TDM_TRY(tdm__actor_found_decode(reply, &found));
     TDM_TRY(tdm__id_parse(found.id, &id));
-    *link_out = tdm__actor_channel_retain_by_id(runtime, &id);
-    if (*link_out == NULL) {
-        TDM_TRY(tdm__actor_channel_create(runtime, &id, name, found.class_name, link_out));
-        tdm__actor_channel_connect(*link_out, found.description.value);
+    *channel_out = tdm__actor_channel_retain_by_id(runtime, &id);
+    if (*channel_out == NULL) {
+        TDM_TRY(tdm__actor_channel_create(runtime, &id, name, found.class_name, channel_out));
+        tdm__actor_channel_connect(*channel_out, found.description.value);
     }
     return TDM_OK;
 }
 
-/* The connection to the store may drop at any time: to ask once more harms nobody. */
+/* Sends "actor.find" and repeats it if the store failed, since the daemon's connection to it may
+ * close at any time. */
 static tdm_status request_actor_by_name(tdm_runtime *runtime, struct tdm_bytes name,
                                         int64_t timeout_ms, tdm_document **reply_out)
 {
@@ -413,7 +438,7 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
     TDM__REQUIRE(name_space);
     TDM__REQUIRE(name);
 
-    tdm_document *answer = NULL;
+    tdm_document *reply = NULL;
     struct tdm__actor_channel *channel;
     tdm_writer *writer;
     tdm_status status;
@@ -422,19 +447,21 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "ss", name_space, name);
     if (status == TDM_OK) {
-        status = request_actor_by_name(runtime, tdm_writer_bytes(writer), timeout_ms, &answer);
+        status = request_actor_by_name(runtime, tdm_writer_bytes(writer), timeout_ms, &reply);
     }
     tdm_writer_destroy(writer);
     if (status == TDM_OK) {
-        status = actor_open_found(runtime, name, tdm_document_root(answer), &channel);
-        tdm_document_destroy(answer);
+        status = actor_open_found(runtime, name, tdm_document_root(reply), &channel);
+        tdm_document_destroy(reply);
     }
     return status == TDM_OK ? tdm__handle_create(channel, false, actor_out) : status;
 }
 
 /* ---- kill ------------------------------------------------------------------------------- */
 
-static tdm_status kill_process(tdm_actor *actor, bool may_restart, int64_t timeout_ms)
+/* Asks the daemon to kill the actor's process. `may_restart` says whether the actor may be
+ * restarted after that. */
+static tdm_status actor_kill_process(tdm_actor *actor, bool may_restart, int64_t timeout_ms)
 {
     struct tdm__actor_channel *channel;
     tdm_writer *writer;
@@ -459,12 +486,12 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
 {
     TDM__REQUIRE(actor);
 
-    return kill_process(actor, false, timeout_ms);
+    return actor_kill_process(actor, false, timeout_ms);
 }
 
 tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms)
 {
     TDM__REQUIRE(actor);
 
-    return kill_process(actor, true, timeout_ms);
+    return actor_kill_process(actor, true, timeout_ms);
 }

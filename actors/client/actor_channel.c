@@ -1,5 +1,18 @@
-/* actor_channel.c - this process's way to one actor: found, lost, found again, or dead. */
+/* actor_channel.c - the connection of this process to one actor, and its state. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__actor_channel and its state: CREATING until the daemon has described the
+ * actor, OPEN with a connection, RECONNECTING after the connection has closed, and DEAD, which
+ * is final. actor_channel.h describes what happens to calls in each state; send_queue.c owns the
+ * calls.
+ *
+ * When a connection closes, only the daemon knows whether the actor has ended, was restarted, or
+ * still lives ("actor.fate"). While the actor lives but cannot be reached, the question is
+ * repeated with growing intervals, for at most UNREACHABLE_MS.
+ *
+ * Everything runs with the loop's lock. Functions that may release the last holder of a channel
+ * add a holder first. docs/protocols/calls.md and actor_lifecycle.md specify the messages. */
+
 #include "actors/client/actor_channel.h"
 
 #include "actors/client/actor_handle.h"
@@ -17,10 +30,14 @@
 #include <string.h>
 
 enum {
+    /* Milliseconds to wait for the daemon's reply about the fate of an actor. */
     FATE_TIMEOUT_MS = 5000,
-    AGAIN_FIRST_MS = 10, /* doubled each time */
-    AGAIN_LAST_MS = 1000,
-    UNREACHABLE_MS = 60000 /* alive, says its node */
+    QUERY_INTERVAL_FIRST_MS =
+        10, /* Milliseconds before the first repeated question; doubled each time. */
+    QUERY_INTERVAL_MAX_MS = 1000, /* Milliseconds between repeated questions at most. */
+    /* Milliseconds after which an actor that its node calls alive, but that cannot be reached,
+     * counts as dead. */
+    UNREACHABLE_MS = 60000
 };
 
 tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
@@ -37,10 +54,13 @@ tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
     return TDM_OK;
 }
 
-/* ---- where it is ------------------------------------------------------------------------ */
+/* ---- connecting -------------------------------------------------------------------------- */
 
-static tdm_status read_description(struct tdm__actor_channel *channel, const tdm_value *description,
-                                   char *address, size_t room)
+/* Copies the daemon's description of the actor into the channel, and the address at which this
+ * process reaches it into `address`. */
+static tdm_status channel_read_description(struct tdm__actor_channel *channel,
+                                           const tdm_value *description, char *address,
+                                           size_t address_bytes)
 {
     struct tdm__actor_description_message message;
     const char *chosen;
@@ -53,7 +73,7 @@ static tdm_status read_description(struct tdm__actor_channel *channel, const tdm
         return tdm__fail(TDM_E_PROTOCOL, "actor %s on node %s has no %s address", channel->label,
                          message.node_id, here ? "unix" : "tcp");
     }
-    (void)snprintf(address, room, "%s", chosen);
+    (void)snprintf(address, address_bytes, "%s", chosen);
     channel->info.pid = message.pid;
     (void)snprintf(channel->info.node_id, sizeof(channel->info.node_id), "%s", message.node_id);
     channel->info.gpus_count = 0;
@@ -66,12 +86,14 @@ static tdm_status read_description(struct tdm__actor_channel *channel, const tdm
     return TDM_OK;
 }
 
-static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail);
+static void on_channel_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                              const char *detail);
 
+/* Connects to the actor and sends the waiting calls. */
 static tdm_status channel_connect_to(struct tdm__actor_channel *channel, const char *address)
 {
     TDM_TRY(tdm__rpc_connect(channel->runtime->rpc, address, &channel->conn));
-    tdm__conn_on_closed(channel->conn, on_closed, channel);
+    tdm__conn_on_closed(channel->conn, on_channel_closed, channel);
     channel->state = TDM__CHANNEL_OPEN;
     tdm__send_queue_flush(channel);
     return TDM_OK;
@@ -79,7 +101,7 @@ static tdm_status channel_connect_to(struct tdm__actor_channel *channel, const c
 
 static void channel_query_actor_fate(struct tdm__actor_channel *channel);
 
-/* Nothing is heard of it any more: its daemon knows why. */
+/* Changes the state to RECONNECTING and asks the daemon how the actor is. */
 static void channel_lose_connection(struct tdm__actor_channel *channel)
 {
     channel->state = TDM__CHANNEL_RECONNECTING;
@@ -88,7 +110,8 @@ static void channel_lose_connection(struct tdm__actor_channel *channel)
     channel_query_actor_fate(channel);
 }
 
-static void drop_arguments(struct tdm__actor_channel *channel)
+/* Frees the constructor arguments. */
+static void channel_drop_arguments(struct tdm__actor_channel *channel)
 {
     struct tdm__call_arguments *arguments = channel->arguments;
 
@@ -97,26 +120,25 @@ static void drop_arguments(struct tdm__actor_channel *channel)
     tdm__call_arguments_destroy(arguments);
 }
 
-/* One that cannot be reached may have ended since it was described, and be restarted. */
 void tdm__actor_channel_connect(struct tdm__actor_channel *channel, const tdm_value *description)
 {
     char address[TDM__ADDRESS_BYTES];
 
     if (channel->state != TDM__CHANNEL_CREATING) {
-        return; /* killed meanwhile */
+        return; /* The actor was killed meanwhile. */
     }
     channel->may_find_existing = false;
-    if (read_description(channel, description, address, sizeof(address)) != TDM_OK) {
+    if (channel_read_description(channel, description, address, sizeof(address)) != TDM_OK) {
         tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (channel_connect_to(channel, address) != TDM_OK) {
         channel_lose_connection(channel);
     }
     if (!channel->may_be_restarted) {
-        drop_arguments(channel); /* it is constructed */
+        channel_drop_arguments(channel); /* The actor has been constructed and will not be again. */
     }
 }
 
-/* All handles, and the calls that wait, go over to a channel that there was before. */
+/* Moves all handles and waiting calls to another channel to the same actor. */
 static void channel_move_handles(struct tdm__actor_channel *channel,
                                  struct tdm__actor_channel *other)
 {
@@ -135,7 +157,8 @@ static void channel_move_handles(struct tdm__actor_channel *channel,
     tdm__send_queue_move(channel, other);
 }
 
-/* Nobody counts: it was found by its name. */
+/* Releases the keep-alive reference without terminating the actor, since handles that were found
+ * by name do not count. */
 static void channel_drop_keep_alive(struct tdm__actor_channel *channel)
 {
     tdm_ref *hold = channel->hold;
@@ -154,7 +177,7 @@ void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struc
 
     channel->may_find_existing = false;
     channel_drop_keep_alive(channel);
-    drop_arguments(channel);
+    channel_drop_arguments(channel);
     if (other == NULL) {
         channel->id = *id;
         (void)tdm__id_text(id, channel->info.id);
@@ -169,7 +192,7 @@ void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struc
     tdm__actor_channel_release(other);
 }
 
-/* ---- the end of an actor ---------------------------------------------------------------- */
+/* ---- the end of an actor ----------------------------------------------------------------- */
 
 void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status status,
                              const char *detail)
@@ -181,9 +204,9 @@ void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status stat
     channel->death_status = status;
     channel->death_detail = strdup(detail);
     TDM_ASSERT(channel->death_detail != NULL);
-    channel->holders_count++; /* with the last call it may be idle, and this is not through */
+    channel->holders_count++; /* Failing the last call must not free the channel. */
     tdm__send_queue_fail_all(channel, status, channel->death_detail);
-    drop_arguments(channel);
+    channel_drop_arguments(channel);
     channel->holders_count--;
     if (channel->conn != NULL) {
         tdm__conn_on_closed(channel->conn, NULL, NULL);
@@ -192,8 +215,8 @@ void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status stat
     }
 }
 
-/* The daemon is gone: that is what ended the actor, and the first thing to know. */
-static void die_with_daemon(struct tdm__actor_channel *channel, const char *detail)
+/* Fails the channel because the daemon has ended, which ends its actors, and records that. */
+static void channel_fail_with_daemon(struct tdm__actor_channel *channel, const char *detail)
 {
     (void)tdm__runtime_set_daemon_lost(channel->runtime, detail);
     tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
@@ -208,9 +231,9 @@ void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail)
 
         channel->holders_count++;
         if (strcmp(channel->info.node_id, runtime->node_id) == 0) {
-            die_with_daemon(channel, detail);
+            channel_fail_with_daemon(channel, detail);
         }
-        next = channel->next; /* what has died may have taken others along */
+        next = channel->next; /* Failing this channel may have freed others. */
         tdm__actor_channel_release(channel);
         channel = next;
     }
@@ -218,13 +241,14 @@ void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail)
 
 static void channel_query_later(struct tdm__actor_channel *channel);
 
-/* It lives: as it was, behind a channel that was cut, or restarted. */
+/* Connects again to an actor that still lives or was restarted. After a restart, calls that may
+ * not be executed twice fail. */
 static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *description)
 {
     uint64_t before = channel->incarnation;
     char address[TDM__ADDRESS_BYTES];
     char reason[160];
-    tdm_status status = read_description(channel, description, address, sizeof(address));
+    tdm_status status = channel_read_description(channel, description, address, sizeof(address));
 
     if (status == TDM_OK && channel->incarnation != before) {
         (void)snprintf(reason, sizeof(reason), "actor %s died and was restarted", channel->label);
@@ -244,6 +268,7 @@ static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *
     }
 }
 
+/* Handles the daemon's description of a living actor. */
 static void channel_reconnect(struct tdm__actor_channel *channel,
                               const struct tdm__rpc_reply *reply)
 {
@@ -257,6 +282,7 @@ static void channel_reconnect(struct tdm__actor_channel *channel,
     tdm_document_destroy(document);
 }
 
+/* Timer: asks the daemon again. */
 static void channel_query_again(void *arg)
 {
     struct tdm__actor_channel *channel = arg;
@@ -266,14 +292,14 @@ static void channel_query_again(void *arg)
     }
 }
 
-/* The longer it takes, the less often. */
+/* Sets the timer for the next question; the interval doubles each time. */
 static void channel_query_later(struct tdm__actor_channel *channel)
 {
-    int64_t wait_ms = AGAIN_LAST_MS;
+    int64_t wait_ms = QUERY_INTERVAL_MAX_MS;
     tdm_status status = TDM_OK;
 
     if (channel->reconnect_attempts < 7) {
-        wait_ms = (int64_t)AGAIN_FIRST_MS << channel->reconnect_attempts++;
+        wait_ms = (int64_t)QUERY_INTERVAL_FIRST_MS << channel->reconnect_attempts++;
     }
     if (channel->reconnect_timer == NULL) {
         status = tdm__timer_create(channel->runtime->loop, channel_query_again, channel,
@@ -287,24 +313,26 @@ static void channel_query_later(struct tdm__actor_channel *channel)
     }
 }
 
+/* Reply of the daemon to "actor.fate". */
 static void on_actor_fate(void *arg, struct tdm__rpc_reply *reply)
 {
     struct tdm__actor_channel *channel = arg;
     char detail[512];
 
     if (channel->state != TDM__CHANNEL_RECONNECTING) {
-        /* killed meanwhile, or the runtime stops */
+        /* The actor was killed meanwhile, or the runtime stops. */
     } else if (reply->status == TDM_OK) {
         channel_reconnect(channel, reply);
     } else if (reply->status == TDM_E_CLOSED) {
-        die_with_daemon(channel, reply->detail);
+        channel_fail_with_daemon(channel, reply->detail);
     } else if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         tdm__actor_channel_fail(channel, reply->status, reply->detail);
     } else if (reply->status == TDM_E_ACTOR_RESTARTING) {
         tdm__send_queue_fail_unrepeatable(channel, reply->detail);
         channel_query_later(channel);
     } else if (reply->status == TDM_E_TIMEOUT) {
-        channel_query_later(channel); /* it is being restarted, or its node is looked for */
+        /* The actor is being restarted, or its node is being looked for. */
+        channel_query_later(channel);
     } else {
         (void)snprintf(detail, sizeof(detail),
                        "actor %s is lost: the connection to pid %lld ended, and %s", channel->label,
@@ -314,7 +342,8 @@ static void on_actor_fate(void *arg, struct tdm__rpc_reply *reply)
     tdm__actor_channel_release(channel);
 }
 
-static tdm_status send_fate_question(struct tdm__actor_channel *channel)
+/* Sends "actor.fate" to the daemon; on_actor_fate() releases a hold on the channel. */
+static tdm_status channel_send_fate_request(struct tdm__actor_channel *channel)
 {
     struct tdm__rpc_request request = {.method = "actor.fate",
                                        .deadline_ms = tdm__deadline_after(FATE_TIMEOUT_MS)};
@@ -333,27 +362,30 @@ static tdm_status send_fate_question(struct tdm__actor_channel *channel)
     return status;
 }
 
-/* The connection ended: only the daemon that watches the process knows how. */
+/* Asks the daemon how the actor is, since only the daemon that watches its process knows. Fails
+ * the channel if the daemon cannot be asked. */
 static void channel_query_actor_fate(struct tdm__actor_channel *channel)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     tdm_status status;
 
     channel->holders_count++;
-    status = send_fate_question(channel);
+    status = channel_send_fate_request(channel);
     if (status == TDM_OK) {
-        return; /* on_actor_fate() lets go */
+        return; /* The hold is released by on_actor_fate(). */
     }
     (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
     if (status == TDM_E_CLOSED) {
-        die_with_daemon(channel, detail);
+        channel_fail_with_daemon(channel, detail);
     } else {
         tdm__actor_channel_fail(channel, status, detail);
     }
     tdm__actor_channel_release(channel);
 }
 
-static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+/* The connection to the actor has closed: calls without a reply wait again. */
+static void on_channel_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                              const char *detail)
 {
     struct tdm__actor_channel *channel = arg;
 
@@ -369,15 +401,16 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     if (channel->lost_since_ms == 0) {
         channel_lose_connection(channel);
     } else {
-        channel_query_later(channel); /* again, and nothing was heard of it in between */
+        /* The channel had connected again, but no reply has arrived since. */
+        channel_query_later(channel);
     }
 }
 
-/* ---- the beginning ---------------------------------------------------------------------- */
+/* ---- creating a channel ------------------------------------------------------------------ */
 
 tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id *id,
                                      const char *name, const char *class_name,
-                                     struct tdm__actor_channel **link_out)
+                                     struct tdm__actor_channel **channel_out)
 {
     struct tdm__actor_channel *channel = calloc(1, sizeof(*channel));
 
@@ -394,7 +427,7 @@ tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id 
     (void)tdm__actor_label(name, class_name, id, channel->label, sizeof(channel->label));
     channel->next = runtime->actor_channels;
     runtime->actor_channels = channel;
-    *link_out = channel;
+    *channel_out = channel;
     return TDM_OK;
 }
 
@@ -413,6 +446,7 @@ struct tdm__actor_channel *tdm__actor_channel_retain_by_id(tdm_runtime *runtime,
 
 /* ---- the end of a channel ------------------------------------------------------------------ */
 
+/* Removes the channel from the runtime's list. */
 static void channel_remove_from_runtime(struct tdm__actor_channel *channel)
 {
     struct tdm__actor_channel **place = &channel->runtime->actor_channels;
@@ -423,18 +457,18 @@ static void channel_remove_from_runtime(struct tdm__actor_channel *channel)
     *place = channel->next;
 }
 
-/* The actor may be constructed again, and then wants what it was given. */
-static bool keeps_arguments(const struct tdm__actor_channel *channel)
+/* Returns true if the actor may be constructed again with arguments that contain references. */
+static bool channel_needs_arguments(const struct tdm__actor_channel *channel)
 {
     return channel->may_be_restarted && channel->arguments != NULL &&
            tdm__call_arguments_contain_refs(channel->arguments);
 }
 
-/* With calls under way it stays: their results may be awaited. */
+/* A channel with pending calls stays, since their results may be awaited. */
 bool tdm__actor_channel_is_unused(const struct tdm__actor_channel *channel)
 {
     return channel->holders_count == 0 && tdm__send_queue_is_idle(channel) &&
-           !keeps_arguments(channel);
+           !channel_needs_arguments(channel);
 }
 
 void tdm__actor_channel_release(struct tdm__actor_channel *channel)
@@ -447,8 +481,9 @@ void tdm__actor_channel_release(struct tdm__actor_channel *channel)
     }
 }
 
-/* Handles that the user has not destroyed outlive the runtime.  They refer to nothing then. */
-static void detach_handles(struct tdm__actor_channel *channel)
+/* Detaches the handles that the user has not destroyed; they outlive the runtime and refer to
+ * nothing. */
+static void channel_detach_handles(struct tdm__actor_channel *channel)
 {
     for (tdm_actor *actor = channel->handles; actor != NULL; actor = actor->next) {
         actor->runtime = NULL;
@@ -458,13 +493,13 @@ static void detach_handles(struct tdm__actor_channel *channel)
 
 void tdm__actor_channel_destroy(struct tdm__actor_channel *channel)
 {
-    channel_remove_from_runtime(channel); /* so that nobody else comes to destroy it */
+    channel_remove_from_runtime(channel); /* No other function can find and destroy it now. */
     tdm__actor_channel_fail(channel, TDM_E_CANCELED,
-                            "the runtime has stopped, or nobody holds the actor any more");
+                            "the runtime has stopped, or no handle to the actor is left");
     tdm__send_queue_fini(channel);
     tdm__timer_destroy(channel->reconnect_timer);
     tdm_ref_release(channel->hold);
-    detach_handles(channel);
+    channel_detach_handles(channel);
     free(channel->death_detail);
     free(channel);
 }

@@ -1,4 +1,4 @@
-/* actor_channel.h - this process's way to one actor: found, lost, found again, or dead. */
+/* actor_channel.h - the connection of this process to one actor, and its state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_CLIENT_ACTOR_CHANNEL_H
 #define TDM_ACTORS_CLIENT_ACTOR_CHANNEL_H
@@ -8,125 +8,153 @@
 
 #include <tandem/actor.h>
 
-/* There is one channel for each actor that this process knows, shared by its handles.
+/* State of a channel. There is one channel for each actor that this process knows, shared by all
+ * its handles.
  *
- *   CREATING   the daemon has been asked for the actor, or for its address: calls wait here
- *   OPEN       connected (or connecting): calls leave in the order they were made
- *   ASKING     the connection ended: the daemon is asked what became of the actor.  It may have
- *              been restarted, or live on behind a cut cable: then the channel opens again, and
- *              what had no answer is sent once more (send_queue.h); meanwhile calls wait here
- *   DEAD       it ended; every call fails at once with `death`
- *
- * A call leaves only when the references among its arguments are done; those made after it wait
- * behind it, so that the order of calls is the order of the caller, unless the actor was made
- * without one. */
+ * A call leaves the channel only when the references among its arguments are complete. Later
+ * calls wait behind it, so that calls are executed in the order in which they were made, unless
+ * the actor was created with allow_out_of_order. */
 enum tdm__actor_channel_state {
+    /* The daemon has been asked to create or to find the actor. Calls wait. */
     TDM__CHANNEL_CREATING,
+    /* The channel is connected or connecting. Calls leave in the order in which they were made. */
     TDM__CHANNEL_OPEN,
+    /* The connection has closed, and the daemon is asked how the actor is. If it was restarted
+     * or still lives, the channel connects again and sends calls without a reply once more
+     * (send_queue.h). Calls wait. */
     TDM__CHANNEL_RECONNECTING,
-    TDM__CHANNEL_DEAD
+    TDM__CHANNEL_DEAD /* The actor has ended; every call fails at once with `death_status`. */
 };
 
-/* The call, without a sequence, that only acknowledges: its answer interests nobody. */
+/* Method of a call without a sequence number that only acknowledges replies. Its own reply is
+ * ignored. */
 #define TDM__ACKNOWLEDGE_METHOD "tandem.acknowledge"
-/* In max_retries, where 0 means the actor's default. */
+/* Value of max_retries in the options of a call that must not be retried; 0 means the actor's
+ * default. */
 enum { TDM__NO_RETRIES = -2 };
 
+/* The channel of this process to one actor. Owned by the runtime's list; freed when nothing
+ * holds it and no call is pending. Guarded by the loop's lock. */
 struct tdm__actor_channel {
-    tdm_runtime *runtime; /* borrowed */
-    struct tdm__actor_channel *next;
-    uint32_t holders_count; /* handles, streams, and one while the daemon has been asked */
-    enum tdm__actor_channel_state state;
-    struct tdm_actor_info info;
-    struct tdm__id id;
-    char label[80];            /* for messages */
-    uint64_t incarnation;      /* how often the actor had been restarted */
-    struct tdm__conn *conn;    /* NULL while there is none */
-    struct tdm_actor *handles; /* of this process */
-    bool may_find_existing;    /* CREATING: the daemon may know one that has the name already */
-    uint32_t counted_handles;  /* handles that keep the actor alive */
-    tdm_ref *hold;             /* with which they do; NULL without any (actor_handle.h) */
-    tdm_status death_status;
-    char *death_detail; /* owned; NULL until DEAD */
+    tdm_runtime *runtime;            /* The runtime that it belongs to, borrowed. */
+    struct tdm__actor_channel *next; /* Next channel of the runtime. */
+    /* Number of handles and streams, and one for each request to the daemon in flight. */
+    uint32_t holders_count;
+    enum tdm__actor_channel_state state; /* Current state of the channel. */
+    struct tdm_actor_info info;          /* Description of the actor for the user. */
+    struct tdm__id id;                   /* Id of the actor. */
+    char label[80];                      /* Name of the actor for messages. */
+    uint64_t incarnation;      /* Number of restarts of the actor when it was last described. */
+    struct tdm__conn *conn;    /* Connection to the actor's process; NULL while there is none. */
+    struct tdm_actor *handles; /* All handles of this process to the actor. */
+    /* True while the state is CREATING and the daemon may return an existing actor with the same
+     * name. */
+    bool may_find_existing;
+    uint32_t counted_handles; /* Number of handles that keep the actor alive. */
+    /* Reference that keeps the actor alive while `counted_handles` is not 0; NULL if none of the
+     * handles does (actor_handle.h). */
+    tdm_ref *hold;
+    tdm_status death_status; /* Status of all calls after the actor has ended. */
+    char *death_detail;      /* Text for `death_status`, owned; NULL until the state is DEAD. */
 
-    int64_t lost_since_ms;       /* the connection ended and no answer has come since; 0: no */
-    uint32_t reconnect_attempts; /* since then */
-    struct tdm__timer *reconnect_timer; /* owned; asks once more; NULL until it is needed */
+    /* Milliseconds on CLOCK_MONOTONIC at which the connection closed; 0 if a reply has arrived
+     * since. */
+    int64_t lost_since_ms;
+    uint32_t reconnect_attempts; /* Number of questions to the daemon since `lost_since_ms`. */
+    /* Owned timer that asks the daemon again; NULL until it is needed. */
+    struct tdm__timer *reconnect_timer;
 
-    /* In the process that made the actor: what the constructor's arguments refer to stays while
-     * it may run, which is until the actor has ended for one that may return. */
-    struct tdm__call_arguments *arguments; /* owned; or NULL */
-    bool owes_constructor_arguments;       /* the daemon waits for them:
-                                              tdm__actor_channel_send_arguments() */
-    bool may_be_restarted;                 /* after its process died */
+    /* Constructor arguments, owned, in the process that created the actor; NULL in others. They
+     * are kept until the actor is constructed, or until it has ended if it may be restarted, so
+     * that the references among them stay alive. */
+    struct tdm__call_arguments *arguments;
+    /* True while the daemon waits for the constructor arguments; see
+     * tdm__actor_channel_send_arguments(). */
+    bool owes_constructor_arguments;
+    bool may_be_restarted; /* True if the daemon may restart the actor. */
 
-    /* The options that callers of the creator's process share; others have none. */
-    int32_t max_task_retries;
-    uint32_t max_pending_calls;
-    bool out_of_order;
+    /* Options of the actor's creator that concern callers. Only channels in the creator's
+     * process have them. */
+    int32_t max_task_retries;   /* Default for the number of retries of a call; -1 for no limit. */
+    uint32_t max_pending_calls; /* Most calls without a result; 0 for no limit. */
+    bool out_of_order; /* True if a call may overtake calls that wait for their arguments. */
 
-    /* send_queue.c */
-    struct tdm__pending_calls waiting;   /* made, to be sent in this order */
-    struct tdm__pending_calls in_flight; /* sent, in this order, and not answered */
-    struct tdm__pending_calls
-        retry_paused;               /* answered with a failure, to be made again: call_retry.h */
-    struct tdm__timer *retry_timer; /* owned; for the first of those; NULL until it is needed */
-    uint64_t last_sequence;
-    uint64_t acknowledged;             /* what the actor has been told */
-    uint32_t pending_count;            /* calls without a result */
-    struct tdm__timer *deadline_timer; /* owned; NULL until it is needed */
+    /* Fields of send_queue.c. */
+    struct tdm__pending_calls waiting; /* Calls that will be sent, in this order. */
+    /* Calls that were sent, in this order, and have no reply. */
+    struct tdm__pending_calls in_flight;
+    /* Calls that failed and pause before they are sent again, in the order of their times
+     * (call_retry.h). */
+    struct tdm__pending_calls retry_paused;
+    /* Owned timer for the first call in `retry_paused`; NULL until it is needed. */
+    struct tdm__timer *retry_timer;
+    uint64_t last_sequence; /* Sequence number of the newest call that was sent. */
+    /* Sequence number up to which the actor knows that replies have arrived. */
+    uint64_t acknowledged_sequence;
+    uint32_t pending_count; /* Number of calls without a result. */
+    /* Owned timer for the earliest deadline of all calls; NULL until it is needed. */
+    struct tdm__timer *deadline_timer;
+    /* Milliseconds on CLOCK_MONOTONIC at which `deadline_timer` fires; TDM__NEVER if it is not
+     * set. */
     int64_t deadline_timer_at_ms;
 };
 
-/* A tdm_actor handle is a hold on a channel. */
+/* A handle to an actor. It holds a channel. Owned by the user. */
 struct tdm_actor {
-    tdm_runtime *runtime;               /* borrowed; the rest only with its lock */
-    struct tdm__actor_channel *channel; /* may become another one: tdm__actor_channel_redirect() */
-    struct tdm_actor *next;             /* of the same channel */
-    bool is_counted;                    /* it keeps the actor alive */
+    /* Borrowed; NULL after the runtime has stopped. All other fields need the runtime's lock. */
+    tdm_runtime *runtime;
+    /* Held; tdm__actor_channel_redirect() may replace it. NULL after the runtime has stopped. */
+    struct tdm__actor_channel *channel;
+    struct tdm_actor *next; /* Next handle of the same channel. */
+    bool is_counted;        /* True if the handle keeps the actor alive. */
 };
 
-/* A channel in state CREATING for an actor to be; one holder. */
+/* Creates a channel in state CREATING with one holder. */
 tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id *id,
                                      const char *name, const char *class_name,
-                                     struct tdm__actor_channel **link_out);
-/* The one of that actor, with one more holder; NULL if this process does not know it. */
+                                     struct tdm__actor_channel **channel_out);
+/* Returns the channel to the actor `id` and adds a holder; NULL if this process has none. */
 struct tdm__actor_channel *tdm__actor_channel_retain_by_id(tdm_runtime *runtime,
                                                            const struct tdm__id *id);
+/* Removes a holder. Frees the channel if it is then unused, and releases the actor if no counted
+ * handle is left. */
 void tdm__actor_channel_release(struct tdm__actor_channel *channel);
-/* Nobody holds it, no call is under way, and what its actor was constructed with is not needed
- * again. */
+/* Returns true if nothing holds the channel, no call is pending, and the constructor arguments
+ * are not needed again. */
 bool tdm__actor_channel_is_unused(const struct tdm__actor_channel *channel);
-/* For the end of the runtime: fails all its calls and frees it, whoever holds it. */
+/* Fails all calls and frees the channel even if it still has holders. */
 void tdm__actor_channel_destroy(struct tdm__actor_channel *channel);
 
-/* Asks the daemon for the actor: the answer is a description, for tdm__actor_channel_connect(). */
+/* Sends a request about the actor to the daemon. The reply is passed to
+ * tdm__actor_channel_connect(), tdm__actor_channel_redirect() or tdm__actor_channel_fail(). */
 tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct tdm__conn *daemon,
                                       const struct tdm__rpc_request *request);
-/* Sends the daemon the constructor's arguments that it waits for, if they are there by now, or
- * why they never will be. */
+/* Sends the constructor arguments to the daemon if it waits for them and they are ready, or the
+ * reason why they never will be. */
 void tdm__actor_channel_send_arguments(struct tdm__actor_channel *channel);
-/* What the daemon says of a living actor: pid, node, GPUs, addresses, incarnation.  Connects
- * and sends what waits; a description that cannot be read is the actor's death, and of one that
- * cannot be reached the daemon is asked what became of it. */
+/* Connects to a living actor and sends the waiting calls. The daemon's description contains pid,
+ * node, GPUs, addresses and incarnation. A malformed description fails the channel. If the
+ * connection fails, the daemon is asked how the actor is. */
 void tdm__actor_channel_connect(struct tdm__actor_channel *channel, const tdm_value *description);
-/* The name that was asked for belongs to this actor: handles and calls are meant for it.  The
- * channel may be another one afterwards; the caller holds the one that was asked with. */
+/* Uses the existing actor `id` with the requested name. If this process already has a channel to
+ * it, all handles and calls move there. The caller must hold `channel`. */
 void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struct tdm__id *id,
                                  const char *class_name, const tdm_value *description);
-/* The actor will not come, or has ended. */
+/* Changes the state to DEAD and fails all calls, because the actor could not be created or has
+ * ended. */
 void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status status,
                              const char *detail);
 
-/* Queues a call, or fails it at once if the actor is dead or too many are pending. */
+/* Queues a call. Returns the failure if the actor has ended, or TDM_E_AGAIN if too many calls
+ * are pending; the caller then completes the call. */
 tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
                                      struct tdm__pending_call *pending_call);
 
-/* Sends, on every channel, what waited for a reference that is done now (send_queue.c). */
+/* Sends, on every channel, the calls whose arguments have become ready (send_queue.c). */
 void tdm__actor_channels_flush(tdm_runtime *runtime);
 
-/* The daemon of this process's node has gone, and with it every actor of that node: also one
- * whose connection stays open, in a process that the actor forked. */
+/* Fails all channels to actors of this node, because its daemon has ended and its actors with
+ * it. This includes an actor whose connection is kept open by a process that it forked. */
 void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail);
 
 #endif

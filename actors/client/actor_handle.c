@@ -1,5 +1,16 @@
-/* actor_handle.c - handles to actors: who counts, and how they travel. */
+/* actor_handle.c - handles to actors: how they are counted, packed and opened. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm_actor, the user's handle, and the keep-alive reference of a channel (`hold`).
+ * In the actor's creator this is an own reference, in other processes a borrowed one; it never
+ * has a value. Each process holds it while it has a counted handle or a pending call. When all
+ * processes have released it, on_keep_alive_end() runs in the creator and asks the daemon to
+ * terminate the actor ("actor.release").
+ *
+ * A packed handle contains the keep-alive reference if the handle is counted. All functions need
+ * the loop's lock, except that a handle may be destroyed after the runtime has stopped.
+ * docs/lifetimes.md explains the rules to users. */
+
 #include "actors/client/actor_handle.h"
 
 #include "actors/client/send_queue.h"
@@ -12,9 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Milliseconds for the daemon to reply to "actor.release". */
 enum { RELEASE_TIMEOUT_MS = 30000 };
 
-/* ---- counting --------------------------------------------------------------------------- */
+/* ---- counting ---------------------------------------------------------------------------- */
 
 tdm_status tdm__handle_create(struct tdm__actor_channel *channel, bool counted,
                               tdm_actor **actor_out)
@@ -35,14 +47,15 @@ tdm_status tdm__handle_create(struct tdm__actor_channel *channel, bool counted,
     return TDM_OK;
 }
 
-static void forget_handle(struct tdm__actor_channel *channel, tdm_actor *actor)
+/* Removes the handle from its channel's list. */
+static void channel_remove_handle(struct tdm__actor_channel *channel, tdm_actor *actor)
 {
-    tdm_actor **place = &channel->handles;
+    tdm_actor **slot = &channel->handles;
 
-    while (*place != actor) {
-        place = &(*place)->next;
+    while (*slot != actor) {
+        slot = &(*slot)->next;
     }
-    *place = actor->next;
+    *slot = actor->next;
 }
 
 void tdm_actor_destroy(tdm_actor *actor)
@@ -52,6 +65,7 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
+    /* The runtime has stopped; only the handle is left. */
     if (actor->channel ==
         NULL) { /* The runtime has stopped, and this handle is all that is left. */
         free(actor);
@@ -59,19 +73,21 @@ void tdm_actor_destroy(tdm_actor *actor)
     }
     TDM__LOCK(actor->runtime);
     channel = actor->channel;
-    forget_handle(channel, actor);
+    channel_remove_handle(channel, actor);
     channel->counted_handles -= actor->is_counted ? 1 : 0;
     tdm__actor_channel_release(channel);
     free(actor);
 }
 
-static tdm_status write_id(tdm_writer *writer, const struct tdm__id *id)
+/* Packs (id). */
+static tdm_status handle_write_id(tdm_writer *writer, const struct tdm__id *id)
 {
     return tdm_pack(writer, "b", (const void *)id->bytes, sizeof(id->bytes));
 }
 
-/* Nobody in the cluster has a counted handle any more. */
-static void on_last_hold(tdm_ref *hold)
+/* Called in the actor's creator when no process has a counted handle any more: asks the daemon
+ * to terminate the actor. */
+static void on_keep_alive_end(tdm_ref *hold)
 {
     struct tdm__rpc_request request = {.method = "actor.release",
                                        .deadline_ms = tdm__deadline_after(RELEASE_TIMEOUT_MS)};
@@ -80,9 +96,9 @@ static void on_last_hold(tdm_ref *hold)
 
     if (hold->runtime->is_stopping || tdm__runtime_daemon(hold->runtime, &daemon) != TDM_OK ||
         tdm_writer_create(&writer) != TDM_OK) {
-        return; /* the creator's end ends it, too */
+        return; /* The actor then ends with its creator. */
     }
-    if (write_id(writer, &hold->actor) == TDM_OK) {
+    if (handle_write_id(writer, &hold->actor) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         (void)tdm__conn_call(daemon, &request, NULL, NULL, NULL);
     }
@@ -94,7 +110,7 @@ tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel)
     TDM_ASSERT(channel->hold == NULL);
     TDM_TRY(tdm__ref_create(channel->runtime, &channel->hold));
     channel->hold->actor = channel->id;
-    channel->hold->on_end = on_last_hold;
+    channel->hold->on_end = on_keep_alive_end;
     return TDM_OK;
 }
 
@@ -108,9 +124,9 @@ void tdm__handle_release_unused(struct tdm__actor_channel *channel)
     }
 }
 
-/* ---- travelling ------------------------------------------------------------------------- */
+/* ---- packing and opening ----------------------------------------------------------------- */
 
-/* (actor, name, class, hold or nil) */
+/* Packs (actor, name, class, keep-alive reference or nil). */
 tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
 {
     const struct tdm__actor_channel *channel = actor->channel;
@@ -142,56 +158,67 @@ tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
     return status;
 }
 
-struct parts {
-    struct tdm__id id;
-    const char *name; /* borrowed from the document, like the next two */
-    const char *class_name;
-    struct tdm_bytes hold; /* {NULL, 0}: none */
+/* The contents of a packed handle. */
+struct handle_contents {
+    struct tdm__id id;      /* Id of the actor. */
+    const char *name;       /* Name of the actor, borrowed from the parsed document. */
+    const char *class_name; /* Class of the actor, borrowed from the parsed document. */
+    /* Packed keep-alive reference, borrowed from the parsed document; {NULL, 0} if the handle is
+     * not counted. */
+    struct tdm_bytes hold;
 };
 
-static tdm_status read_parts(const tdm_document *document, struct parts *parts)
+/* Parses a packed handle. */
+static tdm_status handle_parse(const tdm_document *document,
+                               struct handle_contents *handle_contents)
 {
     const tdm_value *hold;
     struct tdm_bytes id;
 
-    TDM_TRY(tdm_unpack(tdm_document_root(document), "bssv", &id.data, &id.size_bytes, &parts->name,
-                       &parts->class_name, &hold));
-    if (id.size_bytes != sizeof(parts->id.bytes) || parts->name == NULL ||
-        parts->class_name == NULL) {
+    TDM_TRY(tdm_unpack(tdm_document_root(document), "bssv", &id.data, &id.size_bytes,
+                       &handle_contents->name, &handle_contents->class_name, &hold));
+    if (id.size_bytes != sizeof(handle_contents->id.bytes) || handle_contents->name == NULL ||
+        handle_contents->class_name == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "a handle without an actor");
     }
-    memcpy(parts->id.bytes, id.data, sizeof(parts->id.bytes));
-    parts->hold = tdm_value_kind_of(hold) == TDM_REFERENCE ? tdm__value_ext(hold)
-                                                           : (struct tdm_bytes){NULL, 0};
+    memcpy(handle_contents->id.bytes, id.data, sizeof(handle_contents->id.bytes));
+    handle_contents->hold = tdm_value_kind_of(hold) == TDM_REFERENCE ? tdm__value_ext(hold)
+                                                                     : (struct tdm_bytes){NULL, 0};
     return TDM_OK;
 }
 
-static tdm_status open_hold(tdm_runtime *runtime, const struct parts *parts, tdm_ref **hold_out)
+/* Opens the keep-alive reference of a packed handle; NULL if absent. */
+static tdm_status handle_open_keep_alive(tdm_runtime *runtime,
+                                         const struct handle_contents *handle_contents,
+                                         tdm_ref **hold_out)
 {
     *hold_out = NULL;
-    return parts->hold.data == NULL ? TDM_OK : tdm__reference_open(runtime, parts->hold, hold_out);
+    return handle_contents->hold.data == NULL
+               ? TDM_OK
+               : tdm__reference_open(runtime, handle_contents->hold, hold_out);
 }
 
 tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes bytes,
                                         tdm_ref **hold_out)
 {
     tdm_document *document;
-    struct parts parts;
+    struct handle_contents handle_contents;
     tdm_status status;
 
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
-    status = read_parts(document, &parts);
+    status = handle_parse(document, &handle_contents);
     if (status == TDM_OK) {
-        status = open_hold(runtime, &parts, hold_out);
+        status = handle_open_keep_alive(runtime, &handle_contents, hold_out);
     }
     tdm_document_destroy(document);
     return status;
 }
 
-/* (actor, false, its creator's node): a handle may overtake the creation of its actor, which
- * that node's daemon hears of first. */
-static tdm_status write_question(tdm_writer *writer, const struct tdm__actor_channel *channel,
-                                 const tdm_ref *hold)
+/* Packs the request (actor, false, node of its creator). A handle may arrive before the actor
+ * has been created; the daemon of the creator's node learns of the actor first. */
+static tdm_status handle_write_await_request(tdm_writer *writer,
+                                             const struct tdm__actor_channel *channel,
+                                             const tdm_ref *hold)
 {
     const struct ref_owner *creator =
         hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
@@ -205,8 +232,8 @@ static tdm_status write_question(tdm_writer *writer, const struct tdm__actor_cha
     return tdm_writer_status(writer);
 }
 
-/* The daemon knows where it lives, or will. */
-static tdm_status ask_for_place(struct tdm__actor_channel *channel, const tdm_ref *hold)
+/* Asks the daemon for the address of the actor, which it knows or will know. */
+static tdm_status channel_request_address(struct tdm__actor_channel *channel, const tdm_ref *hold)
 {
     struct tdm__rpc_request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -215,7 +242,7 @@ static tdm_status ask_for_place(struct tdm__actor_channel *channel, const tdm_re
 
     TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_question(writer, channel, hold);
+    status = handle_write_await_request(writer, channel, hold);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__actor_channel_request(channel, daemon, &request);
@@ -224,32 +251,37 @@ static tdm_status ask_for_place(struct tdm__actor_channel *channel, const tdm_re
     return status;
 }
 
-static tdm_status channel_to_actor(tdm_runtime *runtime, const struct parts *parts,
-                                   const tdm_ref *hold, struct tdm__actor_channel **link_out)
+/* Finds or creates the channel to the actor of a packed handle, with a holder. */
+static tdm_status handle_get_channel(tdm_runtime *runtime,
+                                     const struct handle_contents *handle_contents,
+                                     const tdm_ref *hold, struct tdm__actor_channel **channel_out)
 {
     tdm_status status;
 
-    *link_out = tdm__actor_channel_retain_by_id(runtime, &parts->id);
-    if (*link_out != NULL) {
+    *channel_out = tdm__actor_channel_retain_by_id(runtime, &handle_contents->id);
+    if (*channel_out != NULL) {
         return TDM_OK;
     }
-    TDM_TRY(
-        tdm__actor_channel_create(runtime, &parts->id, parts->name, parts->class_name, link_out));
-    status = ask_for_place(*link_out, hold);
+    TDM_TRY(tdm__actor_channel_create(runtime, &handle_contents->id, handle_contents->name,
+                                      handle_contents->class_name, channel_out));
+    status = channel_request_address(*channel_out, hold);
     if (status != TDM_OK) {
-        tdm__actor_channel_release(*link_out);
+        tdm__actor_channel_release(*channel_out);
     }
     return status;
 }
 
-static tdm_status open_parts(tdm_runtime *runtime, const struct parts *parts, tdm_actor **actor_out)
+/* Creates a handle from the parsed contents. */
+static tdm_status handle_open_contents(tdm_runtime *runtime,
+                                       const struct handle_contents *handle_contents,
+                                       tdm_actor **actor_out)
 {
     struct tdm__actor_channel *channel;
     tdm_ref *hold;
     tdm_status status;
 
-    TDM_TRY(open_hold(runtime, parts, &hold));
-    status = channel_to_actor(runtime, parts, hold, &channel);
+    TDM_TRY(handle_open_keep_alive(runtime, handle_contents, &hold));
+    status = handle_get_channel(runtime, handle_contents, hold, &channel);
     if (status != TDM_OK) {
         tdm_ref_release(hold);
         return status;
@@ -257,21 +289,21 @@ static tdm_status open_parts(tdm_runtime *runtime, const struct parts *parts, td
     if (channel->hold == NULL) {
         channel->hold = hold;
     } else {
-        tdm_ref_release(hold); /* one is enough */
+        tdm_ref_release(hold); /* The channel has a keep-alive reference already. */
     }
-    return tdm__handle_create(channel, parts->hold.data != NULL, actor_out);
+    return tdm__handle_create(channel, handle_contents->hold.data != NULL, actor_out);
 }
 
 tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_actor **actor_out)
 {
     tdm_document *document;
-    struct parts parts;
+    struct handle_contents handle_contents;
     tdm_status status;
 
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
-    status = read_parts(document, &parts);
+    status = handle_parse(document, &handle_contents);
     if (status == TDM_OK) {
-        status = open_parts(runtime, &parts, actor_out);
+        status = handle_open_contents(runtime, &handle_contents, actor_out);
     }
     tdm_document_destroy(document);
     return status;

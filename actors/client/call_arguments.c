@@ -1,5 +1,15 @@
-/* call_arguments.c - the arguments of a call, some of which may still be on their way. */
+/* call_arguments.c - the arguments of a call, whose values may still be incomplete references. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__call_arguments. Arguments are packed when the call is made. References (R)
+ * and handles (h) are written and pinned at once. Values of references (r) leave placeholders,
+ * which are filled in when all these references are complete. Large arguments are packed
+ * straight into shared memory and exported each time the call is sent.
+ *
+ * All references are held until the reply has arrived, since the call may be sent again. The
+ * runtime caches one empty object, because the arguments of most calls are small and soon copied
+ * into the call. Everything needs the loop's lock. */
+
 #include "actors/client/call_arguments.h"
 
 #include "actors/client/actor_handle.h"
@@ -11,23 +21,32 @@
 #include "runtime/free_list.h"
 #include "runtime/wire/placeholders.h"
 
+/* Most bytes of arguments that are copied into the pending call. */
 enum { SMALL_BYTES_MAX = 256 };
 
+/* The packed arguments of one call or constructor. */
 struct tdm__call_arguments {
-    tdm_runtime *runtime; /* borrowed */
-    tdm_writer *packed;   /* owned; with placeholders where values of references belong */
-    tdm_writer *first;    /* owned; whose placeholders for references and handles are filled by now;
-                           * the list of the other placeholders lives there */
-    tdm_writer *filled;   /* owned; NULL until the placeholders are filled */
-    struct tdm__large *large;              /* counted; instead of `packed`, where that is large */
-    tdm_writer *told;                      /* owned; where the large ones lie */
-    int fd;                                /* borrowed; with which to say so */
-    struct tdm__placeholders placeholders; /* for values */
-    struct tdm__pins values;               /* the references whose values are arguments */
-    struct tdm__pins passed;               /* what is passed on: kept until the call is answered */
-    bool opaque;                           /* values that came packed may pass more on */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
+    tdm_writer *packed;   /* Packed arguments, owned, with placeholders for values of references. */
+    /* Packed arguments before references and handles were written into them, owned; NULL without
+     * these. The list of the value placeholders lives here. */
+    tdm_writer *unfilled;
+    tdm_writer *filled; /* Packed arguments with all values filled in, owned; NULL until then. */
+    /* Large arguments in shared memory, retained; NULL if they are small. Used instead of
+     * `packed`. */
+    struct tdm__large *large;
+    /* Description of the export of `large` or offer, owned; NULL before the call is sent. */
+    tdm_writer *export_description;
+    int fd;                                /* Descriptor of the segment, borrowed. */
+    struct tdm__placeholders placeholders; /* Placeholders for values of references. */
+    struct tdm__pins values;               /* References whose values are arguments. */
+    struct tdm__pins passed; /* References and keep-alive references that the callee receives. */
+    /* True while values that the user passed in packed form have not been searched for
+     * references. */
+    bool has_unsearched_values;
 };
 
+/* Returns the cached object or a new one. */
 static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__call_arguments **arguments_out)
 {
     struct tdm__call_arguments *arguments = runtime->cached_arguments;
@@ -52,17 +71,20 @@ static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__call_argume
     return TDM_OK;
 }
 
-/* ---- references and handles: written and held as the call is made ------------------------ */
+/* ---- references and handles, written when the call is made ---------------------------------- */
 
-/* For tdm__fill_placeholders(): placeholders for values stay, at another place. */
-struct filling {
-    struct tdm__call_arguments *arguments;
-    uint32_t values_count;
+/* State of tdm__fill_placeholders() for one call. Placeholders for values remain, at new
+ * offsets. */
+struct placeholder_filling {
+    struct tdm__call_arguments *arguments; /* The arguments that are being packed. */
+    uint32_t values_count;                 /* Number of value placeholders so far. */
 };
 
-static tdm_status fill_link(void *arg, tdm_writer *writer, char letter, void *object)
+/* Writes and pins one reference or handle; keeps a placeholder for a value. */
+static tdm_status arguments_fill_placeholder(void *arg, tdm_writer *writer, char letter,
+                                             void *object)
 {
-    struct filling *filling = arg;
+    struct placeholder_filling *filling = arg;
     struct tdm__call_arguments *arguments = filling->arguments;
     const tdm_actor *actor;
 
@@ -82,21 +104,23 @@ static tdm_status fill_link(void *arg, tdm_writer *writer, char letter, void *ob
                : TDM_OK;
 }
 
-static tdm_status fill_links(struct tdm__call_arguments *arguments)
+/* Replaces the placeholders for references and handles. */
+static tdm_status arguments_fill_references(struct tdm__call_arguments *arguments)
 {
-    struct filling filling = {.arguments = arguments};
+    struct placeholder_filling filling = {.arguments = arguments};
 
     if (arguments->placeholders.links_count == 0) {
         return TDM_OK;
     }
-    arguments->first = arguments->packed;
+    arguments->unfilled = arguments->packed;
     arguments->packed = NULL;
     TDM_TRY(tdm_writer_create(&arguments->packed));
-    return tdm__fill_placeholders(arguments->packed, tdm_writer_bytes(arguments->first),
-                                  &arguments->placeholders, fill_link, &filling);
+    return tdm__fill_placeholders(arguments->packed, tdm_writer_bytes(arguments->unfilled),
+                                  &arguments->placeholders, arguments_fill_placeholder, &filling);
 }
 
-static tdm_status hold_values(struct tdm__call_arguments *arguments)
+/* Holds the references whose values are arguments, and requests the values. */
+static tdm_status arguments_hold_value_refs(struct tdm__call_arguments *arguments)
 {
     for (uint32_t i = 0; i < arguments->placeholders.count; i++) {
         tdm_ref *ref = arguments->placeholders.refs[i];
@@ -107,29 +131,32 @@ static tdm_status hold_values(struct tdm__call_arguments *arguments)
     return TDM_OK;
 }
 
-static tdm_status hold_opaque(struct tdm__call_arguments *arguments, struct tdm_bytes packed)
+/* Pins the references inside values that the user passed in packed form. */
+static tdm_status arguments_pin_packed_values(struct tdm__call_arguments *arguments,
+                                              struct tdm_bytes packed)
 {
-    if (!arguments->opaque) {
+    if (!arguments->has_unsearched_values) {
         return TDM_OK;
     }
-    arguments->opaque = false;
+    arguments->has_unsearched_values = false;
     return tdm__pins_from_packed(arguments->runtime, packed, &arguments->passed);
 }
 
+/* Packs the arguments by format into `arguments`. */
 static tdm_status arguments_fill(struct tdm__call_arguments *arguments, const char *format,
                                  va_list args)
 {
-    arguments->opaque = tdm__format_has(format, "vp");
+    arguments->has_unsearched_values = tdm__format_has(format, "vp");
     TDM_TRY(tdm__large_pack(arguments->runtime, format, args, &arguments->large));
     if (arguments->large != NULL) {
-        return hold_opaque(arguments, tdm__large_bytes(arguments->large));
+        return arguments_pin_packed_values(arguments, tdm__large_bytes(arguments->large));
     }
     TDM_TRY(tdm__pack_with_placeholders(arguments->packed, format, args, &arguments->placeholders));
-    TDM_TRY(hold_values(arguments));
-    TDM_TRY(fill_links(arguments));
+    TDM_TRY(arguments_hold_value_refs(arguments));
+    TDM_TRY(arguments_fill_references(arguments));
     return arguments->placeholders.count > 0
                ? TDM_OK
-               : hold_opaque(arguments, tdm_writer_bytes(arguments->packed));
+               : arguments_pin_packed_values(arguments, tdm_writer_bytes(arguments->packed));
 }
 
 tdm_status tdm__call_arguments_create(tdm_runtime *runtime, const char *format, va_list args,
@@ -155,13 +182,13 @@ tdm_status tdm__call_arguments_copy(tdm_runtime *runtime, struct tdm_bytes packe
     tdm_status status;
 
     TDM_TRY(arguments_create(runtime, &arguments));
-    arguments->opaque = true;
+    arguments->has_unsearched_values = true;
     tdm_write_packed(arguments->packed, packed);
     status = tdm_writer_status(arguments->packed);
     if (status != TDM_OK) {
         status = tdm__fail(TDM_E_NOMEM, "arguments of %zu bytes", packed.size_bytes);
     } else {
-        status = hold_opaque(arguments, packed);
+        status = arguments_pin_packed_values(arguments, packed);
     }
     if (status != TDM_OK) {
         tdm__call_arguments_destroy(arguments);
@@ -171,7 +198,8 @@ tdm_status tdm__call_arguments_copy(tdm_runtime *runtime, struct tdm_bytes packe
     return TDM_OK;
 }
 
-static bool is_small(const struct tdm__call_arguments *arguments)
+/* Returns true if the arguments are few bytes and contain nothing else to keep. */
+static bool arguments_are_inline(const struct tdm__call_arguments *arguments)
 {
     return arguments->large == NULL && arguments->placeholders.count == 0 &&
            arguments->passed.count == 0 &&
@@ -182,7 +210,7 @@ struct tdm_bytes tdm__call_arguments_inline_bytes(const struct tdm__call_argumen
 {
     struct tdm_bytes none = {NULL, 0};
 
-    return is_small(arguments) ? tdm_writer_bytes(arguments->packed) : none;
+    return arguments_are_inline(arguments) ? tdm_writer_bytes(arguments->packed) : none;
 }
 
 bool tdm__call_arguments_contain_refs(const struct tdm__call_arguments *arguments)
@@ -190,30 +218,33 @@ bool tdm__call_arguments_contain_refs(const struct tdm__call_arguments *argument
     return arguments->passed.count > 0;
 }
 
-/* ---- the end ---------------------------------------------------------------------------- */
+/* ---- freeing ----------------------------------------------------------------------------- */
 
-/* Those of most calls are few bytes, soon copied to where they stay: one is kept, empty. */
+/* Stores the emptied object in the runtime's cache. Returns false if that is full or the object
+ * is not reusable. */
 static bool cached_arguments_keep(struct tdm__call_arguments *arguments)
 {
     tdm_runtime *runtime = arguments->runtime;
 
-    if (runtime->cached_arguments != NULL || arguments->first != NULL || arguments->told != NULL ||
-        !is_small(arguments)) {
+    if (runtime->cached_arguments != NULL || arguments->unfilled != NULL ||
+        arguments->export_description != NULL || !arguments_are_inline(arguments)) {
         return false;
     }
     tdm_writer_clear(arguments->packed);
-    arguments->placeholders = (struct tdm__placeholders){.count = 0}; /* the lists went with that */
-    arguments->opaque = false;
+    /* The lists were freed with the packed bytes. */
+    arguments->placeholders = (struct tdm__placeholders){.count = 0};
+    arguments->has_unsearched_values = false;
     runtime->cached_arguments = arguments;
     return true;
 }
 
+/* Frees all that the arguments own. */
 static void arguments_free(struct tdm__call_arguments *arguments)
 {
     tdm_writer_destroy(arguments->packed);
-    tdm_writer_destroy(arguments->first);
+    tdm_writer_destroy(arguments->unfilled);
     tdm_writer_destroy(arguments->filled);
-    tdm_writer_destroy(arguments->told);
+    tdm_writer_destroy(arguments->export_description);
     tdm__large_release(arguments->large);
     tdm__pins_release(&arguments->values);
     tdm__pins_release(&arguments->passed);
@@ -235,7 +266,7 @@ void tdm__call_arguments_free_cached(tdm_runtime *runtime)
     }
 }
 
-/* ---- values: filled in when they are there ----------------------------------------------- */
+/* ---- values, filled in when they are complete -------------------------------------------- */
 
 bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments)
 {
@@ -247,8 +278,9 @@ bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments)
     return true;
 }
 
-/* A result is an array; one that holds a single value is passed as that value. */
-static tdm_status write_result(tdm_writer *writer, tdm_ref *ref)
+/* Writes the value of a complete reference. A result is an array; one with a single value is
+ * passed as that value. */
+static tdm_status arguments_write_value(tdm_writer *writer, tdm_ref *ref)
 {
     const tdm_value *value;
 
@@ -257,7 +289,8 @@ static tdm_status write_result(tdm_writer *writer, tdm_ref *ref)
     return TDM_OK;
 }
 
-static tdm_status write_filled(struct tdm__call_arguments *arguments, tdm_writer *filled)
+/* Writes the packed arguments with all values into `filled` and pins what the values contain. */
+static tdm_status arguments_write_filled(struct tdm__call_arguments *arguments, tdm_writer *filled)
 {
     struct tdm_bytes packed = tdm_writer_bytes(arguments->packed);
     const char *bytes = packed.data;
@@ -267,22 +300,23 @@ static tdm_status write_filled(struct tdm__call_arguments *arguments, tdm_writer
         size_t to = arguments->placeholders.offsets[i];
 
         tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
-        TDM_TRY(tdm__wrap(write_result(filled, arguments->placeholders.refs[i]),
+        TDM_TRY(tdm__wrap(arguments_write_value(filled, arguments->placeholders.refs[i]),
                           "reference %u among the arguments", i + 1));
         from = to;
     }
     tdm_write_packed(filled, (struct tdm_bytes){bytes + from, packed.size_bytes - from});
     TDM_TRY(tdm_writer_status(filled));
-    return hold_opaque(arguments, tdm_writer_bytes(filled));
+    return arguments_pin_packed_values(arguments, tdm_writer_bytes(filled));
 }
 
-static tdm_status fill_values(struct tdm__call_arguments *arguments)
+/* Creates `filled`. */
+static tdm_status arguments_fill_values(struct tdm__call_arguments *arguments)
 {
     tdm_writer *filled;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&filled));
-    status = write_filled(arguments, filled);
+    status = arguments_write_filled(arguments, filled);
     if (status != TDM_OK) {
         tdm_writer_destroy(filled);
         return status;
@@ -291,38 +325,42 @@ static tdm_status fill_values(struct tdm__call_arguments *arguments)
     return TDM_OK;
 }
 
+/* Exports large arguments to the callee: by descriptor if it is on this node (`same_node`), else as
+ * an offer. */
 static tdm_status argument_export(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                  bool near, struct tdm__rpc_request *request)
+                                  bool same_node, struct tdm__rpc_request *request)
 {
-    tdm_writer_destroy(arguments->told); /* from when the call was sent before */
-    arguments->told = NULL;
-    TDM_TRY(tdm_writer_create(&arguments->told));
-    if (near) {
-        TDM_TRY(tdm__large_export(arguments->large, conn, arguments->told, &arguments->fd));
+    tdm_writer_destroy(arguments->export_description); /* The call was sent before. */
+    arguments->export_description = NULL;
+    TDM_TRY(tdm_writer_create(&arguments->export_description));
+    if (same_node) {
+        TDM_TRY(tdm__large_export(arguments->large, conn, arguments->export_description,
+                                  &arguments->fd));
         request->fds = &arguments->fd;
         request->fds_count = 1;
     } else {
-        TDM_TRY(tdm__large_offer(arguments->large, conn, arguments->told));
+        TDM_TRY(tdm__large_offer(arguments->large, conn, arguments->export_description));
     }
-    request->packed = tdm_writer_bytes(arguments->told);
+    request->packed = tdm_writer_bytes(arguments->export_description);
     return TDM_OK;
 }
 
 tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                    bool near, struct tdm__rpc_request *request)
+                                    bool same_node, struct tdm__rpc_request *request)
 {
     size_t inline_max = conn == NULL ? SIZE_MAX
-                        : near       ? TDM__INLINE_BYTES_MAX
+                        : same_node  ? TDM__INLINE_BYTES_MAX
                                      : TDM__PULL_CHUNK_BYTES;
 
     TDM_ASSERT(tdm__call_arguments_are_ready(arguments));
     if (arguments->placeholders.count > 0 && arguments->filled == NULL) {
-        TDM_TRY(fill_values(arguments));
+        TDM_TRY(arguments_fill_values(arguments));
     }
     if (arguments->large == NULL) {
         request->packed = tdm_writer_bytes(arguments->placeholders.count > 0 ? arguments->filled
                                                                              : arguments->packed);
-        if (request->packed.size_bytes > inline_max) { /* without room they travel inside */
+        /* Without memory for a segment they travel inside the message. */
+        if (request->packed.size_bytes > inline_max) {
             (void)tdm__large_copy_now(arguments->runtime, request->packed, &arguments->large);
         }
     } else {
@@ -330,5 +368,5 @@ tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struc
     }
     return arguments->large == NULL || request->packed.size_bytes <= inline_max
                ? TDM_OK
-               : argument_export(arguments, conn, near, request);
+               : argument_export(arguments, conn, same_node, request);
 }

@@ -1,4 +1,4 @@
-/* call_arguments.h - the arguments of a call, some of which may still be on their way. */
+/* call_arguments.h - the arguments of a call, whose values may still be incomplete references. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_CLIENT_CALL_ARGUMENTS_H
 #define TDM_ACTORS_CLIENT_CALL_ARGUMENTS_H
@@ -7,32 +7,36 @@
 
 #include <stdbool.h>
 
+/* The packed arguments of one call or constructor, with the references that they need. Owned by
+ * the call or the channel; guarded by the loop's lock. */
 struct tdm__call_arguments;
 
-/* Packs by format; what the letters r, R and h stand for is kept until destroy.  With the
- * loop's lock. */
+/* Packs the arguments by format. References and handles for the letters r, R and h are held
+ * until tdm__call_arguments_destroy(). */
 tdm_status tdm__call_arguments_create(tdm_runtime *runtime, const char *format, va_list args,
                                       struct tdm__call_arguments **arguments_out);
-/* Copies one packed array. */
+/* Copies arguments that are already packed as one array. */
 tdm_status tdm__call_arguments_copy(tdm_runtime *runtime, struct tdm_bytes packed,
                                     struct tdm__call_arguments **arguments_out);
-/* When the call is answered: until then it may be sent again.  NULL is allowed. */
+/* Frees the arguments. Called after the reply has arrived, since the call may be sent again
+ * until then. NULL is allowed. */
 void tdm__call_arguments_destroy(struct tdm__call_arguments *arguments);
-/* At the runtime's end: what it keeps for the next call. */
+/* Frees the object that the runtime caches for the next call, at the end of the runtime. */
 void tdm__call_arguments_free_cached(tdm_runtime *runtime);
 
-/* All there is to keep of arguments that are few bytes, complete, and pass nothing on; of
- * others {NULL, 0}.  Borrowed until destroy. */
+/* Returns the packed bytes if they are few, complete, and contain no references, so that nothing
+ * else must be kept; else {NULL, 0}. Borrowed until destroy. */
 struct tdm_bytes tdm__call_arguments_inline_bytes(const struct tdm__call_arguments *arguments);
 
-/* Are there references or handles that others get with them?  Complete once they are packed. */
+/* Returns true if the packed arguments contain references or handles that the callee receives. */
 bool tdm__call_arguments_contain_refs(const struct tdm__call_arguments *arguments);
-/* Are all references done? */
+/* Returns true if all references whose values are arguments are complete. */
 bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments);
-/* The payload and descriptors of the request, once ready; a reference that failed fails it with
- * its own status and detail.  Large arguments are lent over `conn` (NULL: they travel
- * inside), by descriptor to a `near` process, of this node.  All borrowed until destroy. */
+/* Fills in the payload and descriptors of a request when all references are complete. A failed
+ * reference fails it with the same status and text. Large arguments are exported over `conn`, by
+ * descriptor if the callee is on this node (`same_node`), else as an offer; with `conn` NULL they
+ * travel inside the message. All borrowed until destroy. */
 tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struct tdm__conn *conn,
-                                    bool near, struct tdm__rpc_request *request);
+                                    bool same_node, struct tdm__rpc_request *request);
 
 #endif

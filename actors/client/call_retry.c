@@ -1,4 +1,4 @@
-/* call_retry.c - calls that are made again because the actor answered with a failure. */
+/* call_retry.c - calls that are sent again because the actor replied with a failure. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/call_retry.h"
 
@@ -7,6 +7,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+/* Milliseconds of the longest pause; number of pauses after which it is reached. */
 enum { PAUSE_MS_MAX = 1000, DOUBLINGS_MAX = 10 };
 
 tdm_status tdm__retry_check_options(const struct tdm_call_options *options)
@@ -22,15 +23,16 @@ tdm_status tdm__retry_check_options(const struct tdm_call_options *options)
     return TDM_OK;
 }
 
-/* It would fail again: the call was taken back, its time is over, the actor or the method is
- * not there. */
-static bool is_final(tdm_status status)
+/* Returns true if a repetition would fail in the same way, because the call was canceled, its
+ * deadline has passed, or the actor or method does not exist. */
+static bool status_is_final(tdm_status status)
 {
     return status == TDM_E_CANCELED || status == TDM_E_TIMEOUT || status == TDM_E_ACTOR_DIED ||
            status == TDM_E_NOT_FOUND;
 }
 
-static bool is_reason(const struct tdm__pending_call *pending_call, tdm_status status)
+/* Returns true if the options of the call ask for a repetition after this failure. */
+static bool retry_status_matches(const struct tdm__pending_call *pending_call, tdm_status status)
 {
     for (int i = 0; status != TDM_OK && i < TDM_RETRY_FAILURES_MAX; i++) {
         tdm_status wanted = pending_call->retry_failures[i];
@@ -38,20 +40,22 @@ static bool is_reason(const struct tdm__pending_call *pending_call, tdm_status s
         if (wanted == TDM_OK) {
             return false;
         }
-        if (wanted == status || (wanted == TDM_ANY_FAILURE && !is_final(status))) {
+        if (wanted == status || (wanted == TDM_ANY_FAILURE && !status_is_final(status))) {
             return true;
         }
     }
     return false;
 }
 
-static int64_t next_pause_ms(const struct tdm__pending_call *pending_call)
+/* Returns the length of the next pause in milliseconds. */
+static int64_t retry_next_pause_ms(const struct tdm__pending_call *pending_call)
 {
     return pending_call->retry_pauses < DOUBLINGS_MAX ? (int64_t)1 << pending_call->retry_pauses
                                                       : PAUSE_MS_MAX;
 }
 
-static void on_time(void *arg)
+/* Timer: sends the calls whose pause is over. */
+static void on_retry_timer(void *arg)
 {
     struct tdm__actor_channel *channel = arg;
 
@@ -61,16 +65,17 @@ static void on_time(void *arg)
     tdm__actor_channel_release(channel);
 }
 
-/* For the first of them. */
+/* Sets the timer for the first paused call. */
 static tdm_status retry_arm_timer(struct tdm__actor_channel *channel, int64_t retry_at_ms)
 {
     if (channel->retry_timer == NULL) {
-        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_time, channel, &channel->retry_timer));
+        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_retry_timer, channel,
+                                  &channel->retry_timer));
     }
     return tdm__timer_set(channel->retry_timer, retry_at_ms);
 }
 
-/* The list is in the order of their times. */
+/* Inserts the call into the list, which is sorted by the end of the pause. */
 static void retry_insert_paused(struct tdm__actor_channel *channel,
                                 struct tdm__pending_call *pending_call)
 {
@@ -88,9 +93,9 @@ static void retry_insert_paused(struct tdm__actor_channel *channel,
 
 bool tdm__retry_is_due(const struct tdm__pending_call *pending_call, tdm_status status)
 {
-    return is_reason(pending_call, status) && pending_call->retries_left != 0 &&
+    return retry_status_matches(pending_call, status) && pending_call->retries_left != 0 &&
            !pending_call->settled && pending_call->stream == NULL &&
-           tdm__deadline_after(next_pause_ms(pending_call)) < pending_call->deadline_ms;
+           tdm__deadline_after(retry_next_pause_ms(pending_call)) < pending_call->deadline_ms;
 }
 
 void tdm__retry_pause(struct tdm__pending_call *pending_call)
@@ -98,14 +103,14 @@ void tdm__retry_pause(struct tdm__pending_call *pending_call)
     struct tdm__actor_channel *channel = pending_call->channel;
     const struct tdm__pending_call *first = TAILQ_FIRST(&channel->retry_paused);
 
-    pending_call->sequence = 0; /* under its old number the actor would give its old answer */
+    pending_call->sequence = 0; /* The actor would repeat its cached reply under the old number. */
     pending_call->retries_left -= pending_call->retries_left > 0 ? 1 : 0;
-    pending_call->retry_at_ms = tdm__deadline_after(next_pause_ms(pending_call));
+    pending_call->retry_at_ms = tdm__deadline_after(retry_next_pause_ms(pending_call));
     pending_call->retry_pauses++;
     pending_call->retry_paused = true;
     if ((first == NULL || pending_call->retry_at_ms < first->retry_at_ms) &&
         retry_arm_timer(channel, pending_call->retry_at_ms) != TDM_OK) {
-        pending_call->retry_at_ms = 0; /* at once rather than never */
+        pending_call->retry_at_ms = 0; /* Without a timer it is sent again at once. */
     }
     retry_insert_paused(channel, pending_call);
 }
@@ -128,7 +133,8 @@ bool tdm__retry_resume(struct tdm__actor_channel *channel)
         first->retry_paused = false;
     }
     if (first != NULL) {
-        (void)retry_arm_timer(channel, first->retry_at_ms); /* memory: it had some a moment ago */
+        /* Cannot fail, since the timer was set before. */
+        (void)retry_arm_timer(channel, first->retry_at_ms);
     }
     any = !TAILQ_EMPTY(&due);
     TAILQ_CONCAT(&due, &channel->waiting, entry);

@@ -1,4 +1,4 @@
-/* call_retry.h - calls that are made again because the actor answered with a failure. */
+/* call_retry.h - calls that are sent again because the actor replied with a failure. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_CLIENT_CALL_RETRY_H
 #define TDM_ACTORS_CLIENT_CALL_RETRY_H
@@ -9,18 +9,21 @@
 
 struct tdm__actor_channel;
 
-/* Before it is made again a call pauses, in the list `retry_paused` of its channel: 1 ms after its
- * first failure, twice as long after each further one, a second at most.  It holds up no other
- * call meanwhile. */
+/* Before it is sent again a call pauses in the list `retry_paused` of its channel: 1 ms after
+ * the first failure, twice as long after each further one, at most a second. Other calls are not
+ * delayed meanwhile. */
 
-/* TDM_E_INVAL for what is no failure.  `options` may be NULL. */
+/* Returns TDM_E_INVAL if the retry_failures of the options contain a status that is no failure.
+ * `options` may be NULL. */
 tdm_status tdm__retry_check_options(const struct tdm_call_options *options);
-/* Is a call that was answered with `status` to be made again?  Not where its deadline would
- * come first: then the failure is the result. */
+/* Returns true if a call that failed with `status` must be sent again. A call whose deadline
+ * would pass during the pause is not; its failure is the result. */
 bool tdm__retry_is_due(const struct tdm__pending_call *pending_call, tdm_status status);
-/* That call, in no list now, pauses; tdm__send_queue_flush() sends it when its time has come. */
+/* Puts the call, which is in no list, into `retry_paused`. tdm__send_queue_flush() sends it when
+ * its pause is over. */
 void tdm__retry_pause(struct tdm__pending_call *pending_call);
-/* Those that have paused for long enough are the first that wait now; were there any? */
+/* Moves calls whose pause is over to the front of the waiting calls. Returns true if there were
+ * any. */
 bool tdm__retry_resume(struct tdm__actor_channel *channel);
 
 #endif

@@ -1,5 +1,11 @@
-/* call_submit.c - calls of an actor, and their cancellation. */
+/* call_submit.c - the public functions that call an actor, stream from it, and cancel calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements tdm_actor_call() and its variants, tdm_actor_stream() and tdm_cancel(). Each takes
+ * the loop's lock, packs the arguments (call_arguments.c), creates a pending call
+ * (pending_call.c) and submits it to the actor's channel, which sends it or keeps it waiting
+ * (send_queue.c). None of them waits for the reply. Any user thread may enter. */
+
 #include "actors/client/actor_channel.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_stream.h"
@@ -11,17 +17,20 @@
 
 #include <string.h>
 
+/* Most results of one call. */
 enum { RESULTS_MAX = 4096 };
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
-struct call {
-    tdm_actor *actor;
-    const char *method;
-    const struct tdm_call_options *options; /* may be NULL */
+/* What a call is made of, besides its arguments. */
+struct call_request {
+    tdm_actor *actor;                       /* Borrowed from the user. */
+    const char *method;                     /* Name of the method, borrowed. */
+    const struct tdm_call_options *options; /* Borrowed; NULL for the defaults. */
 };
 
-static tdm_status count_results(const struct tdm_call_options *options, uint32_t *count_out)
+/* Computes the number of results that the options ask for. */
+static tdm_status call_count_results(const struct tdm_call_options *options, uint32_t *count_out)
 {
     uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
 
@@ -33,9 +42,10 @@ static tdm_status count_results(const struct tdm_call_options *options, uint32_t
     return TDM_OK;
 }
 
-/* A call that failed leaves no references to the caller. */
-static tdm_status clear_on_failure(tdm_status status, const struct tdm_call_options *options,
-                                   tdm_ref **refs_out)
+/* Sets the caller's references to NULL if the call failed. Returns `status`. */
+static tdm_status call_clear_refs_on_failure(tdm_status status,
+                                             const struct tdm_call_options *options,
+                                             tdm_ref **refs_out)
 {
     uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
 
@@ -45,15 +55,16 @@ static tdm_status clear_on_failure(tdm_status status, const struct tdm_call_opti
     return status;
 }
 
-/* Takes `arguments`, also on failure.  With the lock. */
-static tdm_status make_call(const struct call *call, struct tdm__call_arguments *arguments,
-                            tdm_ref **refs_out)
+/* Creates and submits a call and returns its result references, if `refs_out` is not NULL. Takes
+ * ownership of `arguments`, also on failure. The caller holds the lock. */
+static tdm_status call_submit(const struct call_request *call,
+                              struct tdm__call_arguments *arguments, tdm_ref **refs_out)
 {
     struct tdm__actor_channel *channel = call->actor->channel;
     struct tdm__pending_call *pending_call = NULL;
     tdm_ref *refs[RESULTS_MAX];
     uint32_t count = 0;
-    tdm_status status = count_results(call->options, &count);
+    tdm_status status = call_count_results(call->options, &count);
 
     count = refs_out == NULL ? 0 : count;
     if (status == TDM_OK) {
@@ -86,14 +97,16 @@ static tdm_status make_call(const struct call *call, struct tdm__call_arguments 
     return status;
 }
 
-static tdm_status call_va(const struct call *call, tdm_ref **refs_out, const char *format,
-                          va_list args)
+/* Packs the arguments and submits the call. */
+static tdm_status call_submit_va(const struct call_request *call, tdm_ref **refs_out,
+                                 const char *format, va_list args)
 {
     struct tdm__call_arguments *arguments;
-    TDM__LOCK(call->actor->runtime); /* references are taken */
+    /* The lock also protects the references among the arguments. */
+    TDM__LOCK(call->actor->runtime);
 
     TDM_TRY(tdm__call_arguments_create(call->actor->runtime, format, args, &arguments));
-    return make_call(call, arguments, refs_out);
+    return call_submit(call, arguments, refs_out);
 }
 
 tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
@@ -103,14 +116,14 @@ tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_ou
     TDM__REQUIRE(method);
     TDM__REQUIRE(format);
 
-    struct call call = {actor, method, NULL};
+    struct call_request call = {actor, method, NULL};
     tdm_status status;
     va_list args;
 
     va_start(args, format);
-    status = call_va(&call, ref_out, format, args);
+    status = call_submit_va(&call, ref_out, format, args);
     va_end(args);
-    return clear_on_failure(status, NULL, ref_out);
+    return call_clear_refs_on_failure(status, NULL, ref_out);
 }
 
 tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
@@ -121,14 +134,14 @@ tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
     TDM__REQUIRE(method);
     TDM__REQUIRE(format);
 
-    struct call call = {actor, method, options};
+    struct call_request call = {actor, method, options};
     tdm_status status;
     va_list args;
 
     va_start(args, format);
-    status = call_va(&call, refs_out, format, args);
+    status = call_submit_va(&call, refs_out, format, args);
     va_end(args);
-    return clear_on_failure(status, options, refs_out);
+    return call_clear_refs_on_failure(status, options, refs_out);
 }
 
 tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
@@ -138,16 +151,16 @@ tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
     TDM__REQUIRE(actor);
     TDM__REQUIRE(method);
 
-    struct call call = {actor, method, options};
+    struct call_request call = {actor, method, options};
     struct tdm__call_arguments *arguments;
     tdm_status status;
     TDM__LOCK(actor->runtime);
 
     status = tdm__call_arguments_copy(actor->runtime, packed, &arguments);
     if (status == TDM_OK) {
-        status = make_call(&call, arguments, refs_out);
+        status = call_submit(&call, arguments, refs_out);
     }
-    return clear_on_failure(status, options, refs_out);
+    return call_clear_refs_on_failure(status, options, refs_out);
 }
 
 tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
@@ -161,9 +174,10 @@ tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct td
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
-/* Takes `arguments`, also on failure.  With the lock. */
-static tdm_status make_stream(const struct call *call, struct tdm__call_arguments *arguments,
-                              tdm_stream **stream_out)
+/* Creates and submits a streaming call. Takes ownership of `arguments`, also on failure. The
+ * caller holds the lock. */
+static tdm_status stream_submit(const struct call_request *call,
+                                struct tdm__call_arguments *arguments, tdm_stream **stream_out)
 {
     struct tdm__actor_channel *channel = call->actor->channel;
     struct tdm__pending_call *pending_call;
@@ -199,7 +213,7 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     TDM__REQUIRE(method);
     TDM__REQUIRE(format);
 
-    struct call call = {actor, method, options};
+    struct call_request call = {actor, method, options};
     struct tdm__call_arguments *arguments;
     tdm_stream *stream = NULL;
     tdm_status status;
@@ -210,7 +224,7 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     status = tdm__call_arguments_create(actor->runtime, format, args, &arguments);
     va_end(args);
     TDM_TRY(status);
-    status = make_stream(&call, arguments, &stream);
+    status = stream_submit(&call, arguments, &stream);
     if (status != TDM_OK) {
         tdm_stream_destroy(stream);
         return status;
@@ -221,19 +235,20 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
 
 /* ---- cancellation ----------------------------------------------------------------------- */
 
-static void on_killed(void *arg, struct tdm__rpc_reply *reply)
+/* Reply of the daemon to "actor.kill". */
+static void on_kill_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct tdm__actor_channel *channel = arg;
 
     if (reply->status != TDM_OK) {
-        tdm__log(TDM__WARN, "channel", "canceling by force: killing actor %s: %s", channel->label,
+        tdm__log(TDM__WARN, "channel", "forced cancellation: killing actor %s: %s", channel->label,
                  reply->detail);
     }
     tdm__actor_channel_release(channel);
 }
 
-/* Its process only: an actor that may be restarted comes back. */
-static tdm_status kill_process(struct tdm__actor_channel *channel)
+/* Asks the daemon to kill the actor's process; an actor that may be restarted is. */
+static tdm_status channel_kill_process(struct tdm__actor_channel *channel)
 {
     struct tdm__rpc_request request = {.method = "actor.kill", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -246,7 +261,7 @@ static tdm_status kill_process(struct tdm__actor_channel *channel)
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         channel->holders_count++;
-        status = tdm__conn_call(daemon, &request, on_killed, channel, NULL);
+        status = tdm__conn_call(daemon, &request, on_kill_reply, channel, NULL);
         channel->holders_count -= status == TDM_OK ? 0 : 1;
     }
     tdm_writer_destroy(writer);
@@ -269,15 +284,15 @@ tdm_status tdm_cancel(tdm_ref *ref, int how)
     }
     pending_call = ref->pending_call;
     if (pending_call == NULL) {
-        return TDM_OK; /* the result is there */
+        return TDM_OK; /* The result has arrived. */
     }
     channel = pending_call->channel;
     channel->holders_count++;
     in_flight = pending_call->in_flight;
     tdm__send_queue_cancel(pending_call, (how & TDM_CANCEL_CHILDREN) != 0);
     if ((how & TDM_CANCEL_FORCE) != 0 && in_flight) {
-        status = kill_process(channel);
+        status = channel_kill_process(channel);
     }
     tdm__actor_channel_release(channel);
-    return tdm__wrap(status, "canceling by force");
+    return tdm__wrap(status, "forced cancellation");
 }

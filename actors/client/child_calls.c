@@ -1,25 +1,27 @@
-/* child_calls.c - the calls that a method makes: canceled with it where that is asked for. */
+/* child_calls.c - which running method made a call, so that child calls can be canceled with it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/child_calls.h"
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/send_queue.h"
 
-static _Thread_local uint64_t current;
+/* Number of the method that runs on this thread; 0 for none. */
+static _Thread_local uint64_t current_method;
 
 uint64_t tdm__child_calls_set_parent(uint64_t parent)
 {
-    uint64_t before = current;
+    uint64_t before = current_method;
 
-    current = parent;
+    current_method = parent;
     return before;
 }
 
 uint64_t tdm__child_calls_parent(void)
 {
-    return current;
+    return current_method;
 }
 
+/* Returns a call of the method `parent` in the list that has no result, or NULL. */
 static struct tdm__pending_call *child_call_find_in(const struct tdm__pending_calls *list,
                                                     uint64_t parent)
 {
@@ -31,6 +33,7 @@ static struct tdm__pending_call *child_call_find_in(const struct tdm__pending_ca
     return pending_call;
 }
 
+/* Returns a call of the method `parent` on any channel that has no result, or NULL. */
 static struct tdm__pending_call *child_call_find(const tdm_runtime *runtime, uint64_t parent)
 {
     struct tdm__pending_call *found = NULL;
@@ -44,7 +47,7 @@ static struct tdm__pending_call *child_call_find(const tdm_runtime *runtime, uin
     return found;
 }
 
-/* With each of them others may go, and actor_channels: it looks anew. */
+/* Canceling a call may free other calls and channels, so the search starts again after each. */
 void tdm__child_calls_cancel(tdm_runtime *runtime, uint64_t parent)
 {
     struct tdm__pending_call *child;

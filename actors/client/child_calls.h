@@ -1,19 +1,19 @@
-/* child_calls.h - the calls that a method makes: canceled with it where that is asked for. */
+/* child_calls.h - which running method made a call, so that child calls can be canceled with it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_CLIENT_CHILD_CALLS_H
 #define TDM_ACTORS_CLIENT_CHILD_CALLS_H
 
 #include "actors/runtime.h"
 
-/* Each call that runs here has a number that is no other's; what its method calls, on the
- * thread that runs it, carries that number.  0: no method's. */
-
-/* From here on this thread's calls are `parent`'s; returns whose they were. */
+/* Sets the running method whose child calls this thread's calls are, and returns the previous
+ * one. Methods are identified by numbers that are unique in this process; 0 means that no method
+ * runs. */
 uint64_t tdm__child_calls_set_parent(uint64_t parent);
+/* Returns the number of the method that runs on this thread; 0 for none. */
 uint64_t tdm__child_calls_parent(void);
 
-/* Cancels what that method has called and has no result yet, and what is called for it in turn.
- * With the lock. */
+/* Cancels all calls of the method `parent` that have no result, and their child calls in turn.
+ * The caller holds the loop's lock. */
 void tdm__child_calls_cancel(tdm_runtime *runtime, uint64_t parent);
 
 #endif

@@ -1,5 +1,15 @@
-/* cluster_state.c - lists of what is in the cluster, asked of the node and laid out for C. */
+/* cluster_state.c - the public lists of what exists in the cluster, requested from the daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements tdm_list_actors(), tdm_list_nodes(), tdm_list_objects(), tdm_list_calls(),
+ * tdm_list_each_call() and tdm_list_placement_groups(). Each sends "state.list" to the daemon,
+ * drives the loop until the reply arrives, and converts the records into an array of public
+ * structs. The array is the tail of a struct state_list, which owns all memory that the structs
+ * point to; tdm_list_free() finds it by its offset.
+ *
+ * Texts are borrowed from the parsed reply. Small arrays (amounts, GPU indices, bundles) are
+ * counted first, allocated once each, and then filled in order. Any user thread may enter. */
+
 #include "actors/call_list.h"
 #include "actors/common/state_record.h"
 #include "actors/objects/object_list.h"
@@ -11,30 +21,30 @@
 #include <string.h>
 #include <tandem/state.h>
 
-/* In front of each list: what its texts and small arrays live in. */
-struct list {
-    tdm_document *document; /* owned */
-    void *amounts;          /* owned */
-    void *gpus;             /* owned */
-    void *bundles;          /* owned; groups only */
-    max_align_t items[];
+/* A list that was returned to the user, in front of its array. */
+struct state_list {
+    tdm_document *document; /* Parsed reply, owned; the texts of the array are borrowed from it. */
+    void *amounts;          /* Amounts of all records, owned. */
+    void *gpus;             /* GPU indices of all records, owned. */
+    void *bundles; /* Bundles of all records, owned; used only in lists of placement groups. */
+    max_align_t items[]; /* The array that the user sees; its type depends on the list. */
 };
 
-/* Where the next small array goes; the sums were counted before. */
-struct filler {
-    struct tdm_amount *amounts;
-    uint32_t *gpus;
-    struct tdm_bundle_state *bundles;
+/* Where the next small arrays of a list go. The arrays were allocated with the right sizes. */
+struct array_filler {
+    struct tdm_amount *amounts;       /* Next free amount. */
+    uint32_t *gpus;                   /* Next free GPU index. */
+    struct tdm_bundle_state *bundles; /* Next free bundle. */
 };
 
 void tdm_list_free(const void *list)
 {
-    struct list *whole;
+    struct state_list *whole;
 
     if (list == NULL) {
         return;
     }
-    whole = (struct list *)((uintptr_t)list - offsetof(struct list, items));
+    whole = (struct state_list *)((uintptr_t)list - offsetof(struct state_list, items));
     tdm_document_destroy(whole->document);
     free(whole->amounts);
     free(whole->gpus);
@@ -42,8 +52,9 @@ void tdm_list_free(const void *list)
     free(whole);
 }
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------- */
 
+/* Requests the records of one kind from the daemon. */
 static tdm_status state_list_request(tdm_runtime *runtime, const char *kind, int64_t timeout_ms,
                                      tdm_document **document_out)
 {
@@ -62,8 +73,10 @@ static tdm_status state_list_request(tdm_runtime *runtime, const char *kind, int
     return status;
 }
 
-/* How many amounts and GPU indices there are in `value` and below. */
-static void count_parts(const tdm_value *record, size_t *amounts, size_t *gpus, size_t *bundles)
+/* Adds the numbers of amounts, GPU indices and bundles in a record, including those inside its
+ * bundles. */
+static void state_record_count_arrays(const tdm_value *record, size_t *amounts, size_t *gpus,
+                                      size_t *bundles)
 {
     const tdm_value *inner = tdm_value_find(record, "bundles");
 
@@ -78,15 +91,16 @@ static void count_parts(const tdm_value *record, size_t *amounts, size_t *gpus, 
     }
 }
 
-/* A list for the rows of `document`, which it takes. */
-static tdm_status list_create(tdm_document *document, size_t item_bytes, struct list **list_out,
-                              struct filler *filler_out,
+/* Allocates a list for the records in `document`, which it takes ownership of, and decodes the
+ * message around them. */
+static tdm_status list_create(tdm_document *document, size_t item_bytes,
+                              struct state_list **list_out, struct array_filler *filler_out,
                               struct tdm__cluster_rows_message *reply_out)
 {
     tdm_status status = tdm__cluster_rows_decode(tdm_document_root(document), reply_out);
     const tdm_value *records = reply_out->rows.value;
     uint32_t count = tdm_value_count(records);
-    struct list *list;
+    struct state_list *list;
     size_t amounts = 1;
     size_t gpus = 1;
     size_t bundles = 1;
@@ -97,16 +111,16 @@ static tdm_status list_create(tdm_document *document, size_t item_bytes, struct 
     }
     list = calloc(1, sizeof(*list) + (count + 1) * item_bytes);
     for (uint32_t i = 0; i < count; i++) {
-        count_parts(tdm_value_at(records, i), &amounts, &gpus, &bundles);
+        state_record_count_arrays(tdm_value_at(records, i), &amounts, &gpus, &bundles);
     }
     if (list == NULL) {
         tdm_document_destroy(document);
         return tdm__fail(TDM_E_NOMEM, "a list of %u", count);
     }
     list->document = document;
-    *filler_out =
-        (struct filler){calloc(amounts, sizeof(struct tdm_amount)), calloc(gpus, sizeof(uint32_t)),
-                        calloc(bundles, sizeof(struct tdm_bundle_state))};
+    *filler_out = (struct array_filler){calloc(amounts, sizeof(struct tdm_amount)),
+                                        calloc(gpus, sizeof(uint32_t)),
+                                        calloc(bundles, sizeof(struct tdm_bundle_state))};
     list->amounts = filler_out->amounts;
     list->gpus = filler_out->gpus;
     list->bundles = filler_out->bundles;
@@ -118,17 +132,18 @@ static tdm_status list_create(tdm_document *document, size_t item_bytes, struct 
     return TDM_OK;
 }
 
-static const struct tdm_amount *fill_amounts(struct filler *filler, const tdm_value *record,
-                                             uint32_t *count_out)
+/* Converts the amounts of a record; returns the first. */
+static const struct tdm_amount *fill_record_amounts(struct array_filler *array_filler,
+                                                    const tdm_value *record, uint32_t *count_out)
 {
     const tdm_value *amounts = tdm_value_find(record, "amounts");
-    struct tdm_amount *first = filler->amounts;
+    struct tdm_amount *first = array_filler->amounts;
 
     *count_out = tdm_value_count(amounts);
     for (uint32_t i = 0; i < *count_out; i++) {
         const tdm_value *amount = tdm_value_at(amounts, i);
 
-        *filler->amounts++ =
+        *array_filler->amounts++ =
             (struct tdm_amount){.name = tdm_value_string(tdm_value_at(amount, 0), ""),
                                 .total = tdm_value_double(tdm_value_at(amount, 1), 0),
                                 .free = tdm_value_double(tdm_value_at(amount, 2), 0)};
@@ -136,23 +151,25 @@ static const struct tdm_amount *fill_amounts(struct filler *filler, const tdm_va
     return first;
 }
 
-static const uint32_t *fill_gpus(struct filler *filler, const tdm_value *record,
-                                 uint32_t *count_out)
+/* Converts the GPU indices of a record; returns the first. */
+static const uint32_t *fill_record_gpus(struct array_filler *array_filler, const tdm_value *record,
+                                        uint32_t *count_out)
 {
     const tdm_value *gpus = tdm_value_find(record, "gpus");
-    uint32_t *first = filler->gpus;
+    uint32_t *first = array_filler->gpus;
 
     *count_out = tdm_value_count(gpus);
     for (uint32_t i = 0; i < *count_out; i++) {
-        *filler->gpus++ = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+        *array_filler->gpus++ = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
     }
     return first;
 }
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-static void fill_actor(struct filler *filler, const tdm_value *record,
-                       struct tdm_actor_state *actor)
+/* Converts the record of an actor. */
+static void fill_actor_state(struct array_filler *array_filler, const tdm_value *record,
+                             struct tdm_actor_state *actor)
 {
     *actor = (struct tdm_actor_state){.id = tdm__state_record_text(record, "id"),
                                       .class_name = tdm__state_record_text(record, "class_name"),
@@ -167,8 +184,8 @@ static void fill_actor(struct filler *filler, const tdm_value *record,
                                       .pid = tdm__state_record_int(record, "pid"),
                                       .restarts = tdm__state_record_int(record, "restarts"),
                                       .detached = (int)tdm__state_record_int(record, "detached")};
-    actor->amounts = fill_amounts(filler, record, &actor->amounts_count);
-    actor->gpu_indices = fill_gpus(filler, record, &actor->gpus_count);
+    actor->amounts = fill_record_amounts(array_filler, record, &actor->amounts_count);
+    actor->gpu_indices = fill_record_gpus(array_filler, record, &actor->gpus_count);
 }
 
 tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
@@ -182,18 +199,18 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_actor_state *actors;
 
     TDM_TRY(state_list_request(runtime, "actors", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*actors), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*actors), &list, &array_filler, &reply));
     records = reply.rows.value;
     actors = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
-        fill_actor(&filler, tdm_value_at(records, i), &actors[i]);
+        fill_actor_state(&array_filler, tdm_value_at(records, i), &actors[i]);
     }
     *actors_out = actors;
     *actors_count_out = tdm_value_count(records);
@@ -215,14 +232,14 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_node_state *nodes;
 
     TDM_TRY(state_list_request(runtime, "nodes", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*nodes), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*nodes), &list, &array_filler, &reply));
     records = reply.rows.value;
     nodes = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
@@ -234,7 +251,7 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
                                     .unix_address = tdm__state_record_text(record, "unix_address"),
                                     .tcp_address = tdm__state_record_text(record, "tcp_address"),
                                     .pid = tdm__state_record_int(record, "pid")};
-        nodes[i].amounts = fill_amounts(&filler, record, &nodes[i].amounts_count);
+        nodes[i].amounts = fill_record_amounts(&array_filler, record, &nodes[i].amounts_count);
     }
     *nodes_out = nodes;
     *nodes_count_out = tdm_value_count(records);
@@ -243,8 +260,8 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
 
 /* ---- objects ---------------------------------------------------------------------------- */
 
-/* `missing_out` may be NULL. */
-static void tell_missing(const struct tdm__cluster_rows_message *reply,
+/* Reports which parts of the cluster the list lacks. `missing_out` may be NULL. */
+static void fill_missing(const struct tdm__cluster_rows_message *reply,
                          struct tdm_list_missing *missing_out)
 {
     if (missing_out != NULL) {
@@ -265,14 +282,14 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_object_state *objects;
 
     TDM_TRY(state_list_request(runtime, "objects", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*objects), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*objects), &list, &array_filler, &reply));
     records = reply.rows.value;
     objects = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
@@ -280,13 +297,14 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
     }
     *objects_out = objects;
     *objects_count_out = tdm_value_count(records);
-    tell_missing(&reply, missing_out);
+    fill_missing(&reply, missing_out);
     return TDM_OK;
 }
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
-static void fill_calls(const tdm_value *record, struct tdm_calls_state *calls)
+/* Converts the record of the calls of one method. */
+static void fill_calls_state(const tdm_value *record, struct tdm_calls_state *calls)
 {
     *calls =
         (struct tdm_calls_state){.actor = tdm__state_record_text(record, "actor"),
@@ -313,22 +331,22 @@ tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_calls_state *calls;
 
     TDM_TRY(state_list_request(runtime, "calls", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &array_filler, &reply));
     records = reply.rows.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
-        fill_calls(tdm_value_at(records, i), &calls[i]);
+        fill_calls_state(tdm_value_at(records, i), &calls[i]);
     }
     *calls_out = calls;
     *calls_count_out = tdm_value_count(records);
-    tell_missing(&reply, missing_out);
+    fill_missing(&reply, missing_out);
     return TDM_OK;
 }
 
@@ -343,14 +361,14 @@ tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_call_state *calls;
 
     TDM_TRY(state_list_request(runtime, "each call", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &array_filler, &reply));
     records = reply.rows.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
@@ -358,14 +376,15 @@ tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
     }
     *calls_out = calls;
     *calls_count_out = tdm_value_count(records);
-    tell_missing(&reply, missing_out);
+    fill_missing(&reply, missing_out);
     return TDM_OK;
 }
 
-/* ---- groups ----------------------------------------------------------------------------- */
+/* ---- placement groups -------------------------------------------------------------------- */
 
-static void fill_group(struct filler *filler, const tdm_value *record,
-                       struct tdm_placement_group_state *group)
+/* Converts the record of a placement group. */
+static void fill_group_state(struct array_filler *array_filler, const tdm_value *record,
+                             struct tdm_placement_group_state *group)
 {
     const tdm_value *bundles = tdm_value_find(record, "bundles");
 
@@ -373,15 +392,15 @@ static void fill_group(struct filler *filler, const tdm_value *record,
     group->name = tdm__state_record_text(record, "name");
     group->name_space = tdm__state_record_text(record, "name_space");
     group->detached = (int)tdm__state_record_int(record, "detached");
-    group->bundles = filler->bundles;
+    group->bundles = array_filler->bundles;
     group->bundles_count = tdm_value_count(bundles);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
-        struct tdm_bundle_state *bundle = filler->bundles++;
+        struct tdm_bundle_state *bundle = array_filler->bundles++;
         const tdm_value *inner = tdm_value_at(bundles, i);
 
         bundle->node_id = tdm__state_record_text(inner, "node_id");
-        bundle->amounts = fill_amounts(filler, inner, &bundle->amounts_count);
-        bundle->gpu_indices = fill_gpus(filler, inner, &bundle->gpus_count);
+        bundle->amounts = fill_record_amounts(array_filler, inner, &bundle->amounts_count);
+        bundle->gpu_indices = fill_record_gpus(array_filler, inner, &bundle->gpus_count);
     }
 }
 
@@ -396,18 +415,18 @@ tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
     TDM__REQUIRE(runtime);
 
     tdm_document *document;
-    struct list *list;
-    struct filler filler;
+    struct state_list *list;
+    struct array_filler array_filler;
     struct tdm__cluster_rows_message reply;
     const tdm_value *records;
     struct tdm_placement_group_state *groups;
 
     TDM_TRY(state_list_request(runtime, "groups", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*groups), &list, &filler, &reply));
+    TDM_TRY(list_create(document, sizeof(*groups), &list, &array_filler, &reply));
     records = reply.rows.value;
     groups = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
-        fill_group(&filler, tdm_value_at(records, i), &groups[i]);
+        fill_group_state(&array_filler, tdm_value_at(records, i), &groups[i]);
     }
     *groups_out = groups;
     *groups_count_out = tdm_value_count(records);

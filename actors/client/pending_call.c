@@ -1,5 +1,14 @@
-/* pending_call.c - one call of this process, from when it is made until its results are there. */
+/* pending_call.c - one call of this process, from its creation until its results have arrived. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__pending_call: its allocation, which contains the method's name, the result
+ * references and small arguments, and its completion. A call is completed exactly once, by
+ * tdm__pending_call_complete(); later calls of that function do nothing. A completed call may
+ * stay in a list of its channel until the actor's reply arrives.
+ *
+ * send_queue.c moves calls between the lists of a channel and frees them. Everything needs the
+ * loop's lock. */
+
 #include "actors/client/pending_call.h"
 
 #include "actors/client/actor_channel.h"
@@ -17,9 +26,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- making ----------------------------------------------------------------------------- */
+/* ---- creating ------------------------------------------------------------------------------ */
 
-static tdm_status check_method(const char *method, size_t length)
+/* Returns TDM_E_INVAL if the length of the method's name is out of range. */
+static tdm_status method_name_check(const char *method, size_t length)
 {
     if (length == 0 || length > TDM__RPC_NAME_BYTES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a method name has 1 to %d bytes: \"%.70s\"",
@@ -28,21 +38,24 @@ static tdm_status check_method(const char *method, size_t length)
     return TDM_OK;
 }
 
-static tdm_status make_refs(struct tdm__pending_call *pending_call, uint32_t refs_count)
+/* Creates the result references; each knows the call until it is complete. */
+static tdm_status pending_call_create_refs(struct tdm__pending_call *pending_call,
+                                           uint32_t refs_count)
 {
     while (pending_call->refs_count < refs_count) {
-        tdm_ref **place = &pending_call->refs[pending_call->refs_count];
+        tdm_ref **slot = &pending_call->refs[pending_call->refs_count];
 
-        TDM_TRY(tdm__ref_create(pending_call->channel->runtime, place));
-        (*place)->is_of_call = true;
-        (*place)->pending_call = pending_call;
+        TDM_TRY(tdm__ref_create(pending_call->channel->runtime, slot));
+        (*slot)->is_of_call = true;
+        (*slot)->pending_call = pending_call;
         pending_call->refs_count++;
     }
     return TDM_OK;
 }
 
-static int32_t retries_of(const struct tdm__actor_channel *channel,
-                          const struct tdm_call_options *options)
+/* Returns how often the call may be sent again: the option of the call, else that of the actor. */
+static int32_t pending_call_retries(const struct tdm__actor_channel *channel,
+                                    const struct tdm_call_options *options)
 {
     int32_t retries = options == NULL ? 0 : options->max_retries;
 
@@ -52,9 +65,10 @@ static int32_t retries_of(const struct tdm__actor_channel *channel,
     return retries == TDM__NO_RETRIES ? 0 : retries;
 }
 
-/* Small ones move in, behind the method's name. */
-static void take_arguments(struct tdm__pending_call *pending_call, size_t method_bytes,
-                           struct tdm__call_arguments *arguments, struct tdm_bytes small)
+/* Takes ownership of `arguments`. Small ones are copied behind the method's name. */
+static void pending_call_take_arguments(struct tdm__pending_call *pending_call, size_t method_bytes,
+                                        struct tdm__call_arguments *arguments,
+                                        struct tdm_bytes small)
 {
     char *place = (char *)(pending_call->refs + pending_call->refs_count) + method_bytes;
 
@@ -79,7 +93,7 @@ tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const ch
     struct tdm__pending_call *pending_call;
     tdm_status status;
 
-    TDM_TRY(check_method(method, method_bytes - 1));
+    TDM_TRY(method_name_check(method, method_bytes - 1));
     TDM_TRY(tdm__retry_check_options(options));
     pending_call = tdm__free_list_alloc_zeroed(size_bytes);
     if (pending_call == NULL) {
@@ -92,22 +106,22 @@ tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const ch
     pending_call->deadline_ms = options != NULL && options->timeout_ms > 0
                                     ? tdm__deadline_after(options->timeout_ms)
                                     : TDM__NEVER;
-    pending_call->retries_left = retries_of(channel, options);
+    pending_call->retries_left = pending_call_retries(channel, options);
     pending_call->parent = tdm__child_calls_parent();
     if (options != NULL && options->concurrency_group != NULL) {
-        pending_call->group = tdm__concurrency_group_id(options->concurrency_group);
+        pending_call->concurrency_group = tdm__concurrency_group_id(options->concurrency_group);
     }
     if (options != NULL) {
         memcpy(pending_call->retry_failures, options->retry_failures,
                sizeof(pending_call->retry_failures));
     }
-    status = make_refs(pending_call, refs_count);
+    status = pending_call_create_refs(pending_call, refs_count);
     if (status != TDM_OK) {
         tdm__pending_call_complete(pending_call, status, "", NULL);
         tdm__pending_call_destroy(pending_call);
         return status;
     }
-    take_arguments(pending_call, method_bytes, arguments, small);
+    pending_call_take_arguments(pending_call, method_bytes, arguments, small);
     *pending_call_out = pending_call;
     return TDM_OK;
 }
@@ -120,9 +134,10 @@ void tdm__pending_call_destroy(struct tdm__pending_call *pending_call)
     tdm__free_list_free(pending_call, pending_call->size_bytes);
 }
 
-/* ---- settling --------------------------------------------------------------------------- */
+/* ---- completing ---------------------------------------------------------------------------- */
 
-/* A result is an array: of the one value, for each of several. */
+/* Creates a document with one value of a reply of several values. Each result is an array, so
+ * the value is wrapped into one. */
 static tdm_status result_wrap_single(const tdm_value *value, tdm_document **document_out)
 {
     tdm_writer *writer;
@@ -139,15 +154,18 @@ static tdm_status result_wrap_single(const tdm_value *value, tdm_document **docu
     return status;
 }
 
-static void complete_ref(tdm_ref *ref, tdm_status status, const char *detail,
-                         tdm_document *document)
+/* Completes one result reference and removes the call's hold. */
+static void result_ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
+                                tdm_document *document)
 {
     ref->pending_call = NULL;
     tdm__ref_complete(ref, status, detail, document);
     tdm__ref_release_locked(ref);
 }
 
-static void refs_complete_each(struct tdm__pending_call *pending_call, tdm_document *document)
+/* Completes each of several result references with one of the values in the reply. */
+static void pending_call_complete_each(struct tdm__pending_call *pending_call,
+                                       tdm_document *document)
 {
     const tdm_value *values = tdm_document_root(document);
     uint32_t replied = tdm_value_count(values);
@@ -156,22 +174,23 @@ static void refs_complete_each(struct tdm__pending_call *pending_call, tdm_docum
     (void)snprintf(detail, sizeof(detail), "method %s replied %u values, %u were asked for",
                    pending_call->method, replied, pending_call->refs_count);
     for (uint32_t i = 0; i < pending_call->refs_count; i++) {
-        tdm_document *part = NULL;
+        tdm_document *single = NULL;
         tdm_status status = replied == pending_call->refs_count
-                                ? result_wrap_single(tdm_value_at(values, i), &part)
+                                ? result_wrap_single(tdm_value_at(values, i), &single)
                                 : TDM_E_TYPE;
 
-        complete_ref(pending_call->refs[i], status,
-                     status == TDM_E_TYPE ? detail : tdm_error_detail(), part);
+        result_ref_complete(pending_call->refs[i], status,
+                            status == TDM_E_TYPE ? detail : tdm_error_detail(), single);
     }
     tdm_document_destroy(document);
 }
 
-static void complete_all(struct tdm__pending_call *pending_call, tdm_status status,
-                         const char *detail)
+/* Completes all result references with the same status and no value. */
+static void pending_call_complete_all(struct tdm__pending_call *pending_call, tdm_status status,
+                                      const char *detail)
 {
     for (uint32_t i = 0; i < pending_call->refs_count; i++) {
-        complete_ref(pending_call->refs[i], status, detail, NULL);
+        result_ref_complete(pending_call->refs[i], status, detail, NULL);
     }
 }
 
@@ -196,12 +215,12 @@ void tdm__pending_call_complete(struct tdm__pending_call *pending_call, tdm_stat
         tdm__stream_end(pending_call->stream, status, detail);
         tdm_document_destroy(document);
     } else if (status != TDM_OK || pending_call->refs_count == 0) {
-        complete_all(pending_call, status, detail);
+        pending_call_complete_all(pending_call, status, detail);
         tdm_document_destroy(document);
     } else if (pending_call->refs_count == 1) {
-        complete_ref(pending_call->refs[0], status, detail, document);
+        result_ref_complete(pending_call->refs[0], status, detail, document);
     } else {
-        refs_complete_each(pending_call, document);
+        pending_call_complete_each(pending_call, document);
     }
     pending_call->refs_count = 0;
 }

@@ -1,5 +1,11 @@
-/* placement_group.c - placement groups, from their creator's side. */
+/* placement_group.c - the public functions of placement groups; requests to the daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements tdm_placement_group_*(). A handle (struct tdm_placement_group) is a copy of what
+ * the daemon replied: the id of the placement group and the node and GPUs of each bundle. It
+ * does not change after its creation. Functions with a timeout send a request to the daemon and
+ * drive the loop until the reply arrives. Any user thread may enter. */
+
 #include "actors/client/placement_group.h"
 
 #include "actors/runtime.h"
@@ -10,9 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Checks a name and its name space, and sets both to "" if there is no name. */
-static tdm_status check_names(const tdm_runtime *runtime, const char **name_space,
-                              const char **name)
+/* Checks a name and its name space, and sets both to "" if there is no name. The name space of
+ * the runtime is the default. */
+static tdm_status placement_group_check_names(const tdm_runtime *runtime, const char **name_space,
+                                              const char **name)
 {
     if (*name_space == NULL) {
         *name_space = runtime->name_space;
@@ -24,14 +31,17 @@ static tdm_status check_names(const tdm_runtime *runtime, const char **name_spac
     return tdm__check_name("name space", *name_space, "*/");
 }
 
-static void get_bundle(const void *arg, uint32_t index, void *item_out)
+/* Fills one bundle of the message. */
+static void placement_group_get_bundle(const void *arg, uint32_t index, void *item_out)
 {
     *(struct tdm__resources_message *)item_out =
         tdm__resources_to_message(&((const struct tdm__resources *)arg)[index]);
 }
 
-static tdm_status write_bundles(tdm_writer *writer, const struct tdm_bundle *bundles,
-                                struct tdm__group_create_message *message)
+/* Writes the request with the resources of each bundle. */
+static tdm_status placement_group_write_bundles(tdm_writer *writer,
+                                                const struct tdm_bundle *bundles,
+                                                struct tdm__group_create_message *message)
 {
     uint32_t count = message->bundles.count;
     struct tdm__resources *wanted = calloc(count, sizeof(*wanted));
@@ -44,7 +54,7 @@ static tdm_status write_bundles(tdm_writer *writer, const struct tdm_bundle *bun
         status = tdm__wrap(tdm__resources_of_bundle(&bundles[i], &wanted[i]), "bundle %u", i);
     }
     if (status == TDM_OK) {
-        message->bundles.get = get_bundle;
+        message->bundles.get = placement_group_get_bundle;
         message->bundles.arg = wanted;
         status = tdm__group_create_encode(message, writer);
     }
@@ -52,9 +62,11 @@ static tdm_status write_bundles(tdm_writer *writer, const struct tdm_bundle *bun
     return status;
 }
 
-static tdm_status write_request(tdm_writer *writer, const tdm_runtime *runtime,
-                                const struct tdm_bundle *bundles, uint32_t bundles_count,
-                                const struct tdm_placement_group_options *options)
+/* Writes the request to create a placement group. */
+static tdm_status placement_group_write_request(tdm_writer *writer, const tdm_runtime *runtime,
+                                                const struct tdm_bundle *bundles,
+                                                uint32_t bundles_count,
+                                                const struct tdm_placement_group_options *options)
 {
     struct tdm__group_create_message message = {.strategy = (int64_t)options->strategy,
                                                 .bundles = {.count = bundles_count},
@@ -66,12 +78,13 @@ static tdm_status write_request(tdm_writer *writer, const tdm_runtime *runtime,
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
                          (int)TDM_BUNDLES_MAX, bundles_count);
     }
-    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
-    return write_bundles(writer, bundles, &message);
+    TDM_TRY(placement_group_check_names(runtime, &message.name_space, &message.name));
+    return placement_group_write_bundles(writer, bundles, &message);
 }
 
-static tdm_status read_place(const struct tdm__bundle_place_message *message,
-                             struct tdm_bundle_placement *place)
+/* Copies the placement of one bundle. */
+static tdm_status placement_group_read_bundle(const struct tdm__bundle_place_message *message,
+                                              struct tdm_bundle_placement *place)
 {
     (void)snprintf(place->node_id, sizeof(place->node_id), "%s", message->node_id);
     if (message->gpu_indices.count > TDM_BUNDLE_GPUS_MAX) {
@@ -85,25 +98,26 @@ static tdm_status read_place(const struct tdm__bundle_place_message *message,
     return TDM_OK;
 }
 
+/* Fills the handle from the daemon's reply. */
 static tdm_status placement_group_read_reply(const tdm_value *reply, tdm_placement_group *group)
 {
     struct tdm__group_places_message message;
 
     TDM_TRY(tdm__group_places_decode(reply, &message));
     if (message.places.count == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "an answer without places");
+        return tdm__fail(TDM_E_PROTOCOL, "a reply without bundle placements");
     }
     group->id = message.id;
     group->bundles_count = message.places.count;
     group->places = calloc(group->bundles_count, sizeof(*group->places));
     if (group->places == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the places of %u bundles", group->bundles_count);
+        return tdm__fail(TDM_E_NOMEM, "the placements of %u bundles", group->bundles_count);
     }
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__bundle_place_message place;
 
         tdm__message_list_read(&message.places, i, &place, sizeof(place));
-        TDM_TRY(read_place(&place, &group->places[i]));
+        TDM_TRY(placement_group_read_bundle(&place, &group->places[i]));
     }
     return TDM_OK;
 }
@@ -116,9 +130,11 @@ void tdm_placement_group_release(tdm_placement_group *group)
     }
 }
 
-/* What the daemon answers to `method`: a group and its places. */
-static tdm_status ask_for_group(tdm_runtime *runtime, const char *method, const tdm_writer *writer,
-                                int64_t timeout_ms, tdm_placement_group **group_out)
+/* Sends a request to the daemon whose reply describes a placement group, and creates a handle to
+ * it. */
+static tdm_status placement_group_request(tdm_runtime *runtime, const char *method,
+                                          const tdm_writer *writer, int64_t timeout_ms,
+                                          tdm_placement_group **group_out)
 {
     tdm_placement_group *group = calloc(1, sizeof(*group));
     tdm_document *reply;
@@ -157,9 +173,10 @@ tdm_status tdm_placement_group_create_with(tdm_runtime *runtime, const struct td
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_request(writer, runtime, bundles, bundles_count, options);
+    status = placement_group_write_request(writer, runtime, bundles, bundles_count, options);
     if (status == TDM_OK) {
-        status = ask_for_group(runtime, "placement_group.create", writer, timeout_ms, group_out);
+        status = placement_group_request(runtime, "placement_group.create", writer, timeout_ms,
+                                         group_out);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -180,18 +197,21 @@ tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bun
                                            group_out);
 }
 
-static tdm_status find_group(tdm_runtime *runtime, const struct tdm__id *id, const char *name_space,
-                             const char *name, int64_t timeout_ms, tdm_placement_group **group_out)
+/* Asks the daemon for a placement group by id or, if that is the none id, by name. */
+static tdm_status placement_group_find_by(tdm_runtime *runtime, const struct tdm__id *id,
+                                          const char *name_space, const char *name,
+                                          int64_t timeout_ms, tdm_placement_group **group_out)
 {
     struct tdm__group_find_message message = {*id, name_space, name};
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
+    TDM_TRY(placement_group_check_names(runtime, &message.name_space, &message.name));
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__group_find_encode(&message, writer);
     if (status == TDM_OK) {
-        status = ask_for_group(runtime, "placement_group.find", writer, timeout_ms, group_out);
+        status =
+            placement_group_request(runtime, "placement_group.find", writer, timeout_ms, group_out);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -210,7 +230,7 @@ tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space
     if (name == NULL || name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "a placement group is found by its name");
     }
-    return find_group(runtime, &any, name_space, name, timeout_ms, group_out);
+    return placement_group_find_by(runtime, &any, name_space, name, timeout_ms, group_out);
 }
 
 tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
@@ -223,7 +243,7 @@ tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
     if (tdm__id_is_none(&runtime->group)) {
         return tdm__fail(TDM_E_NOT_FOUND, "this process is in no placement group");
     }
-    return find_group(runtime, &runtime->group, NULL, NULL, timeout_ms, group_out);
+    return placement_group_find_by(runtime, &runtime->group, NULL, NULL, timeout_ms, group_out);
 }
 
 tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group, uint32_t bundle,

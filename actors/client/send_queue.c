@@ -1,6 +1,20 @@
-/* send_queue.c - the calls of a channel: their order, what is sent again, when they are given up.
- */
+/* send_queue.c - the calls of a channel: their order, acknowledgment, repetition and deadlines. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the pending calls of a channel in three lists: `waiting`, `in_flight` and `retry_paused`.
+ * A call is in exactly one of them from tdm__send_queue_push() until it is freed. Calls leave
+ * `waiting` in order; a call whose arguments are not ready blocks the later ones unless the
+ * actor allows out-of-order execution.
+ *
+ * When the connection closes, the calls in flight return to the front of `waiting` and are sent
+ * again under their old sequence numbers, so that the actor can repeat a cached reply. Large
+ * results and items are pulled after the reply has offered them; until the value is here the
+ * call has no reply.
+ *
+ * Everything runs with the loop's lock. Completing a call may release the last holder of the
+ * channel, so most functions add a holder first. docs/protocols/calls.md specifies sequence
+ * numbers and acknowledgments. */
+
 #include "actors/client/send_queue.h"
 
 #include "actors/client/actor_channel.h"
@@ -19,7 +33,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWERS_UNACKNOWLEDGED_MAX = 64 };
+/* Number of unacknowledged replies after which an idle channel sends an acknowledgment. */
+enum { UNACKNOWLEDGED_REPLIES_MAX = 64 };
 
 void tdm__send_queue_init(struct tdm__actor_channel *channel)
 {
@@ -28,7 +43,7 @@ void tdm__send_queue_init(struct tdm__actor_channel *channel)
     TAILQ_INIT(&channel->retry_paused);
     channel->deadline_timer_at_ms = TDM__NEVER;
     channel->last_sequence = channel->runtime->last_sequence;
-    channel->acknowledged = channel->last_sequence;
+    channel->acknowledged_sequence = channel->last_sequence;
 }
 
 void tdm__send_queue_fini(struct tdm__actor_channel *channel)
@@ -49,6 +64,7 @@ bool tdm__send_queue_is_idle(const struct tdm__actor_channel *channel)
            TAILQ_EMPTY(&channel->retry_paused);
 }
 
+/* Removes the call from its list. */
 static void send_queue_remove(struct tdm__pending_call *pending_call)
 {
     struct tdm__actor_channel *channel = pending_call->channel;
@@ -61,7 +77,7 @@ static void send_queue_remove(struct tdm__pending_call *pending_call)
     pending_call->retry_paused = false;
 }
 
-/* No reply is awaited any more. */
+/* Tells the connection that no reply to the call is expected any more. */
 static void send_queue_forget_call(struct tdm__pending_call *pending_call)
 {
     if (pending_call->call_id != 0) {
@@ -70,6 +86,7 @@ static void send_queue_forget_call(struct tdm__pending_call *pending_call)
     }
 }
 
+/* Completes and frees the call. */
 static void send_queue_finish_call(struct tdm__pending_call *pending_call, tdm_status status,
                                    const char *detail, tdm_document *document)
 {
@@ -78,24 +95,26 @@ static void send_queue_finish_call(struct tdm__pending_call *pending_call, tdm_s
     tdm__pending_call_destroy(pending_call);
 }
 
-static void fail_expired(struct tdm__pending_call *pending_call)
+/* Fails the call because its deadline has passed, and frees it. */
+static void send_queue_fail_expired(struct tdm__pending_call *pending_call)
 {
     const struct tdm__actor_channel *channel = pending_call->channel;
     char reason[160];
 
-    (void)snprintf(reason, sizeof(reason), "no answer from actor %s%s", channel->label,
-                   pending_call->in_flight               ? ""
-                   : pending_call->retry_paused          ? ": it failed, and was to be made again"
-                   : channel->state == TDM__CHANNEL_OPEN ? ": an argument is not there yet"
-                                                         : ": it is not there yet");
+    (void)snprintf(reason, sizeof(reason), "no reply from actor %s%s", channel->label,
+                   pending_call->in_flight      ? ""
+                   : pending_call->retry_paused ? ": it failed and was waiting to be retried"
+                   : channel->state == TDM__CHANNEL_OPEN ? ": an argument is not ready"
+                                                         : ": the actor is not connected");
     tdm__pending_call_fail(pending_call, TDM_E_TIMEOUT, reason);
     send_queue_remove(pending_call);
     tdm__pending_call_destroy(pending_call);
 }
 
-/* ---- answers ---------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------- */
 
-/* Calls acknowledge the answers that came before; a caller that falls silent says it once. */
+/* Acknowledges the replies of an idle channel. Otherwise each call acknowledges the replies
+ * before it. */
 static void send_queue_acknowledge(struct tdm__actor_channel *channel)
 {
     struct tdm__rpc_request request = {.target = channel->id,
@@ -105,16 +124,16 @@ static void send_queue_acknowledge(struct tdm__actor_channel *channel)
                                        .acknowledged = channel->last_sequence};
 
     if (channel->state == TDM__CHANNEL_OPEN && tdm__send_queue_is_idle(channel) &&
-        channel->last_sequence - channel->acknowledged >= ANSWERS_UNACKNOWLEDGED_MAX) {
-        channel->acknowledged = channel->last_sequence;
+        channel->last_sequence - channel->acknowledged_sequence >= UNACKNOWLEDGED_REPLIES_MAX) {
+        channel->acknowledged_sequence = channel->last_sequence;
         if (tdm__conn_call(channel->conn, &request, NULL, NULL, NULL) != TDM_OK) {
-            tdm__log(TDM__DEBUG, "channel", "acknowledging answers of %s: %s", channel->label,
+            tdm__log(TDM__DEBUG, "channel", "acknowledging replies of %s: %s", channel->label,
                      tdm_error_detail());
         }
     }
 }
 
-/* The call has been answered: with `document`, or not so well. */
+/* Completes a call with the reply that has arrived, and sends calls that waited for the result. */
 static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64_t call_id,
                                   tdm_status status, const char *detail, tdm_document *document)
 {
@@ -125,7 +144,7 @@ static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64
     }
     channel->holders_count++;
     if (status == TDM_E_TIMEOUT && tdm__clock_ms() >= pending_call->deadline_ms) {
-        fail_expired(pending_call); /* decided on this side */
+        send_queue_fail_expired(pending_call); /* The deadline was detected on this side. */
     } else {
         send_queue_finish_call(pending_call, status, detail, document);
     }
@@ -134,16 +153,17 @@ static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64
     tdm__actor_channel_release(channel);
 }
 
-/* Until it is here the call is not answered: where the connection ends midway, it is sent again
- * and its result offered once more. */
-static void on_pulled(void *arg, tdm_status status, const char *detail, struct tdm__large *large)
+/* Called when a large result has been pulled or that has failed. If the connection closed before
+ * the end, the call is sent again and its result offered again. */
+static void on_result_pulled(void *arg, tdm_status status, const char *detail,
+                             struct tdm__large *large)
 {
     struct tdm__pending_call *pending_call = arg;
     tdm_document *document = NULL;
 
     pending_call->pull = NULL;
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(pending_call->channel->conn)) {
-        return; /* what became of the actor decides */
+        return; /* The call is requeued by on_channel_closed(). */
     }
     if (status == TDM_OK) {
         status = tdm__large_document(large, &document);
@@ -153,6 +173,7 @@ static void on_pulled(void *arg, tdm_status status, const char *detail, struct t
     send_queue_take_reply(pending_call, pending_call->pulled_call_id, status, detail, document);
 }
 
+/* Reply of the actor: retries, pulls or completes the call. */
 static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct tdm__pending_call *pending_call = arg;
@@ -164,7 +185,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 
     pending_call->call_id = 0;
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(channel->conn)) {
-        return; /* what became of the actor decides */
+        return; /* The call is requeued by on_channel_closed(). */
     }
     channel->lost_since_ms = 0;
     if (tdm__retry_is_due(pending_call, status)) {
@@ -175,7 +196,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
     }
     if (status == TDM_OK && tdm__pull_is_offer(reply->packed)) {
         pending_call->pulled_call_id = call_id;
-        status = tdm__pull_start(channel->runtime, channel->conn, reply->packed, on_pulled,
+        status = tdm__pull_start(channel->runtime, channel->conn, reply->packed, on_result_pulled,
                                  pending_call, &pending_call->pull);
         if (status == TDM_OK) {
             return;
@@ -188,8 +209,8 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
     send_queue_take_reply(pending_call, call_id, status, detail, document);
 }
 
-/* Credit is for what came on this connection: after a resend the actor counts anew, and there
- * is none for what the one before it sent. */
+/* Credit counts items that arrived on this connection. After the call was sent again the actor
+ * counts from 0, and items of the earlier connection give no credit. */
 void tdm__send_queue_send_credit(struct tdm__pending_call *pending_call, uint64_t items_taken)
 {
     uint64_t credit =
@@ -200,19 +221,20 @@ void tdm__send_queue_send_credit(struct tdm__pending_call *pending_call, uint64_
     }
 }
 
-/* An item that has been offered keeps its place while it is fetched. */
-struct coming_item {
-    struct tdm__actor_channel *channel; /* held */
-    uint64_t call_id;
-    uint64_t index;
-    tdm_ref *ref; /* held */
+/* A stream item that is being pulled. Its reference is already in the stream. */
+struct pulled_item {
+    struct tdm__actor_channel *channel; /* Channel on which the item arrived, held. */
+    uint64_t call_id;                   /* Call on whose connection the item arrived. */
+    uint64_t index;                     /* Number of the item in its stream. */
+    tdm_ref *ref;                       /* Held; completed when the value has arrived. */
 };
 
+/* Called when an item has been pulled or that has failed: completes its reference. */
 static void on_item_pulled(void *arg, tdm_status status, const char *detail,
                            struct tdm__large *large)
 {
-    struct coming_item *coming = arg;
-    struct tdm__actor_channel *channel = coming->channel;
+    struct pulled_item *pulled = arg;
+    struct tdm__actor_channel *channel = pulled->channel;
     tdm_runtime *runtime = channel->runtime;
     tdm_document *document = NULL;
 
@@ -222,46 +244,48 @@ static void on_item_pulled(void *arg, tdm_status status, const char *detail,
         tdm__large_release(large);
     }
     if (status == TDM_OK) {
-        tdm__reply_pins_acknowledge(runtime, channel->conn, coming->call_id, coming->index,
+        tdm__reply_pins_acknowledge(runtime, channel->conn, pulled->call_id, pulled->index,
                                     document);
     }
-    tdm__ref_complete(coming->ref, status == TDM_E_CLOSED ? TDM_E_VALUE_LOST : status, detail,
+    tdm__ref_complete(pulled->ref, status == TDM_E_CLOSED ? TDM_E_VALUE_LOST : status, detail,
                       document);
     runtime->results_arrived = true;
-    tdm_ref_release(coming->ref);
-    free(coming);
+    tdm_ref_release(pulled->ref);
+    free(pulled);
     tdm__actor_channels_flush(runtime);
     tdm__actor_channel_release(channel);
 }
 
-static tdm_status fetch_item(struct tdm__pending_call *pending_call, uint64_t index,
-                             struct tdm_bytes offer)
+/* Starts to pull an offered item and appends its incomplete reference to the stream. */
+static tdm_status send_queue_pull_item(struct tdm__pending_call *pending_call, uint64_t index,
+                                       struct tdm_bytes offer)
 {
     struct tdm__actor_channel *channel = pending_call->channel;
-    struct coming_item *coming = calloc(1, sizeof(*coming));
+    struct pulled_item *pulled = calloc(1, sizeof(*pulled));
     struct tdm__pull *pull;
     tdm_status status;
 
-    if (coming == NULL) {
+    if (pulled == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an item of a stream");
     }
-    *coming =
-        (struct coming_item){.channel = channel, .call_id = pending_call->call_id, .index = index};
-    status = tdm__pull_start(channel->runtime, channel->conn, offer, on_item_pulled, coming, &pull);
+    *pulled =
+        (struct pulled_item){.channel = channel, .call_id = pending_call->call_id, .index = index};
+    status = tdm__pull_start(channel->runtime, channel->conn, offer, on_item_pulled, pulled, &pull);
     if (status != TDM_OK) {
-        free(coming);
+        free(pulled);
         return status;
     }
     channel->holders_count++;
-    status = tdm__stream_add_pending_item(pending_call->stream, index, &coming->ref);
+    status = tdm__stream_add_pending_item(pending_call->stream, index, &pulled->ref);
     if (status != TDM_OK) {
         tdm__pull_abandon(pull);
         channel->holders_count--;
-        free(coming);
+        free(pulled);
     }
     return status;
 }
 
+/* An item of a streaming call has arrived. */
 static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
 {
     struct tdm__pending_call *pending_call = arg;
@@ -272,7 +296,7 @@ static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
     pending_call->items_received = index;
     if (tdm__pull_is_offer(item->packed)) {
         status = pending_call->settled ? tdm__pull_decline(channel->conn, item->packed)
-                                       : fetch_item(pending_call, index, item->packed);
+                                       : send_queue_pull_item(pending_call, index, item->packed);
         if (status != TDM_OK) {
             tdm__pending_call_complete(pending_call, status, tdm_error_detail(), NULL);
         }
@@ -284,36 +308,39 @@ static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
                                     document);
     }
     if (pending_call->settled) {
-        tdm_document_destroy(document); /* nobody takes it: what it lent is given back */
+        /* The stream has ended; destroying the document returns what was exported. */
+        tdm_document_destroy(document);
         return;
     }
     tdm__stream_add_item(pending_call->stream, index, status, tdm_error_detail(), document);
 }
 
-/* ---- sending ---------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------- */
 
-/* Answers up to the first that is missing. */
-static uint64_t acknowledged_with(const struct tdm__pending_call *pending_call)
+/* Returns the sequence number up to which all replies have arrived. */
+static uint64_t send_queue_acknowledged_by(const struct tdm__pending_call *pending_call)
 {
     const struct tdm__pending_call *first = TAILQ_FIRST(&pending_call->channel->in_flight);
 
     return (first == NULL ? pending_call : first)->sequence - 1;
 }
 
-/* On this node: what is large need not travel. */
-static bool is_same_node(const struct tdm__actor_channel *channel)
+/* Returns true if the actor is on this node, so that large values are passed in shared memory. */
+static bool channel_is_same_node(const struct tdm__actor_channel *channel)
 {
     return strcmp(channel->info.node_id, channel->runtime->node_id) == 0;
 }
 
-static bool is_ready(const struct tdm__pending_call *pending_call)
+/* Returns true if all references among the arguments are complete. */
+static bool pending_call_is_ready(const struct tdm__pending_call *pending_call)
 {
     return pending_call->arguments == NULL ||
            tdm__call_arguments_are_ready(pending_call->arguments);
 }
 
-static tdm_status put_arguments(struct tdm__pending_call *pending_call,
-                                struct tdm__rpc_request *request)
+/* Fills in the arguments of the request. */
+static tdm_status request_set_arguments(struct tdm__pending_call *pending_call,
+                                        struct tdm__rpc_request *request)
 {
     const struct tdm__actor_channel *channel = pending_call->channel;
 
@@ -321,48 +348,52 @@ static tdm_status put_arguments(struct tdm__pending_call *pending_call,
     return pending_call->arguments == NULL
                ? TDM_OK
                : tdm__call_arguments_pack(pending_call->arguments, channel->conn,
-                                          is_same_node(channel), request);
+                                          channel_is_same_node(channel), request);
 }
 
-static tdm_status send_call(struct tdm__pending_call *pending_call)
+/* Sends the call over the channel's connection. */
+static tdm_status send_queue_send_call(struct tdm__pending_call *pending_call)
 {
     struct tdm__actor_channel *channel = pending_call->channel;
     struct tdm__rpc_request request = {.target = channel->id,
                                        .method = pending_call->method,
                                        .deadline_ms = pending_call->deadline_ms,
-                                       .concurrency_group = pending_call->group,
+                                       .concurrency_group = pending_call->concurrency_group,
                                        .on_item = pending_call->stream == NULL ? NULL : on_item,
                                        .call = &pending_call->call};
 
-    TDM_TRY(put_arguments(pending_call, &request));
+    TDM_TRY(request_set_arguments(pending_call, &request));
     if (pending_call->sequence == 0) {
         pending_call->sequence = ++channel->last_sequence;
     }
     pending_call->items_received = 0;
     request.sequence = pending_call->sequence;
-    request.acknowledged = acknowledged_with(pending_call);
-    channel->acknowledged = request.acknowledged;
+    request.acknowledged = send_queue_acknowledged_by(pending_call);
+    channel->acknowledged_sequence = request.acknowledged;
     return tdm__conn_call(channel->conn, &request, on_reply, pending_call, &pending_call->call_id);
 }
 
-/* The next that may leave; NULL if it, or each of them, waits for an argument. */
-static struct tdm__pending_call *first_ready(const struct tdm__actor_channel *channel)
+/* Returns the next call that may leave; NULL if the first one waits for an argument, or all of
+ * them if their order does not matter. */
+static struct tdm__pending_call *send_queue_first_ready(const struct tdm__actor_channel *channel)
 {
     struct tdm__pending_call *pending_call = TAILQ_FIRST(&channel->waiting);
 
-    while (pending_call != NULL && !is_ready(pending_call)) {
+    while (pending_call != NULL && !pending_call_is_ready(pending_call)) {
         channel->runtime->calls_blocked = true;
         pending_call = channel->out_of_order ? TAILQ_NEXT(pending_call, entry) : NULL;
     }
     return pending_call;
 }
 
-static void send_ready(struct tdm__actor_channel *channel)
+/* Sends all calls that may leave. */
+static void send_queue_send_ready(struct tdm__actor_channel *channel)
 {
     struct tdm__pending_call *pending_call;
 
-    while (channel->state == TDM__CHANNEL_OPEN && (pending_call = first_ready(channel)) != NULL) {
-        tdm_status status = send_call(pending_call);
+    while (channel->state == TDM__CHANNEL_OPEN &&
+           (pending_call = send_queue_first_ready(channel)) != NULL) {
+        tdm_status status = send_queue_send_call(pending_call);
 
         if (status != TDM_OK) {
             send_queue_finish_call(pending_call, status, tdm_error_detail(), NULL);
@@ -374,18 +405,17 @@ static void send_ready(struct tdm__actor_channel *channel)
     }
 }
 
-/* What has to be sent again under its old number goes first. */
+/* Calls that were sent before keep their old number, so they leave before retried ones. */
 void tdm__send_queue_flush(struct tdm__actor_channel *channel)
 {
-    send_ready(channel);
+    send_queue_send_ready(channel);
     if (!TAILQ_EMPTY(&channel->retry_paused) && channel->state == TDM__CHANNEL_OPEN &&
         tdm__retry_resume(channel)) {
-        send_ready(channel);
+        send_queue_send_ready(channel);
     }
 }
 
-/* A call whose argument failed has ended by itself: it may have been its channel's last, and
- * nobody holds that. */
+/* Frees channels without holders whose last call ended because one of its arguments failed. */
 static void channels_release_unused(tdm_runtime *runtime)
 {
     struct tdm__actor_channel *channel = runtime->actor_channels;
@@ -396,7 +426,7 @@ static void channels_release_unused(tdm_runtime *runtime)
         tdm__handle_release_unused(channel);
         if (tdm__actor_channel_is_unused(channel)) {
             tdm__actor_channel_destroy(channel);
-            next = runtime->actor_channels; /* others may have gone with it */
+            next = runtime->actor_channels; /* Destroying the channel may have freed others. */
         }
         channel = next;
     }
@@ -421,16 +451,19 @@ void tdm__actor_channels_flush(tdm_runtime *runtime)
     }
 }
 
-/* ---- deadlines -------------------------------------------------------------------------- */
+/* ---- deadlines --------------------------------------------------------------------------- */
 
+/* Fails one call whose deadline has passed. */
 static void send_queue_expire(struct tdm__pending_call *pending_call)
 {
     send_queue_forget_call(pending_call);
-    fail_expired(pending_call);
+    send_queue_fail_expired(pending_call);
 }
 
-/* Ends those whose time is over; the deadline of the next. */
-static int64_t expire_in(struct tdm__pending_calls *list, int64_t now_ms, int64_t next_ms)
+/* Fails the calls of the list whose deadline has passed. Returns the earliest deadline of the
+ * others, or `next_ms` if that is earlier. */
+static int64_t send_queue_expire_list(struct tdm__pending_calls *list, int64_t now_ms,
+                                      int64_t next_ms)
 {
     struct tdm__pending_call *next;
 
@@ -446,29 +479,32 @@ static int64_t expire_in(struct tdm__pending_calls *list, int64_t now_ms, int64_
     return next_ms;
 }
 
-static void on_expiry(void *arg)
+/* Timer: fails calls whose deadline has passed. */
+static void on_deadline_timer(void *arg)
 {
     struct tdm__actor_channel *channel = arg;
     int64_t now_ms = tdm__clock_ms();
-    int64_t next_ms = expire_in(&channel->waiting, now_ms, TDM__NEVER);
+    int64_t next_ms = send_queue_expire_list(&channel->waiting, now_ms, TDM__NEVER);
 
-    next_ms = expire_in(&channel->retry_paused, now_ms, next_ms);
-    channel->deadline_timer_at_ms = expire_in(&channel->in_flight, now_ms, next_ms);
+    next_ms = send_queue_expire_list(&channel->retry_paused, now_ms, next_ms);
+    channel->deadline_timer_at_ms = send_queue_expire_list(&channel->in_flight, now_ms, next_ms);
     (void)tdm__timer_set(channel->deadline_timer,
-                         channel->deadline_timer_at_ms); /* memory: it had some a moment ago */
+                         /* Cannot fail, since the timer was set before. */
+                         channel->deadline_timer_at_ms);
     channel->holders_count++;
     tdm__send_queue_flush(channel);
     tdm__actor_channels_flush(channel->runtime);
     tdm__actor_channel_release(channel);
 }
 
-static tdm_status expect_expiry(struct tdm__actor_channel *channel, int64_t deadline_ms)
+/* Sets the deadline timer unless it fires earlier anyway. */
+static tdm_status send_queue_arm_deadline(struct tdm__actor_channel *channel, int64_t deadline_ms)
 {
     if (deadline_ms >= channel->deadline_timer_at_ms) {
         return TDM_OK;
     }
     if (channel->deadline_timer == NULL) {
-        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_expiry, channel,
+        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_deadline_timer, channel,
                                   &channel->deadline_timer));
     }
     TDM_TRY(tdm__timer_set(channel->deadline_timer, deadline_ms));
@@ -484,12 +520,13 @@ void tdm__send_queue_push(struct tdm__actor_channel *channel,
     pending_call->is_pending = true;
     channel->pending_count++;
     TAILQ_INSERT_TAIL(&channel->waiting, pending_call, entry);
-    status = expect_expiry(channel, pending_call->deadline_ms);
+    status = send_queue_arm_deadline(channel, pending_call->deadline_ms);
     if (status != TDM_OK) {
         send_queue_finish_call(pending_call, status, tdm_error_detail(), NULL);
     }
     tdm__send_queue_flush(channel);
-    tdm__actor_channels_flush(channel->runtime); /* a call that could not leave has a result, too */
+    /* A call that could not be sent has a result, too, which other calls may wait for. */
+    tdm__actor_channels_flush(channel->runtime);
 }
 
 void tdm__send_queue_move(struct tdm__actor_channel *from, struct tdm__actor_channel *to)
@@ -519,7 +556,7 @@ void tdm__send_queue_cancel(struct tdm__pending_call *pending_call, bool childre
     if (pending_call->in_flight && pending_call->call_id != 0) {
         tdm__conn_cancel_call(channel->conn, pending_call->call_id, children);
         tdm__pending_call_complete(pending_call, TDM_E_CANCELED, detail,
-                                   NULL); /* the answer frees it */
+                                   NULL); /* The actor's reply frees the call. */
     } else {
         send_queue_finish_call(pending_call, TDM_E_CANCELED, detail, NULL);
     }
@@ -528,7 +565,7 @@ void tdm__send_queue_cancel(struct tdm__pending_call *pending_call, bool childre
     tdm__actor_channel_release(channel);
 }
 
-/* ---- when the connection has ended ------------------------------------------------------ */
+/* ---- after the connection has closed ----------------------------------------------------- */
 
 void tdm__send_queue_requeue_in_flight(struct tdm__actor_channel *channel)
 {
@@ -540,7 +577,7 @@ void tdm__send_queue_requeue_in_flight(struct tdm__actor_channel *channel)
         tdm__pull_abandon(pending_call->pull);
         pending_call->pull = NULL;
         if (pending_call->settled) {
-            tdm__pending_call_destroy(pending_call); /* canceled */
+            tdm__pending_call_destroy(pending_call); /* The call was canceled. */
         } else {
             TAILQ_INSERT_HEAD(&channel->waiting, pending_call, entry);
         }
@@ -576,7 +613,7 @@ void tdm__send_queue_renumber(struct tdm__actor_channel *channel)
         }
     }
     channel->last_sequence = 0;
-    channel->acknowledged = 0;
+    channel->acknowledged_sequence = 0;
 }
 
 void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status status,
@@ -599,5 +636,6 @@ void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status sta
         }
         send_queue_finish_call(pending_call, status, reason, NULL);
     }
-    tdm__actor_channels_flush(channel->runtime); /* others may have waited for these results */
+    /* Calls of other channels may have waited for these results. */
+    tdm__actor_channels_flush(channel->runtime);
 }

@@ -1,5 +1,14 @@
-/* actor_class.c - the classes that this program and its libraries define. */
+/* actor_class.c - the actor classes that this program and its libraries define. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the list of registered classes of the process. Constructors of the program and of its
+ * libraries register classes, before main() or inside dlopen(); a wrong class aborts the
+ * process. After that the list is only read, by any thread and without a lock. Classes are never
+ * removed.
+ *
+ * The index of a class's methods (struct tdm__method_index) is filled once by its owner and only
+ * read after that. */
+
 #include "actors/common/actor_class.h"
 #include "runtime/error.h"
 
@@ -7,18 +16,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Filled by constructors, before main() or inside dlopen(), on one thread. */
+/* Registered classes. Constructors append to them before main() or inside dlopen(), on one
+ * thread. */
 static const struct tdm_actor_class *classes[TDM__CLASSES_MAX];
+/* Number of registered classes. */
 static uint32_t classes_count;
 
+/* Reports a wrong class and aborts the process. */
 _Noreturn static void class_refuse(const char *name, const char *why)
 {
     (void)fprintf(stderr, "tandem: class \"%s\": %s\n", name, why);
     abort();
 }
 
-/* A call finds its group by the number of the name. */
-static void check_groups(const struct tdm_actor_class *actor_class)
+/* Aborts if two concurrency groups of the class have the same number, since a call finds its
+ * group by that number. */
+static void class_check_groups(const struct tdm_actor_class *actor_class)
 {
     const struct tdm_concurrency_group *groups = actor_class->concurrency_groups;
 
@@ -53,7 +66,7 @@ void tdm_class_register(const struct tdm_actor_class *actor_class)
     if (classes_count == TDM__CLASSES_MAX) {
         class_refuse(actor_class->name, "more than 512 classes");
     }
-    check_groups(actor_class);
+    class_check_groups(actor_class);
     classes[classes_count++] = actor_class;
 }
 
@@ -67,10 +80,11 @@ const struct tdm_actor_class *tdm__class_find(const char *name)
     return NULL;
 }
 
+/* Slots of a method index. */
 enum { SLOTS = 2 * TDM_METHODS_MAX };
 
-/* FNV-1a. */
-static uint32_t hash_of(const char *name)
+/* Returns the FNV-1a hash of the name. */
+static uint32_t name_hash(const char *name)
 {
     uint32_t hash = 2166136261u;
 
@@ -87,12 +101,12 @@ void tdm__method_index_init(struct tdm__method_index *index,
 
     *index = (struct tdm__method_index){.actor_class = actor_class};
     for (uint32_t i = 0; i < TDM_METHODS_MAX && methods[i].name != NULL; i++) {
-        uint32_t slot = hash_of(methods[i].name) % SLOTS;
+        uint32_t slot = name_hash(methods[i].name) % SLOTS;
 
         if (strcmp(methods[i].name, "*") == 0) {
             index->any = &methods[i];
         }
-        while (index->slots[slot] != 0) { /* at least half of them are free */
+        while (index->slots[slot] != 0) { /* At least half of the slots are free. */
             slot = (slot + 1) % SLOTS;
         }
         index->slots[slot] = (uint8_t)(i + 1);
@@ -102,7 +116,7 @@ void tdm__method_index_init(struct tdm__method_index *index,
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name)
 {
-    uint32_t slot = hash_of(name) % SLOTS;
+    uint32_t slot = name_hash(name) % SLOTS;
 
     for (; index->slots[slot] != 0; slot = (slot + 1) % SLOTS) {
         const struct tdm_method_entry *method =
@@ -117,8 +131,8 @@ const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *
 
 /* ---- names for messages ----------------------------------------------------------------- */
 
-/* Whole names only. */
-static void add_name(char *text, size_t text_bytes, const char *name)
+/* Appends a name to the list in `text`, if the whole name fits. */
+static void name_list_append(char *text, size_t text_bytes, const char *name)
 {
     size_t used = strlen(text);
     int added = snprintf(text + used, text_bytes - used, "%s%s", used == 0 ? "" : ", ", name);
@@ -133,7 +147,7 @@ const char *tdm__classes_text(char *text, size_t text_bytes)
     text[0] = '\0';
     for (uint32_t i = 0; i < classes_count; i++) {
         if (strncmp(classes[i]->name, "tandem.", 7) != 0) {
-            add_name(text, text_bytes, classes[i]->name);
+            name_list_append(text, text_bytes, classes[i]->name);
         }
     }
     return text;
@@ -144,12 +158,12 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
 {
     text[0] = '\0';
     for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
-        add_name(text, text_bytes, actor_class->methods[i].name);
+        name_list_append(text, text_bytes, actor_class->methods[i].name);
     }
     return text;
 }
 
-/* FNV-1a: two groups of one class would have to be named for it to collide. */
+/* The FNV-1a hash; class_check_groups() rejects classes with a collision. */
 uint32_t tdm__concurrency_group_id(const char *name)
 {
     uint32_t hash = 2166136261U;

@@ -1,4 +1,4 @@
-/* actor_class.h - the classes that this program and its libraries define. */
+/* actor_class.h - the actor classes that this program and its libraries define. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_ACTOR_CLASS_H
 #define TDM_ACTORS_COMMON_ACTOR_CLASS_H
@@ -6,29 +6,37 @@
 #include <stdint.h>
 #include <tandem/actor.h>
 
+/* Most classes that one process can define. */
 enum { TDM__CLASSES_MAX = 512 };
-/* The concurrency group of methods that have none. */
+/* Name of the concurrency group of methods that name none. */
 #define TDM__DEFAULT_CONCURRENCY_GROUP "default"
 
-/* NULL when there is none of that name. */
+/* Returns the registered class with this name, or NULL. */
 const struct tdm_actor_class *tdm__class_find(const char *name);
-/* Where the methods of a class are, by a hash of their names. */
+/* Hash table from method names to the methods of one class. Linear probing; at least half of the
+ * slots are empty. */
 struct tdm__method_index {
-    const struct tdm_actor_class *actor_class; /* borrowed */
-    uint8_t slots[2 * TDM_METHODS_MAX];        /* the method's place plus 1; 0: none */
-    const struct tdm_method_entry *any;        /* for the names that are not there; or NULL */
+    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
+    /* Index of the method in the class plus 1; 0 for an empty slot. */
+    uint8_t slots[2 * TDM_METHODS_MAX];
+    /* The method named "*", which serves all names that the class does not define; NULL if there
+     * is none. Borrowed. */
+    const struct tdm_method_entry *any;
 };
+/* Fills the index with the methods of the class. */
 void tdm__method_index_init(struct tdm__method_index *index,
                             const struct tdm_actor_class *actor_class);
-/* The one for any name, if it is none of the others; NULL without one. */
+/* Returns the method with this name, else the method "*", else NULL. */
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name);
-/* What a call says for the name of a concurrency group; never 0. */
+/* Returns the number that a call carries for the name of a concurrency group, a hash of the
+ * name; never 0. */
 uint32_t tdm__concurrency_group_id(const char *name);
-/* "counter, engine" for messages: those of this program and its libraries, Tandem's own left
- * out; cut where the room ends. */
+/* Writes the names of all registered classes except Tandem's own, as "counter, engine", for
+ * messages. Names that do not fit are left out. Returns `text`. */
 const char *tdm__classes_text(char *text, size_t text_bytes);
-/* "add, get" likewise. */
+/* Writes the names of the class's methods, as "add, get", for messages. Names that do not fit
+ * are left out. Returns `text`. */
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);
 

@@ -1,5 +1,14 @@
-/* actor_spec.c - everything a node needs to know to make an actor. */
+/* actor_spec.c - the specification of an actor: everything a node needs to know to create it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__actor_spec. There are two ways to create one: tdm__actor_spec_create() checks
+ * the user's options in the creator's process, and tdm__actor_spec_of_message() copies a message
+ * in daemons and workers. A specification holds copies of all its texts, and is changed after
+ * its creation only by the process that owns it. Nothing here locks.
+ *
+ * The wire format is the message actor_spec (runtime/messages).
+ * docs/protocols/actor_lifecycle.md says when a specification travels. */
+
 #include "actors/common/actor_spec.h"
 
 #include "actors/client/placement_group.h"
@@ -12,22 +21,26 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Largest max_concurrency of an actor. */
 enum { CONCURRENCY_MAX = 100000 };
 
-/* Copies a text of 0 … room-1 bytes; NULL is "". */
-static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
+/* Copies a text into `target` of `target_bytes` bytes; NULL counts as "". Returns TDM_E_INVAL if
+ * the text is too long. */
+static tdm_status spec_copy_text(const char *what, const char *text, char *target,
+                                 size_t target_bytes)
 {
     size_t length = text == NULL ? 0 : strlen(text);
 
-    if (length >= room) {
+    if (length >= target_bytes) {
         return tdm__fail(TDM_E_INVAL, "%s of %zu bytes, at most %zu: \"%.40s…\"", what, length,
-                         room - 1, text);
+                         target_bytes - 1, text);
     }
     memcpy(target, text == NULL ? "" : text, length + 1);
     return TDM_OK;
 }
 
-static tdm_status add_environment(struct tdm__actor_spec *spec, const char *assignment)
+/* Appends a copy of the assignment "NAME=value". */
+static tdm_status spec_add_environment(struct tdm__actor_spec *spec, const char *assignment)
 {
     const char *equals = strchr(assignment, '=');
 
@@ -63,43 +76,46 @@ tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct td
     return TDM_OK;
 }
 
-static tdm_status own_program(char *target, size_t room)
+/* Writes the path of this process's program. */
+static tdm_status spec_set_own_program(char *target, size_t target_bytes)
 {
-    ssize_t length = readlink("/proc/self/exe", target, room - 1);
+    ssize_t length = readlink("/proc/self/exe", target, target_bytes - 1);
 
-    if (length < 0 || (size_t)length >= room - 1) {
+    if (length < 0 || (size_t)length >= target_bytes - 1) {
         return tdm__fail_errno(length < 0 ? errno : ENAMETOOLONG, "readlink /proc/self/exe");
     }
     target[length] = '\0';
     return TDM_OK;
 }
 
-/* A path is made whole, since the worker may run in another directory; a bare name is looked
- * for by the worker's dlopen(). */
-static tdm_status set_library(struct tdm__actor_spec *spec, const char *library)
+/* Sets the library. A path is made absolute, since the worker may run in another directory; the
+ * worker's dlopen() searches for a name without a slash. */
+static tdm_status spec_set_library(struct tdm__actor_spec *spec, const char *library)
 {
     char *real;
     tdm_status status;
 
     if (strchr(library, '/') == NULL) {
-        return copy_text("library", library, spec->library, sizeof(spec->library));
+        return spec_copy_text("library", library, spec->library, sizeof(spec->library));
     }
     real = realpath(library, NULL);
     if (real == NULL) {
         return tdm__fail_errno(errno, "library %s", library);
     }
-    status = copy_text("library", real, spec->library, sizeof(spec->library));
+    status = spec_copy_text("library", real, spec->library, sizeof(spec->library));
     free(real);
     return status;
 }
 
-static tdm_status set_paths(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+/* Sets program or library, and the working directory, which is this process's by default. */
+static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
+                                 const struct tdm_actor_options *options)
 {
-    TDM_TRY(options->library != NULL ? set_library(spec, options->library)
-                                     : own_program(spec->program, sizeof(spec->program)));
+    TDM_TRY(options->library != NULL ? spec_set_library(spec, options->library)
+                                     : spec_set_own_program(spec->program, sizeof(spec->program)));
     if (options->working_directory != NULL) {
-        return copy_text("working directory", options->working_directory, spec->directory,
-                         sizeof(spec->directory));
+        return spec_copy_text("working directory", options->working_directory, spec->directory,
+                              sizeof(spec->directory));
     }
     if (getcwd(spec->directory, sizeof(spec->directory)) == NULL) {
         return tdm__fail_errno(errno, "getcwd");
@@ -107,8 +123,9 @@ static tdm_status set_paths(struct tdm__actor_spec *spec, const struct tdm_actor
     return TDM_OK;
 }
 
-static tdm_status set_resources(struct tdm__actor_spec *spec,
-                                const struct tdm_actor_options *options)
+/* Sets the resources and the placement group. */
+static tdm_status spec_set_resources(struct tdm__actor_spec *spec,
+                                     const struct tdm_actor_options *options)
 {
     struct tdm__resources *wanted = &spec->wish.wanted;
 
@@ -145,11 +162,13 @@ tdm_status tdm__check_name(const char *what, const char *name, const char *forbi
     return TDM_OK;
 }
 
-static tdm_status set_names(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+/* Sets name and name space. */
+static tdm_status spec_set_names(struct tdm__actor_spec *spec,
+                                 const struct tdm_actor_options *options)
 {
-    TDM_TRY(copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
-    TDM_TRY(
-        copy_text("name space", options->name_space, spec->name_space, sizeof(spec->name_space)));
+    TDM_TRY(spec_copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(spec_copy_text("name space", options->name_space, spec->name_space,
+                           sizeof(spec->name_space)));
     TDM_TRY(tdm__check_name("actor name", spec->name, "*"));
     TDM_TRY(tdm__check_name("name space", spec->name_space, "*/"));
     if (options->get_if_exists != 0 && spec->name[0] == '\0') {
@@ -159,17 +178,20 @@ static tdm_status set_names(struct tdm__actor_spec *spec, const struct tdm_actor
     return TDM_OK;
 }
 
-static tdm_status check_count(const char *what, int32_t count)
+/* Returns TDM_E_INVAL unless the count is at least -1. */
+static tdm_status spec_check_count(const char *what, int32_t count)
 {
     return count >= -1
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "%s %d: 0 or more, or -1 for no limit", what, (int)count);
 }
 
-static tdm_status set_limits(struct tdm__actor_spec *spec, const struct tdm_actor_options *options)
+/* Sets the limits on restarts, retries and calls. */
+static tdm_status spec_set_limits(struct tdm__actor_spec *spec,
+                                  const struct tdm_actor_options *options)
 {
-    TDM_TRY(check_count("max_restarts", options->max_restarts));
-    TDM_TRY(check_count("max_task_retries", options->max_task_retries));
+    TDM_TRY(spec_check_count("max_restarts", options->max_restarts));
+    TDM_TRY(spec_check_count("max_task_retries", options->max_task_retries));
     if (options->max_concurrency > CONCURRENCY_MAX) {
         return tdm__fail(TDM_E_LIMIT, "max_concurrency %u, at most %d", options->max_concurrency,
                          (int)CONCURRENCY_MAX);
@@ -182,18 +204,20 @@ static tdm_status set_limits(struct tdm__actor_spec *spec, const struct tdm_acto
     return TDM_OK;
 }
 
-static bool is_scheduling(int64_t number)
+/* Returns true if the number is one of enum tdm_scheduling. */
+static bool is_scheduling_strategy(int64_t number)
 {
     return number >= TDM_SCHEDULE_DEFAULT && number <= TDM_SCHEDULE_NODE_SOFT;
 }
 
-static tdm_status set_scheduling(struct tdm__actor_spec *spec,
-                                 const struct tdm_actor_options *options)
+/* Sets the scheduling strategy, the node it names and the label constraints. */
+static tdm_status spec_set_scheduling(struct tdm__actor_spec *spec,
+                                      const struct tdm_actor_options *options)
 {
     bool names_node =
         options->scheduling == TDM_SCHEDULE_NODE || options->scheduling == TDM_SCHEDULE_NODE_SOFT;
 
-    if (!is_scheduling(options->scheduling)) {
+    if (!is_scheduling_strategy(options->scheduling)) {
         return tdm__fail(TDM_E_INVAL, "scheduling %d: there are 0 to %d", (int)options->scheduling,
                          (int)TDM_SCHEDULE_NODE_SOFT);
     }
@@ -216,21 +240,22 @@ static tdm_status set_scheduling(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-static tdm_status fill_spec(struct tdm__actor_spec *spec, const char *class_name,
+/* Fills the whole specification from the user's options. */
+static tdm_status spec_fill(struct tdm__actor_spec *spec, const char *class_name,
                             const struct tdm_actor_options *options, struct tdm_bytes arguments)
 {
     if (class_name == NULL || class_name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "an actor needs the name of a class");
     }
     TDM_TRY(tdm__id_generate(&spec->id));
-    TDM_TRY(copy_text("class name", class_name, spec->class_name, sizeof(spec->class_name)));
-    TDM_TRY(set_names(spec, options));
-    TDM_TRY(set_limits(spec, options));
-    TDM_TRY(set_scheduling(spec, options));
-    TDM_TRY(set_paths(spec, options));
-    TDM_TRY(set_resources(spec, options));
+    TDM_TRY(spec_copy_text("class name", class_name, spec->class_name, sizeof(spec->class_name)));
+    TDM_TRY(spec_set_names(spec, options));
+    TDM_TRY(spec_set_limits(spec, options));
+    TDM_TRY(spec_set_scheduling(spec, options));
+    TDM_TRY(spec_set_paths(spec, options));
+    TDM_TRY(spec_set_resources(spec, options));
     for (uint32_t i = 0; i < TDM_ACTOR_ENVIRONMENT_MAX && options->environment[i] != NULL; i++) {
-        TDM_TRY(add_environment(spec, options->environment[i]));
+        TDM_TRY(spec_add_environment(spec, options->environment[i]));
     }
     spec->keep_visible_devices = options->keep_visible_devices != 0;
     spec->detached = options->detached != 0;
@@ -247,7 +272,7 @@ tdm_status tdm__actor_spec_create(const char *class_name, const struct tdm_actor
     if (spec == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an actor's description");
     }
-    status = fill_spec(spec, class_name, options == NULL ? &defaults : options, arguments);
+    status = spec_fill(spec, class_name, options == NULL ? &defaults : options, arguments);
     if (status != TDM_OK) {
         tdm__actor_spec_destroy(spec);
         return status;
@@ -268,7 +293,7 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
     free(spec);
 }
 
-/* ---- as a value ------------------------------------------------------------------------- */
+/* ---- as a message ------------------------------------------------------------------------ */
 
 struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec)
 {
@@ -309,31 +334,33 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     (void)tdm__actor_spec_encode(&message, writer);
 }
 
-static tdm_status read_texts(const struct tdm__actor_spec_message *message,
-                             struct tdm__actor_spec *spec)
+/* Copies the texts of the message. */
+static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
+                                  struct tdm__actor_spec *spec)
 {
-    TDM_TRY(copy_text("actor name", message->name, spec->name, sizeof(spec->name)));
-    TDM_TRY(
-        copy_text("name space", message->name_space, spec->name_space, sizeof(spec->name_space)));
-    TDM_TRY(
-        copy_text("class name", message->class_name, spec->class_name, sizeof(spec->class_name)));
-    TDM_TRY(copy_text("program", message->program, spec->program, sizeof(spec->program)));
-    TDM_TRY(copy_text("library", message->library, spec->library, sizeof(spec->library)));
-    TDM_TRY(copy_text("working directory", message->directory, spec->directory,
-                      sizeof(spec->directory)));
+    TDM_TRY(spec_copy_text("actor name", message->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(spec_copy_text("name space", message->name_space, spec->name_space,
+                           sizeof(spec->name_space)));
+    TDM_TRY(spec_copy_text("class name", message->class_name, spec->class_name,
+                           sizeof(spec->class_name)));
+    TDM_TRY(spec_copy_text("program", message->program, spec->program, sizeof(spec->program)));
+    TDM_TRY(spec_copy_text("library", message->library, spec->library, sizeof(spec->library)));
+    TDM_TRY(spec_copy_text("working directory", message->directory, spec->directory,
+                           sizeof(spec->directory)));
     for (uint32_t i = 0; i < message->environment.count; i++) {
         const char *assignment;
 
         tdm__message_list_read(&message->environment, i, &assignment, sizeof(assignment));
-        TDM_TRY(add_environment(spec, assignment));
+        TDM_TRY(spec_add_environment(spec, assignment));
     }
     return TDM_OK;
 }
 
-static tdm_status read_wish(const struct tdm__actor_spec_message *message,
-                            struct tdm__placement_request *wish)
+/* Reads the resources, labels and scheduling of the message. */
+static tdm_status spec_read_placement(const struct tdm__actor_spec_message *message,
+                                      struct tdm__placement_request *wish)
 {
-    if (!is_scheduling(message->scheduling)) {
+    if (!is_scheduling_strategy(message->scheduling)) {
         return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %d",
                          message->scheduling);
     }
@@ -343,8 +370,9 @@ static tdm_status read_wish(const struct tdm__actor_spec_message *message,
     return tdm__resources_of_message(&message->wanted, &wish->wanted);
 }
 
-static tdm_status read_spec(const struct tdm__actor_spec_message *message,
-                            struct tdm__actor_spec *spec)
+/* Reads the whole message. */
+static tdm_status spec_read_message(const struct tdm__actor_spec_message *message,
+                                    struct tdm__actor_spec *spec)
 {
     spec->id = message->id;
     spec->creator = message->creator;
@@ -360,8 +388,8 @@ static tdm_status read_spec(const struct tdm__actor_spec_message *message,
     spec->max_pending_calls = message->max_pending_calls;
     spec->captures_child_actors = message->captures_child_actors;
     spec->allow_out_of_order = message->allow_out_of_order;
-    TDM_TRY(read_texts(message, spec));
-    TDM_TRY(read_wish(message, &spec->wish));
+    TDM_TRY(spec_read_texts(message, spec));
+    TDM_TRY(spec_read_placement(message, &spec->wish));
     TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));
     spec->awaits_creator_arguments = message->awaits_creator_arguments;
     return TDM_OK;
@@ -376,7 +404,7 @@ tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *mess
     if (spec == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an actor's description");
     }
-    status = read_spec(message, spec);
+    status = spec_read_message(message, spec);
     if (status != TDM_OK) {
         tdm__actor_spec_destroy(spec);
         return status;

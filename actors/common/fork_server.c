@@ -1,5 +1,15 @@
-/* fork_server.c - a started program that forks workers, so that the second one costs a fork. */
+/* fork_server.c - the fork server, a started program that forks workers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Runs in the process of the fork server, which has one thread and blocks in poll() on two
+ * descriptors: the control socket of the daemon and a signalfd for SIGCHLD. Each request on the
+ * socket forks one worker; each ended child is reaped and reported. The daemon's end closes the
+ * socket, and the fork server exits.
+ *
+ * In a forked worker tdm__fork_server_run_if_one() returns and the worker continues in the
+ * caller, with the descriptors of worker_bootstrap.h in place and all others closed.
+ * fork_server.h specifies the messages. */
+
 #include "actors/common/fork_server.h"
 
 #include "actors/common/worker_bootstrap.h"
@@ -23,15 +33,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONTROL_FD = 3, ORDER_FDS_MAX = 4, PARKED_FD_MIN = TDM__WORKER_BOOTSTRAP_FD + 1 };
+/* Descriptor of the control socket; most descriptors in one request; lowest descriptor to which
+ * received ones are moved before they are put in place. */
+enum { CONTROL_FD = 3, REQUEST_FDS_MAX = 4, PARKED_FD_MIN = TDM__WORKER_BOOTSTRAP_FD + 1 };
 
+/* Returns the number of threads of this process. */
 static uint32_t count_threads(void)
 {
     DIR *tasks = opendir("/proc/self/task");
     uint32_t count = 0;
 
     if (tasks == NULL) {
-        return 2; /* unknown: better not fork */
+        return 2; /* Unknown; 2 prevents a fork. */
     }
     while (readdir(tasks) != NULL) {
         count++;
@@ -40,8 +53,9 @@ static uint32_t count_threads(void)
     return count - 2; /* "." and ".." */
 }
 
-/* OpenSSL's first digest and first random bytes cost more than a fork: pay them once. */
-static void warm_up(void)
+/* Computes a digest and random bytes with OpenSSL. The first ones cost more than a fork, and
+ * forked workers inherit the initialization. */
+static void openssl_warm_up(void)
 {
     uint8_t bytes[32];
     uint8_t digest[EVP_MAX_MD_SIZE];
@@ -51,14 +65,18 @@ static void warm_up(void)
     (void)EVP_Digest(bytes, sizeof(bytes), digest, &digest_bytes, EVP_sha256(), NULL);
 }
 
-static void fork_server_send_event(const struct tdm__fork_server_event *news, int fd)
+/* Sends an event to the daemon, with the descriptor `fd` unless it is negative. Exits if the
+ * daemon has ended. */
+static void fork_server_send_event(const struct tdm__fork_server_event *event, int fd)
 {
-    if (tdm__fds_send(CONTROL_FD, news, sizeof(*news), &fd, fd >= 0 ? 1 : 0) != TDM_OK) {
-        _exit(1); /* the daemon is gone */
+    /* The daemon has ended. */
+    if (tdm__fds_send(CONTROL_FD, event, sizeof(*event), &fd, fd >= 0 ? 1 : 0) != TDM_OK) {
+        _exit(1); /* The daemon has ended. */
     }
 }
 
-static void reap_children(void)
+/* Reaps all children that have ended and reports each. */
+static void fork_server_reap_children(void)
 {
     int wait_status;
     pid_t pid;
@@ -71,9 +89,10 @@ static void reap_children(void)
     }
 }
 
-/* In the fork_server's environment there is a mark of the same length.  It is written over where
- * it lies, so that /proc/PID/environ shows it also for children that never execute anything. */
-static void set_mark(const char mark[TDM__PROCESS_MARK_BYTES])
+/* Sets the process mark of a worker. The fork server's environment contains a mark of the same
+ * length, which is overwritten in place, so that /proc/PID/environ shows it also for children
+ * that execute no program. */
+static void process_mark_set(const char mark[TDM__PROCESS_MARK_BYTES])
 {
     char *place = getenv(TDM__PROCESS_MARK_VARIABLE);
 
@@ -82,10 +101,11 @@ static void set_mark(const char mark[TDM__PROCESS_MARK_BYTES])
     }
 }
 
-/* In the child: leaves everything of the fork_server behind. */
+/* In the child: puts the worker's descriptors in place, closes all others and unblocks the
+ * signals. */
 static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t parent)
 {
-    int parked[ORDER_FDS_MAX];
+    int parked[REQUEST_FDS_MAX];
     sigset_t none;
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) {
@@ -99,7 +119,7 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
         dup2(parked[1], TDM__WORKER_BOOTSTRAP_FD) < 0) {
         _exit(1);
     }
-    if (fds_count == ORDER_FDS_MAX &&
+    if (fds_count == REQUEST_FDS_MAX &&
         (dup2(parked[2], STDOUT_FILENO) < 0 || dup2(parked[3], STDERR_FILENO) < 0)) {
         _exit(1);
     }
@@ -108,57 +128,58 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* True in the child. */
-static bool fork_worker(const struct tdm__fork_server_request *order, const int *fds,
-                        uint32_t fds_count, int signals)
+/* Forks a worker and reports it or the refusal. Returns true in the child. */
+static bool fork_server_fork_worker(const struct tdm__fork_server_request *request, const int *fds,
+                                    uint32_t fds_count, int signals)
 {
-    struct tdm__fork_server_event news = {.serial = order->serial,
-                                          .threads_count = count_threads()};
+    struct tdm__fork_server_event event = {.serial = request->serial,
+                                           .threads_count = count_threads()};
     pid_t parent = getpid();
     int pidfd;
 
-    if (news.threads_count != 1) {
-        news.kind = TDM__FORK_REFUSED;
-        fork_server_send_event(&news, -1);
+    if (event.threads_count != 1) {
+        event.kind = TDM__FORK_REFUSED;
+        fork_server_send_event(&event, -1);
         return false;
     }
-    news.pid = fork();
-    if (news.pid == 0) {
+    event.pid = fork();
+    if (event.pid == 0) {
         become_worker(fds, fds_count, signals, parent);
-        set_mark(order->mark);
+        process_mark_set(request->mark);
         return true;
     }
-    pidfd = news.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, news.pid, 0);
-    if (pidfd < 0 && news.pid > 0) { /* another process will be the worker */
-        (void)kill(news.pid, SIGKILL);
-        (void)waitpid(news.pid, NULL, 0);
+    pidfd = event.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, event.pid, 0);
+    if (pidfd < 0 && event.pid > 0) { /* The daemon starts another process as the worker. */
+        (void)kill(event.pid, SIGKILL);
+        (void)waitpid(event.pid, NULL, 0);
     }
-    news.kind = pidfd < 0 ? TDM__FORK_REFUSED : TDM__FORK_DONE;
-    fork_server_send_event(&news, pidfd);
+    event.kind = pidfd < 0 ? TDM__FORK_REFUSED : TDM__FORK_DONE;
+    fork_server_send_event(&event, pidfd);
     if (pidfd >= 0) {
         (void)close(pidfd);
     }
     return false;
 }
 
-/* True in a forked worker. */
-static bool take_order(int signals)
+/* Receives one request and forks its worker. Returns true in the forked worker. Exits if the
+ * daemon has closed the socket. */
+static bool fork_server_handle_request(int signals)
 {
-    struct tdm__fork_server_request order;
-    int fds[ORDER_FDS_MAX];
-    uint32_t fds_count = ORDER_FDS_MAX;
-    size_t got = sizeof(order);
+    struct tdm__fork_server_request request;
+    int fds[REQUEST_FDS_MAX];
+    uint32_t fds_count = REQUEST_FDS_MAX;
+    size_t got = sizeof(request);
     bool is_worker;
 
-    if (tdm__fds_receive(CONTROL_FD, &order, &got, fds, &fds_count) != TDM_OK || got == 0) {
-        _exit(0); /* the daemon closed the line */
+    if (tdm__fds_receive(CONTROL_FD, &request, &got, fds, &fds_count) != TDM_OK || got == 0) {
+        _exit(0); /* The daemon has closed the control socket. */
     }
-    if (got != sizeof(order) || fds_count != (order.has_output != 0 ? 4U : 2U)) {
-        tdm__log(TDM__ERROR, "fork_server", "an order of %zu bytes and %u descriptors", got,
+    if (got != sizeof(request) || fds_count != (request.has_output != 0 ? 4U : 2U)) {
+        tdm__log(TDM__ERROR, "fork_server", "a request of %zu bytes and %u descriptors", got,
                  fds_count);
         _exit(1);
     }
-    is_worker = fork_worker(&order, fds, fds_count, signals);
+    is_worker = fork_server_fork_worker(&request, fds, fds_count, signals);
     for (uint32_t i = 0; i < fds_count && !is_worker; i++) {
         (void)close(fds[i]);
     }
@@ -175,7 +196,7 @@ void tdm__fork_server_run_if_one(void)
     (void)pthread_sigmask(SIG_BLOCK, &child_ended, NULL);
     events[1].fd = signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
     (void)prctl(PR_SET_NAME, "tandem-forksrv");
-    warm_up();
+    openssl_warm_up();
     for (;;) {
         struct signalfd_siginfo ignored;
 
@@ -184,9 +205,9 @@ void tdm__fork_server_run_if_one(void)
         }
         if (events[1].revents != 0) {
             (void)!read(events[1].fd, &ignored, sizeof(ignored));
-            reap_children();
+            fork_server_reap_children();
         }
-        if (events[0].revents != 0 && take_order(events[1].fd)) {
+        if (events[0].revents != 0 && fork_server_handle_request(events[1].fd)) {
             return;
         }
     }

@@ -1,4 +1,4 @@
-/* fork_server.h - a started program that forks workers, so that the second one costs a fork. */
+/* fork_server.h - the fork server, a started program that forks workers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_FORK_SERVER_H
 #define TDM_ACTORS_COMMON_FORK_SERVER_H
@@ -6,43 +6,52 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A program started with TANDEM_WORKER=fork_server stops here, in its first Tandem call, single
- * threaded and with nothing open but the control socket (SOCK_SEQPACKET, descriptor 3).
+/* The fork server is a started program that forks workers, so that each further worker costs a
+ * fork instead of a start. A program that is started with TANDEM_WORKER=fork_server stops in its
+ * first call of Tandem, single threaded and with nothing open but the control socket
+ * (SOCK_SEQPACKET, descriptor 3).
  *
- *   daemon → fork_server   struct tdm__fork_server_request, with the descriptors {daemon socket,
- *                       bootstrap file} and, if they are kept, {stdout, stderr}
- *   fork_server → daemon   struct tdm__fork_server_event: FORKED with the child's pidfd, or REFUSED
- *                       (it runs threads: the daemon executes each worker instead), or ENDED
- *                       with the child's wait status
+ * The daemon sends struct tdm__fork_server_request with the descriptors {daemon socket,
+ * bootstrap file} and, if output is redirected, {stdout, stderr}. The fork server sends struct
+ * tdm__fork_server_event: TDM__FORK_DONE with the child's pidfd, TDM__FORK_REFUSED (the daemon
+ * then executes each worker instead), or TDM__FORK_CHILD_ENDED with the child's wait status.
  *
- * A worker is the fork_server's child, so only the fork_server can reap it.  When the control
- * socket closes the fork_server ends, and its children die with it. */
+ * A worker is a child of the fork server, so only the fork server can reap it. When the control
+ * socket closes, the fork server ends and its children die with it. */
 
-/* In the environment of each worker, and of what it starts: whose process it is. */
+/* Environment variable that marks each worker, and what it starts, with the actor and
+ * incarnation that it belongs to. */
 #define TDM__PROCESS_MARK_VARIABLE "TANDEM_PROCESS_OF"
-enum { TDM__PROCESS_MARK_BYTES = 42 }; /* actor id, dot, incarnation in 8 digits, NUL */
+/* Bytes of a mark: actor id, dot, incarnation in 8 digits, NUL. */
+enum { TDM__PROCESS_MARK_BYTES = 42 };
 
+/* Request of the daemon to fork one worker. */
 struct tdm__fork_server_request {
-    uint64_t serial;
-    uint32_t has_output;
-    char mark[TDM__PROCESS_MARK_BYTES];
+    uint64_t serial;                    /* Number of the request, repeated in the event. */
+    uint32_t has_output;                /* 1 if descriptors for stdout and stderr follow, else 0. */
+    char mark[TDM__PROCESS_MARK_BYTES]; /* Value of TDM__PROCESS_MARK_VARIABLE in the worker. */
 };
 
+/* What a fork server reports to its daemon. */
 enum tdm__fork_server_event_kind {
-    TDM__FORK_DONE = 1,
+    TDM__FORK_DONE = 1, /* The worker was forked; its pidfd comes with the event. */
+    /* No worker was forked, because the fork server runs threads or the fork failed. */
     TDM__FORK_REFUSED = 2,
-    TDM__FORK_CHILD_ENDED = 3
+    TDM__FORK_CHILD_ENDED = 3 /* A forked worker has ended. */
 };
 
+/* Report of the fork server to the daemon. */
 struct tdm__fork_server_event {
-    uint32_t kind;
-    int32_t pid;
-    int32_t wait_status;
-    uint32_t threads_count; /* with REFUSED */
-    uint64_t serial;        /* of the order, with FORKED and REFUSED */
+    uint32_t kind;       /* One of enum tdm__fork_server_event_kind. */
+    int32_t pid;         /* Process id of the worker; with TDM__FORK_REFUSED without meaning. */
+    int32_t wait_status; /* Status as waitpid() reports it, with TDM__FORK_CHILD_ENDED. */
+    /* Threads of the fork server, with TDM__FORK_REFUSED; more than 1 prevents a fork. */
+    uint32_t threads_count;
+    uint64_t serial; /* Number of the request, with TDM__FORK_DONE and TDM__FORK_REFUSED. */
 };
 
-/* Serves orders; returns only in a forked worker, its descriptors 3 and 4 in place. */
+/* Serves requests of the daemon until the control socket closes, which ends the process. Returns
+ * only in a forked worker, with its descriptors 3 and 4 in place. */
 void tdm__fork_server_run_if_one(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* method_metrics.c - how many calls of each method an actor has had, and where they are. */
+/* method_metrics.c - numbers of calls of each method of an actor, by state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/method_metrics.h"
 
@@ -10,8 +10,9 @@ void tdm__method_metrics_init(struct tdm__method_metrics *method_metrics,
     *method_metrics = (struct tdm__method_metrics){.actor_class = actor_class};
 }
 
-static size_t index_of(const struct tdm__method_metrics *method_metrics,
-                       const struct tdm_method_entry *method)
+/* Returns the index of the method in its class. */
+static size_t method_index(const struct tdm__method_metrics *method_metrics,
+                           const struct tdm_method_entry *method)
 {
     return (size_t)(method - method_metrics->actor_class->methods);
 }
@@ -19,50 +20,51 @@ static size_t index_of(const struct tdm__method_metrics *method_metrics,
 void tdm__method_metrics_arrived(struct tdm__method_metrics *method_metrics,
                                  const struct tdm_method_entry *method)
 {
-    method_metrics->methods[index_of(method_metrics, method)].waiting++;
+    method_metrics->methods[method_index(method_metrics, method)].waiting++;
 }
 
 void tdm__method_metrics_began(struct tdm__method_metrics *method_metrics,
                                const struct tdm_method_entry *method)
 {
-    size_t index = index_of(method_metrics, method);
+    size_t index = method_index(method_metrics, method);
 
     method_metrics->methods[index].waiting--;
     method_metrics->methods[index].running++;
 }
 
 void tdm__method_metrics_finished(struct tdm__method_metrics *method_metrics,
-                                  const struct tdm_method_entry *method, bool began, bool well)
+                                  const struct tdm_method_entry *method, bool began, bool succeeded)
 {
-    size_t index = index_of(method_metrics, method);
+    size_t index = method_index(method_metrics, method);
 
     if (began) {
         method_metrics->methods[index].running--;
     } else {
         method_metrics->methods[index].waiting--;
     }
-    if (well) {
+    if (succeeded) {
         method_metrics->methods[index].finished++;
     } else {
         method_metrics->methods[index].failed++;
     }
 }
 
-static bool was_called(const struct tdm__method_metrics *method_metrics, size_t index)
+/* Returns true if a call of the method has arrived. */
+static bool method_was_called(const struct tdm__method_metrics *method_metrics, size_t index)
 {
     return method_metrics->methods[index].waiting > 0 ||
            method_metrics->methods[index].running > 0 ||
            method_metrics->methods[index].finished > 0 || method_metrics->methods[index].failed > 0;
 }
 
-/* Fills the message of the method with this number among those that were called. */
-static void get_method(const void *arg, uint32_t index, void *item_out)
+/* Fills one entry of the message; `index` counts only methods that were called. */
+static void method_calls_get(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__method_metrics *method_metrics = arg;
     struct tdm__method_calls_message *item = item_out;
     size_t at = 0;
 
-    while (!was_called(method_metrics, at) || index-- > 0) {
+    while (!method_was_called(method_metrics, at) || index-- > 0) {
         at++;
     }
     *item =
@@ -76,10 +78,10 @@ static void get_method(const void *arg, uint32_t index, void *item_out)
 void tdm__method_metrics_write(const struct tdm__method_metrics *method_metrics, tdm_writer *writer)
 {
     struct tdm__actor_calls_message message = {
-        .methods = {.get = get_method, .arg = method_metrics}};
+        .methods = {.get = method_calls_get, .arg = method_metrics}};
 
     for (size_t i = 0; method_metrics != NULL && i < TDM_METHODS_MAX; i++) {
-        message.methods.count += was_called(method_metrics, i) ? 1 : 0;
+        message.methods.count += method_was_called(method_metrics, i) ? 1 : 0;
     }
     (void)tdm__actor_calls_encode(&message, writer);
 }

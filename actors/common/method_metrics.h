@@ -1,4 +1,4 @@
-/* method_metrics.h - how many calls of each method an actor has had, and where they are. */
+/* method_metrics.h - numbers of calls of each method of an actor, by state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_METHOD_METRICS_H
 #define TDM_ACTORS_COMMON_METHOD_METRICS_H
@@ -6,31 +6,37 @@
 #include <stdbool.h>
 #include <tandem/actor.h>
 
-/* A call is counted once: it waits, then it runs, then it has been answered, also while its
- * method goes on.  Guarded by whoever owns it. */
+/* Number of calls of each method of one actor, by state. A call is counted in exactly one state:
+ * waiting, then running, then finished or failed once it has been replied to, even if its method
+ * still runs. The owner guards it. */
 struct tdm__method_metrics {
-    const struct tdm_actor_class *actor_class; /* borrowed */
+    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
     struct {
-        uint64_t waiting;
-        uint64_t running;
-        uint64_t finished;
-        uint64_t failed;
-    } methods[TDM_METHODS_MAX]; /* as in the class */
+        uint64_t waiting;       /* Calls that wait in a queue. */
+        uint64_t running;       /* Calls that run. */
+        uint64_t finished;      /* Calls that replied successfully. */
+        uint64_t failed;        /* Calls that replied with a failure. */
+    } methods[TDM_METHODS_MAX]; /* One entry for each method, in the order of the class. */
 };
 
+/* Sets all counts to 0. */
 void tdm__method_metrics_init(struct tdm__method_metrics *method_metrics,
                               const struct tdm_actor_class *actor_class);
 
-/* `method` is one of the class's. */
+/* Counts a call as waiting. `method` must be one of the class. */
 void tdm__method_metrics_arrived(struct tdm__method_metrics *method_metrics,
                                  const struct tdm_method_entry *method);
+/* Counts a waiting call as running. */
 void tdm__method_metrics_began(struct tdm__method_metrics *method_metrics,
                                const struct tdm_method_entry *method);
+/* Counts a call as finished, or as failed unless `succeeded`. `began` says whether it was
+ * running or still waiting. */
 void tdm__method_metrics_finished(struct tdm__method_metrics *method_metrics,
-                                  const struct tdm_method_entry *method, bool began, bool well);
+                                  const struct tdm_method_entry *method, bool began,
+                                  bool succeeded);
 
-/* [(method, waiting, running, finished, failed) …], without methods never called. */
-/* Writes a message actor_calls; `method_metrics` may be NULL. */
+/* Writes the message actor_calls: [(method, waiting, running, finished, failed) ...], without
+ * methods that were never called. `method_metrics` may be NULL for an empty list. */
 void tdm__method_metrics_write(const struct tdm__method_metrics *method_metrics,
                                tdm_writer *writer);
 

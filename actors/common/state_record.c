@@ -1,4 +1,4 @@
-/* state_record.c - the rows of a process, as many as a list may have. */
+/* state_record.c - lists of state records of a process, with a maximum length. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/state_record.h"
 
@@ -21,7 +21,8 @@ tdm_writer *tdm__state_records_next(struct tdm__state_records *records)
     return records->packed;
 }
 
-static void write_rows(tdm_writer *writer, const void *arg)
+/* Writes the array of records into the message. */
+static void state_records_write(tdm_writer *writer, const void *arg)
 {
     const struct tdm__state_records *records = arg;
 
@@ -31,8 +32,8 @@ static void write_rows(tdm_writer *writer, const void *arg)
 
 void tdm__state_records_end(struct tdm__state_records *records, tdm_writer *writer)
 {
-    const struct tdm__process_rows_message message = {.rows = {.write = write_rows, .arg = records},
-                                                      .left_out = records->left_out};
+    const struct tdm__process_rows_message message = {
+        .rows = {.write = state_records_write, .arg = records}, .left_out = records->left_out};
 
     (void)tdm__process_rows_encode(&message, writer);
     tdm_writer_destroy(records->packed);

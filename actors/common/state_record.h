@@ -1,5 +1,4 @@
-/* state_record.h - the rows that lists travel in: maps by name, with nothing for what is missing.
- */
+/* state_record.h - state records, the maps in which lists travel, and lists of a maximum length. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_COMMON_STATE_RECORD_H
 #define TDM_ACTORS_COMMON_STATE_RECORD_H
@@ -8,17 +7,20 @@
 
 #include <tandem/value.h>
 
-/* Borrowed from the row; "" without it. */
+/* Returns a text of a state record, borrowed from the record; "" if the record does not contain
+ * `key`. */
 static inline const char *tdm__state_record_text(const tdm_value *record, const char *key)
 {
     return tdm_value_string(tdm_value_find(record, key), "");
 }
 
+/* Returns a number of a state record; 0 if the record does not contain `key`. */
 static inline int64_t tdm__state_record_int(const tdm_value *record, const char *key)
 {
     return tdm_value_int(tdm_value_find(record, key), 0);
 }
 
+/* Writes one text field of a state record. */
 static inline void tdm__state_record_write_text(tdm_writer *writer, const char *key,
                                                 const char *text)
 {
@@ -26,30 +28,34 @@ static inline void tdm__state_record_write_text(tdm_writer *writer, const char *
     tdm_write_string(writer, text);
 }
 
+/* Writes one number field of a state record. */
 static inline void tdm__state_record_write_int(tdm_writer *writer, const char *key, int64_t number)
 {
     tdm_write_string(writer, key);
     tdm_write_int(writer, number);
 }
 
-/* The rows of a process, the first so many of them; the others are counted. */
+/* State records that a process writes for a list, up to a maximum; the others are only counted. */
 struct tdm__state_records {
-    tdm_writer *packed; /* owned; one after the other */
-    uint32_t count;
-    uint32_t count_max;
-    uint64_t left_out;
+    tdm_writer *packed; /* The records, packed one after the other; owned. */
+    uint32_t count;     /* Number of records in `packed`. */
+    uint32_t count_max; /* Most records that the list may contain. */
+    uint64_t left_out;  /* Number of records beyond `count_max`. */
 };
 
+/* Starts a list of at most `count_max` records. */
 tdm_status tdm__state_records_begin(struct tdm__state_records *records, uint32_t count_max);
-/* Where to write one more; NULL where there is no room for it. */
+/* Returns the writer for one more record, or NULL if the list is full; the record is then
+ * counted as left out. */
 tdm_writer *tdm__state_records_next(struct tdm__state_records *records);
-/* Writes a message process_rows, and frees them. */
+/* Writes the message process_rows with the list and frees it. */
 void tdm__state_records_end(struct tdm__state_records *records, tdm_writer *writer);
 
-/* The same for a question, which the daemon alone may ask: false if that is answered with a
- * failure, and nothing is begun.  `what` is in the rows, in the plural. */
+/* Starts a list for a request that only the daemon may send. Returns false if it has replied
+ * with a failure instead. `what` names the records in the plural, for the message. */
 bool tdm__state_records_reply_begin(struct tdm__state_records *records, uint32_t count_max,
                                     const char *what, struct tdm__incoming_call *incoming);
+/* Replies with the list and frees it. */
 void tdm__state_records_reply_end(struct tdm__state_records *records,
                                   struct tdm__incoming_call *incoming);
 

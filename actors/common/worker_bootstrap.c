@@ -1,4 +1,4 @@
-/* worker_bootstrap.c - what the daemon hands to a process that is to become an actor. */
+/* worker_bootstrap.c - the record that the daemon passes to a new worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
 
@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tdm_status write_value(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
+/* Packs the bootstrap record. */
+static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
 {
     const struct tdm__bootstrap_message message = {
         .token = {bootstrap->token, sizeof(bootstrap->token)},
@@ -29,7 +30,8 @@ static tdm_status write_value(tdm_writer *writer, const struct tdm__bootstrap *b
     return tdm__bootstrap_encode(&message, writer);
 }
 
-static tdm_status write_all(int fd, struct tdm_bytes bytes)
+/* Writes all bytes to a memory file and seals it. */
+static tdm_status memory_file_write(int fd, struct tdm_bytes bytes)
 {
     const char *data = bytes.data;
     size_t left = bytes.size_bytes;
@@ -49,7 +51,8 @@ static tdm_status write_all(int fd, struct tdm_bytes bytes)
     return TDM_OK;
 }
 
-static tdm_status to_memory_file(struct tdm_bytes bytes, int *fd_out)
+/* Creates a sealed memory file with these bytes. */
+static tdm_status memory_file_create(struct tdm_bytes bytes, int *fd_out)
 {
     int fd = memfd_create("tandem-bootstrap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     tdm_status status;
@@ -57,7 +60,7 @@ static tdm_status to_memory_file(struct tdm_bytes bytes, int *fd_out)
     if (fd < 0) {
         return tdm__fail_errno(errno, "memfd_create");
     }
-    status = write_all(fd, bytes);
+    status = memory_file_write(fd, bytes);
     if (status != TDM_OK) {
         (void)close(fd);
         return status;
@@ -72,20 +75,22 @@ tdm_status tdm__bootstrap_write(const struct tdm__bootstrap *bootstrap, int *fd_
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_value(writer, bootstrap);
+    status = bootstrap_pack(writer, bootstrap);
     if (status == TDM_OK) {
-        status = to_memory_file(tdm_writer_bytes(writer), fd_out);
+        status = memory_file_create(tdm_writer_bytes(writer), fd_out);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static void copy_text(const char *text, char *target, size_t room)
+/* Copies a text; one that is too long is cut off. */
+static void bootstrap_copy_text(const char *text, char *target, size_t target_bytes)
 {
-    (void)snprintf(target, room, "%s", text);
+    (void)snprintf(target, target_bytes, "%s", text);
 }
 
-static tdm_status read_value(const tdm_value *value, struct tdm__bootstrap *bootstrap)
+/* Parses a bootstrap record; `bootstrap->spec` is set only on TDM_OK. */
+static tdm_status bootstrap_parse(const tdm_value *value, struct tdm__bootstrap *bootstrap)
 {
     struct tdm__bootstrap_message message;
 
@@ -97,10 +102,12 @@ static tdm_status read_value(const tdm_value *value, struct tdm__bootstrap *boot
     }
     memcpy(bootstrap->token, message.token.data, message.token.size_bytes);
     bootstrap->node = message.node;
-    copy_text(message.node_name, bootstrap->node_name, sizeof(bootstrap->node_name));
-    copy_text(message.daemon_address, bootstrap->daemon_address, sizeof(bootstrap->daemon_address));
-    copy_text(message.directory, bootstrap->directory, sizeof(bootstrap->directory));
-    copy_text(message.listen_host, bootstrap->listen_host, sizeof(bootstrap->listen_host));
+    bootstrap_copy_text(message.node_name, bootstrap->node_name, sizeof(bootstrap->node_name));
+    bootstrap_copy_text(message.daemon_address, bootstrap->daemon_address,
+                        sizeof(bootstrap->daemon_address));
+    bootstrap_copy_text(message.directory, bootstrap->directory, sizeof(bootstrap->directory));
+    bootstrap_copy_text(message.listen_host, bootstrap->listen_host,
+                        sizeof(bootstrap->listen_host));
     bootstrap->gpus_count = message.gpu_indices.count;
     for (uint32_t i = 0; i < bootstrap->gpus_count; i++) {
         tdm__message_list_read(&message.gpu_indices, i, &bootstrap->gpu_indices[i],
@@ -128,7 +135,7 @@ tdm_status tdm__bootstrap_read(int fd, struct tdm__bootstrap *bootstrap_out)
     status = tdm_document_parse((struct tdm_bytes){bytes, (size_t)about.st_size}, &document);
     (void)munmap(bytes, (size_t)about.st_size);
     TDM_TRY(status);
-    status = read_value(tdm_document_root(document), &bootstrap);
+    status = bootstrap_parse(tdm_document_root(document), &bootstrap);
     tdm_document_destroy(document);
     if (status == TDM_OK) {
         *bootstrap_out = bootstrap;

@@ -1,5 +1,14 @@
-/* worker_metrics.c - what a worker counts of its calls, for its daemon to read. */
+/* worker_metrics.c - counts, durations and spans of a worker's calls, for its daemon to read. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the metrics of the worker process: a counter of failed calls, a histogram of durations,
+ * and the timeline, a ring of the last TDM__CALL_SPANS_MAX calls. Method threads write them in
+ * tdm__call_span_end(); the loop's thread reads them when the daemon asks.
+ *
+ * Counter and histogram are atomic. The ring exists only with TANDEM_TIMELINE=1; it is guarded
+ * by `ring_lock`, a leaf lock. The messages are worker.metrics, worker.spans and
+ * worker.method_metrics. */
+
 #include "actors/common/worker_metrics.h"
 
 #include "runtime/clock.h"
@@ -11,21 +20,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Calls of this process that have failed. */
 static struct tdm__counter failures;
+/* Durations of all calls of this process, in nanoseconds. */
 static struct tdm__histogram times;
 
-/* The timeline: a ring, made when it is wanted, guarded by a leaf lock. */
+/* An entry of the timeline. */
 struct ended_span {
-    struct tdm__call_span span;
-    int64_t ended_ns;
-    tdm_status status;
+    struct tdm__call_span span; /* The call. */
+    int64_t ended_ns;           /* Nanoseconds on CLOCK_MONOTONIC at which the method ended. */
+    tdm_status status;          /* Outcome of the method. */
 };
-static struct ended_span *ring; /* NULL: no timeline */
-static uint64_t ring_count;     /* ever */
+/* The timeline, TDM__CALL_SPANS_MAX entries; NULL if none is recorded. */
+static struct ended_span *ring;
+/* Number of spans recorded so far, overwritten ones included. */
+static uint64_t ring_count;
+/* Guards the entries of `ring` and `ring_count`. */
 static pthread_mutex_t ring_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Creates `ring` before the first call. */
 static pthread_once_t ring_once = PTHREAD_ONCE_INIT;
 
-static void make_ring(void)
+/* Creates the ring if the environment asks for a timeline. Without memory there is none. */
+static void timeline_create(void)
 {
     const char *wanted = getenv("TANDEM_TIMELINE");
 
@@ -36,7 +52,7 @@ static void make_ring(void)
 
 void tdm__call_span_begin(struct tdm__call_span *span, const struct tdm__incoming_call *incoming)
 {
-    (void)pthread_once(&ring_once, make_ring);
+    (void)pthread_once(&ring_once, timeline_create);
     span->began_ns = tdm__clock_ns();
     if (ring != NULL) {
         (void)snprintf(span->method, sizeof(span->method), "%s", tdm__incoming_method(incoming));
@@ -62,9 +78,10 @@ void tdm__call_span_end(const struct tdm__call_span *span, tdm_status status)
     }
 }
 
-/* ---- for the daemon --------------------------------------------------------------------- */
+/* ---- replies to the daemon ---------------------------------------------------------------- */
 
-static void write_metrics(tdm_writer *writer, uint64_t queue_length)
+/* Writes the message actor_metrics. */
+static void worker_metrics_write(tdm_writer *writer, uint64_t queue_length)
 {
     struct tdm__histogram_snapshot view;
     struct tdm__actor_metrics_message message = {
@@ -80,8 +97,8 @@ static void write_metrics(tdm_writer *writer, uint64_t queue_length)
     (void)tdm__actor_metrics_encode(&message, writer);
 }
 
-/* `arg` is the number of the first span. */
-static void get_span(const void *arg, uint32_t index, void *item_out)
+/* Fills one entry of the message; `arg` points to the number of the oldest span. */
+static void timeline_get_span(const void *arg, uint32_t index, void *item_out)
 {
     const struct ended_span *ended = &ring[(*(const uint64_t *)arg + index) % TDM__CALL_SPANS_MAX];
     struct tdm__actor_span_message *item = item_out;
@@ -95,10 +112,11 @@ static void get_span(const void *arg, uint32_t index, void *item_out)
                                              .status = ended->status};
 }
 
-static void write_spans(tdm_writer *writer)
+/* Writes the message actor_spans, oldest span first. */
+static void timeline_write(tdm_writer *writer)
 {
     uint64_t first;
-    struct tdm__actor_spans_message message = {.spans = {.get = get_span, .arg = &first}};
+    struct tdm__actor_spans_message message = {.spans = {.get = timeline_get_span, .arg = &first}};
 
     (void)pthread_mutex_lock(&ring_lock);
     first = ring_count < TDM__CALL_SPANS_MAX ? 0 : ring_count - TDM__CALL_SPANS_MAX;
@@ -123,11 +141,11 @@ bool tdm__worker_metrics_serve(struct tdm__incoming_call *incoming, uint64_t que
         return true;
     }
     if (metrics) {
-        write_metrics(writer, queue_length);
+        worker_metrics_write(writer, queue_length);
     } else if (calls) {
         tdm__method_metrics_write(method_metrics, writer);
     } else {
-        write_spans(writer);
+        timeline_write(writer);
     }
     tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
     tdm_writer_destroy(writer);

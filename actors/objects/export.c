@@ -1,5 +1,17 @@
-/* export.c - large values of this process lent to others, and those of others read here. */
+/* export.c - large values exported to other processes, and values of other processes read here. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns three kinds of records, all guarded by the loop's lock. A struct shm_export is one value
+ * of this process that one reader reads; it owns the value until the reader sends
+ * "object.return" or its connection closes. A struct exporter is a connection on which another
+ * process exported segments to this one; while it exists, mappings of those segments are kept
+ * for reuse. A struct imported_value is one value of another process that a document reads in
+ * place.
+ *
+ * Destroying the document returns the export. If the connection closed first, the memory stays
+ * mapped until then. Documents may be destroyed on any thread, also after the runtime has
+ * stopped. docs/protocols/references.md, "Large values", specifies the messages. */
+
 #include "actors/objects/object_memory.h"
 #include "actors/objects/pull.h"
 #include "runtime/clock.h"
@@ -10,34 +22,38 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The maker's: to one reader. */
+/* A large value of this process that is exported to one reader. */
 struct shm_export {
+    /* Called when the reader's connection closes; must be the first field. */
     struct tdm__close_watcher closer;
     TAILQ_ENTRY(shm_export) link;
-    struct tdm__conn *conn;
-    uint64_t id;
-    struct tdm__large *large; /* counted */
+    struct tdm__conn *conn;   /* Connection to the reader, borrowed. */
+    uint64_t id;              /* Number that the reader returns; unique in this process. */
+    struct tdm__large *large; /* The exported value, retained. */
 };
 
-/* The reader's: a connection on which segments were lent that are mapped here. */
+/* A connection on which another process exported segments that are mapped here. */
 struct exporter {
+    /* Called when the connection closes; must be the first field. */
     struct tdm__close_watcher closer;
     TAILQ_ENTRY(exporter) link;
-    struct tdm__object_memory *memory;
-    const struct tdm__conn *conn;
+    struct tdm__object_memory *memory; /* Shared memory of the runtime, borrowed. */
+    const struct tdm__conn *conn;      /* Connection to the exporting process, borrowed. */
 };
 
-/* The reader's: of one value that another process made. */
+/* A value of another process that a document of this one reads in place. */
 struct imported_value {
+    /* Called when the connection closes; must be the first field. */
     struct tdm__close_watcher closer;
-    struct tdm__object_memory *memory; /* counted */
-    struct tdm__conn *conn;            /* NULL once it has ended */
-    uint64_t id;
-    struct tdm__segment_view *view;
+    struct tdm__object_memory *memory; /* Shared memory of the runtime, retained. */
+    struct tdm__conn *conn; /* Connection to the exporting process; NULL after it has closed. */
+    uint64_t id;            /* Number of the export, returned to the exporting process. */
+    struct tdm__segment_view *view; /* Mapping of the segment that contains the value. */
 };
 
-/* ---- shm_export ---------------------------------------------------------------------------- */
+/* ---- the exporting side ------------------------------------------------------------------ */
 
+/* Removes the export and releases its value. */
 static void shm_export_end(struct shm_export *shm_export)
 {
     struct tdm__large *large = shm_export->large;
@@ -47,11 +63,13 @@ static void shm_export_end(struct shm_export *shm_export)
     tdm__large_release(large);
 }
 
+/* Close watcher: ends the export because its reader's connection closed. */
 static void on_reader_closed(struct tdm__close_watcher *closer)
 {
     shm_export_end((struct shm_export *)closer);
 }
 
+/* Frees the exporter; its mappings are unmapped when they are unused. */
 static void exporter_end(struct exporter *exporter)
 {
     tdm__segment_views_forget(&exporter->memory->views, exporter);
@@ -84,7 +102,7 @@ void tdm__object_memory_stats(tdm_runtime *runtime, struct tdm__object_memory_st
     *use_out = (struct tdm__object_memory_stats){.used_bytes = memory->segments.used_bytes,
                                                  .idle_bytes = memory->segments.idle_bytes,
                                                  .spilled_bytes = memory->spilled_bytes,
-                                                 .kept_bytes = memory->views.unused_bytes,
+                                                 .unused_view_bytes = memory->views.unused_bytes,
                                                  .read_count = memory->read_count};
     if (memory->usage != NULL) {
         struct tdm__memory_usage_totals sums;
@@ -113,7 +131,9 @@ void tdm__exports_count_readers(struct tdm__object_memory *memory)
     }
 }
 
-static tdm_status export_segment(struct tdm__large *large, struct tdm__conn *conn, uint64_t *id_out)
+/* Creates an export of the value to the process at the other end of `conn`, after reading the
+ * value back if it was spilled. */
+static tdm_status export_create(struct tdm__large *large, struct tdm__conn *conn, uint64_t *id_out)
 {
     struct tdm__object_memory *memory = large->memory;
     struct shm_export *shm_export;
@@ -122,7 +142,7 @@ static tdm_status export_segment(struct tdm__large *large, struct tdm__conn *con
     TDM_TRY(tdm__large_load(large));
     shm_export = calloc(1, sizeof(*shm_export));
     if (shm_export == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "shm_export a large value");
+        return tdm__fail(TDM_E_NOMEM, "an export of a large value");
     }
     shm_export->closer.fn = on_reader_closed;
     shm_export->conn = conn;
@@ -140,8 +160,9 @@ static tdm_status export_segment(struct tdm__large *large, struct tdm__conn *con
     return TDM_OK;
 }
 
-static struct shm_export *export_find_by_segment(struct tdm__object_memory *memory,
-                                                 const struct tdm__conn *conn, uint64_t id)
+/* Returns the export with this number on this connection, or NULL. */
+static struct shm_export *export_find_by_id(struct tdm__object_memory *memory,
+                                            const struct tdm__conn *conn, uint64_t id)
 {
     struct shm_export *shm_export;
 
@@ -157,15 +178,16 @@ static struct shm_export *export_find_by_segment(struct tdm__object_memory *memo
 struct tdm__large *tdm__export_find(struct tdm__object_memory *memory, const struct tdm__conn *conn,
                                     uint64_t id)
 {
-    struct shm_export *shm_export = export_find_by_segment(memory, conn, id);
+    struct shm_export *shm_export = export_find_by_id(memory, conn, id);
 
     return shm_export == NULL ? NULL : shm_export->large;
 }
 
+/* Ends the export with this number on this connection, if it exists. */
 static void export_finish(struct tdm__object_memory *memory, const struct tdm__conn *conn,
                           uint64_t id)
 {
-    struct shm_export *shm_export = export_find_by_segment(memory, conn, id);
+    struct shm_export *shm_export = export_find_by_id(memory, conn, id);
 
     if (shm_export != NULL) {
         tdm__conn_unwatch_close(&shm_export->closer);
@@ -173,14 +195,14 @@ static void export_finish(struct tdm__object_memory *memory, const struct tdm__c
     }
 }
 
-/* (loan, segment, its capacity, bytes of the value) */
+/* The description is (export, segment, its capacity, bytes of the value). */
 tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                              int *fd_out)
 {
     uint64_t id;
     tdm_status status;
 
-    TDM_TRY(export_segment(large, conn, &id));
+    TDM_TRY(export_create(large, conn, &id));
     status = tdm_pack(writer, "ubuu", id, (const void *)large->segment->id.bytes,
                       sizeof(large->segment->id.bytes), (uint64_t)large->segment->capacity_bytes,
                       (uint64_t)large->size_bytes);
@@ -196,7 +218,7 @@ tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, td
 {
     uint64_t id;
 
-    TDM_TRY(export_segment(large, conn, &id));
+    TDM_TRY(export_create(large, conn, &id));
     tdm_write_map(writer, 1);
     tdm_write_string(writer, "pull");
     tdm_write_array(writer, 2);
@@ -221,11 +243,12 @@ void tdm__large_serve_return(tdm_runtime *runtime, struct tdm__incoming_call *in
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- borrowing -------------------------------------------------------------------------- */
+/* ---- the importing side ------------------------------------------------------------------ */
 
+/* Close watcher of an imported value. The memory stays mapped. */
 static void on_exporter_closed(struct tdm__close_watcher *closer)
 {
-    ((struct imported_value *)closer)->conn = NULL; /* the memory stays mapped here all the same */
+    ((struct imported_value *)closer)->conn = NULL;
 }
 
 void tdm__export_return(struct tdm__conn *conn, uint64_t id)
@@ -234,7 +257,7 @@ void tdm__export_return(struct tdm__conn *conn, uint64_t id)
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        return; /* it comes back with the connection's end */
+        return; /* The export ends with the connection. */
     }
     if (tdm_pack(writer, "u", id) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
@@ -243,6 +266,7 @@ void tdm__export_return(struct tdm__conn *conn, uint64_t id)
     tdm_writer_destroy(writer);
 }
 
+/* Called when the document of an imported value is destroyed, on any thread. */
 static void imported_value_end(void *arg)
 {
     struct imported_value *imported_value = arg;
@@ -259,12 +283,14 @@ static void imported_value_end(void *arg)
     tdm__object_memory_release(memory);
 }
 
+/* Close watcher: frees the exporter. */
 static void on_exporter_gone(struct tdm__close_watcher *closer)
 {
     exporter_end((struct exporter *)closer);
 }
 
-/* NULL when what it lends is not to be kept: it is gone already, or there is no memory. */
+/* Finds or creates the exporter of a connection. Returns NULL if the connection has closed or
+ * there is no memory; mappings of its segments are then not kept. */
 static const struct exporter *exporter_get(struct tdm__object_memory *memory,
                                            struct tdm__conn *conn)
 {
@@ -289,8 +315,11 @@ static const struct exporter *exporter_get(struct tdm__object_memory *memory,
     return exporter;
 }
 
-static tdm_status find_view(struct tdm__object_memory *memory, const struct tdm__id *id, int fd,
-                            size_t capacity_bytes, struct tdm__segment_view **view_out)
+/* Returns the mapping of the segment `id` with one more user, mapping it if necessary. Closes
+ * `fd` in any case. */
+static tdm_status imported_view_get(struct tdm__object_memory *memory, const struct tdm__id *id,
+                                    int fd, size_t capacity_bytes,
+                                    struct tdm__segment_view **view_out)
 {
     struct tdm__segment_view *view = tdm__segment_views_find(&memory->views, id);
 
@@ -308,9 +337,10 @@ static tdm_status find_view(struct tdm__object_memory *memory, const struct tdm_
     return TDM_OK;
 }
 
-/* Takes `reading`, whose view is open. */
-static tdm_status read_in_place(struct imported_value *imported_value, struct tdm__conn *conn,
-                                uint64_t size_bytes, tdm_document **document_out)
+/* Creates the document of an imported value whose mapping is open. Takes ownership of
+ * `imported_value`. */
+static tdm_status imported_value_open(struct imported_value *imported_value, struct tdm__conn *conn,
+                                      uint64_t size_bytes, tdm_document **document_out)
 {
     struct tdm_bytes bytes = {imported_value->view->address, size_bytes};
     tdm_status status;
@@ -357,12 +387,12 @@ tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
         return status == TDM_E_TYPE ? TDM_E_PROTOCOL : status;
     }
     memcpy(id.bytes, segment.data, sizeof(id.bytes));
-    status = find_view(runtime->memory, &id, fd, capacity_bytes, &imported_value->view);
+    status = imported_view_get(runtime->memory, &id, fd, capacity_bytes, &imported_value->view);
     if (status != TDM_OK) {
         free(imported_value);
         return status;
     }
-    return read_in_place(imported_value, conn, size_bytes, document_out);
+    return imported_value_open(imported_value, conn, size_bytes, document_out);
 }
 
 /* ---- calls and replies ------------------------------------------------------------------- */
@@ -430,15 +460,17 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
     return status;
 }
 
-/* What is sent for a large value. */
+/* What a message contains in the place of a large value. */
 struct export_description {
-    tdm_writer *writer; /* owned */
-    struct tdm_bytes packed;
-    int fd;
-    uint32_t fds_count;
+    tdm_writer *writer;      /* Owned; NULL if `packed` is the value itself. */
+    struct tdm_bytes packed; /* Description, offer, or the bytes of the value. */
+    int fd;                  /* Descriptor of the segment, borrowed; -1 if none is sent. */
+    uint32_t fds_count;      /* 1 if a descriptor is sent, else 0. */
 };
 
-static bool is_near(const tdm_runtime *runtime, const struct tdm__incoming_call *incoming)
+/* Returns true if the caller is on this node. */
+static bool caller_is_on_this_node(const tdm_runtime *runtime,
+                                   const struct tdm__incoming_call *incoming)
 {
     return tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node);
 }
@@ -446,28 +478,30 @@ static bool is_near(const tdm_runtime *runtime, const struct tdm__incoming_call 
 bool tdm__large_is_offered(const struct tdm__large *large, const tdm_runtime *runtime,
                            const struct tdm__incoming_call *incoming)
 {
-    return tdm__incoming_conn(incoming) != NULL && !is_near(runtime, incoming) &&
+    return tdm__incoming_conn(incoming) != NULL && !caller_is_on_this_node(runtime, incoming) &&
            large->size_bytes > TDM__PULL_CHUNK_BYTES;
 }
 
+/* Exports or offers the value to the caller of `incoming`, as tdm__large_reply() describes, or
+ * refers to its bytes. */
 static tdm_status export_write_description(struct tdm__large *large, const tdm_runtime *runtime,
                                            const struct tdm__incoming_call *incoming,
                                            struct export_description *export_description)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     bool offered = tdm__large_is_offered(large, runtime, incoming);
-    bool near = is_near(runtime, incoming);
+    bool same_node = caller_is_on_this_node(runtime, incoming);
 
     TDM_TRY(tdm__large_load(large));
-    if (conn == NULL || (!near && !offered)) {
+    if (conn == NULL || (!same_node && !offered)) {
         export_description->packed = tdm__large_bytes(large);
         return TDM_OK;
     }
     TDM_TRY(tdm_writer_create(&export_description->writer));
-    TDM_TRY(
-        near ? tdm__large_export(large, conn, export_description->writer, &export_description->fd)
-             : tdm__large_offer(large, conn, export_description->writer));
-    export_description->fds_count = near ? 1 : 0;
+    TDM_TRY(same_node ? tdm__large_export(large, conn, export_description->writer,
+                                          &export_description->fd)
+                      : tdm__large_offer(large, conn, export_description->writer));
+    export_description->fds_count = same_node ? 1 : 0;
     export_description->packed = tdm_writer_bytes(export_description->writer);
     return TDM_OK;
 }

@@ -1,7 +1,14 @@
-/* large_value.c - large values: packed once into shared memory, read in place by whoever is lent
- * it.
- */
+/* large_value.c - values packed once into shared memory and read in place by other processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__object_memory and struct tdm__large. A value has one of two states: in memory
+ * (`segment` is set) or spilled to disk (`spilled` is a descriptor). It may be spilled only
+ * while a single owner, a reference, holds it; memory_quota.c decides when.
+ *
+ * Owner counts are guarded by the loop's lock, which document_release_large() takes because
+ * documents are destroyed on any thread. The memory outlives the runtime while documents read
+ * values in it. export.c and pull.c send values to other processes. */
+
 #include "actors/objects/large_value.h"
 
 #include "actors/objects/object_memory.h"
@@ -15,7 +22,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Unused views beyond this are unmapped: a warm mapping is worth that much. */
+/* Most bytes of unused mappings of other processes' segments; the least recently used ones
+ * beyond this are unmapped. */
 #define VIEWS_BYTES_MAX ((uint64_t)256 << 20)
 
 /* ---- the memory of a runtime ------------------------------------------------------------- */
@@ -74,8 +82,9 @@ struct tdm__loop *tdm__current_loop(void)
 
 /* ---- a value ---------------------------------------------------------------------------- */
 
+/* Creates an unwritten value of `size_bytes` with one owner, as `mode` says. */
 static tdm_status large_create(tdm_runtime *runtime, size_t size_bytes,
-                               enum tdm__memory_quota_mode how, struct tdm__large **large_out)
+                               enum tdm__memory_quota_mode mode, struct tdm__large **large_out)
 {
     struct tdm__object_memory *memory = runtime->memory;
     struct tdm__large *large = calloc(1, sizeof(*large));
@@ -84,19 +93,21 @@ static tdm_status large_create(tdm_runtime *runtime, size_t size_bytes,
     if (large == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a large value");
     }
-    status = tdm__memory_quota_get_segment(memory, size_bytes, how, &large->segment);
+    status = tdm__memory_quota_get_segment(memory, size_bytes, mode, &large->segment);
     if (status != TDM_OK) {
         free(large);
         return status;
     }
-    if (how != TDM__QUOTA_EXCEED) { /* else it comes in pieces */
+    /* A value that may exceed the limit arrives in chunks, so its pages are not allocated at
+     * once. */
+    if (mode != TDM__QUOTA_EXCEED) {
         tdm__segment_populate(large->segment, size_bytes);
     }
     large->memory = memory;
     tdm__object_memory_retain(memory);
     large->spilled = -1;
     large->size_bytes = size_bytes;
-    large->made_ms = tdm__clock_ms();
+    large->created_ms = tdm__clock_ms();
     large->owners_count = 1;
     TAILQ_INSERT_TAIL(&memory->values, large, link);
     *large_out = large;
@@ -155,7 +166,8 @@ struct tdm_bytes tdm__large_bytes(const struct tdm__large *large)
     return (struct tdm_bytes){large->segment->address, large->size_bytes};
 }
 
-static void document_ends(void *arg)
+/* Called when a document that reads the value in place is destroyed, on any thread. */
+static void document_release_large(void *arg)
 {
     TDM__LOOP_ENTER(tdm__current_loop());
 
@@ -165,15 +177,16 @@ static void document_ends(void *arg)
 tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out)
 {
     TDM_TRY(tdm__large_load(large));
-    TDM_TRY(
-        tdm__document_parse_borrowed(tdm__large_bytes(large), document_ends, large, document_out));
+    TDM_TRY(tdm__document_parse_borrowed(tdm__large_bytes(large), document_release_large, large,
+                                         document_out));
     large->owners_count++;
     return TDM_OK;
 }
 
 /* ---- packing ---------------------------------------------------------------------------- */
 
-static tdm_status write_over(struct tdm__large *large, const char *format, va_list args)
+/* Packs by format into the value's segment. The packed size must be the size of the value. */
+static tdm_status large_write_args(struct tdm__large *large, const char *format, va_list args)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -184,7 +197,8 @@ static tdm_status write_over(struct tdm__large *large, const char *format, va_li
     return status;
 }
 
-static tdm_status count_bytes(const char *format, va_list args, size_t *bytes_out)
+/* Computes the packed size of the arguments without packing them. */
+static tdm_status packed_size_of_args(const char *format, va_list args, size_t *bytes_out)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -205,18 +219,20 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
     va_list again;
 
     *large_out = NULL;
+    /* References and handles are filled in after packing. A format without one of the letters
+     * sbavp cannot pack to a large value. */
     if (tdm__format_has(format, "rRh") || !tdm__format_has(format, "sbavp")) {
-        return TDM_OK; /* must be packed and filled first; cannot be large */
+        return TDM_OK;
     }
     va_copy(again, args);
-    status = count_bytes(format, again, &size_bytes);
+    status = packed_size_of_args(format, again, &size_bytes);
     va_end(again);
     if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
         return status;
     }
     TDM_TRY(large_create(runtime, size_bytes, TDM__QUOTA_WAIT, &large));
     va_copy(again, args);
-    status = write_over(large, format, again);
+    status = large_write_args(large, format, again);
     va_end(again);
     if (status != TDM_OK) {
         tdm__large_release(large);
@@ -226,14 +242,15 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
     return TDM_OK;
 }
 
+/* Copies packed bytes into a new value if they are large, as `mode` says; else leaves NULL. */
 static tdm_status large_copy_bytes(tdm_runtime *runtime, struct tdm_bytes packed,
-                                   enum tdm__memory_quota_mode how, struct tdm__large **large_out)
+                                   enum tdm__memory_quota_mode mode, struct tdm__large **large_out)
 {
     *large_out = NULL;
     if (packed.size_bytes <= TDM__INLINE_BYTES_MAX) {
         return TDM_OK;
     }
-    TDM_TRY(large_create(runtime, packed.size_bytes, how, large_out));
+    TDM_TRY(large_create(runtime, packed.size_bytes, mode, large_out));
     tdm__rect_copy((*large_out)->segment->address, packed.data, packed.size_bytes);
     return TDM_OK;
 }
@@ -250,7 +267,8 @@ tdm_status tdm__large_copy_now(tdm_runtime *runtime, struct tdm_bytes packed,
     return large_copy_bytes(runtime, packed, TDM__QUOTA_NOW, large_out);
 }
 
-static tdm_status write_value_over(struct tdm__large *large, const tdm_value *value)
+/* Packs a value that has been read into the segment of a new large value. */
+static tdm_status large_write_value(struct tdm__large *large, const tdm_value *value)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -279,7 +297,7 @@ tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
         return status;
     }
     TDM_TRY(tdm__large_create(runtime, size_bytes, large_out));
-    status = write_value_over(*large_out, value);
+    status = large_write_value(*large_out, value);
     if (status != TDM_OK) {
         tdm__large_release(*large_out);
         *large_out = NULL;

@@ -1,5 +1,17 @@
-/* memory_quota.c - room for large values: the limit of the node, and who makes way. */
+/* memory_quota.c - the node's limit on shared memory: reserving, evicting and spilling. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Every segment is reserved in the node's usage file (memory_usage.h) before it is created and
+ * released after it is freed, idle segments included. If the limit is reached, this process
+ * evicts memory of its own: first idle segments, then values that only a reference holds, which
+ * are spilled to disk, least recently used first. If that is not enough, it announces in the
+ * usage file how many bytes it waits for.
+ *
+ * Each process with segments or mappings checks that announcement every PRESSURE_EVERY_MS and
+ * evicts for the process that waits. Without a usage file nothing is limited. Everything runs
+ * with the loop's lock; quota_wait_for_others() drives the loop meanwhile.
+ * docs/protocols/references.md, "The limit", specifies the rules. */
+
 #include "actors/objects/object_memory.h"
 #include "actors/objects/spill.h"
 #include "runtime/assert.h"
@@ -9,15 +21,17 @@
 
 #include <unistd.h>
 
-/* Idle segments beyond this are freed: memory that is warm for the next value is worth that
- * much. */
+/* Most bytes of idle segments; the longest idle ones beyond this are freed. */
 #define IDLE_BYTES_MAX ((uint64_t)512 << 20)
 
-enum { WAIT_MS = 5000, LOOK_AGAIN_MS = 20, PRESSURE_EVERY_MS = 200 };
+/* Milliseconds: how long a reservation waits for other processes, how often it tries again
+ * meanwhile, and how often a process checks whether another one waits. */
+enum { WAIT_MS = 5000, RETRY_EVERY_MS = 20, PRESSURE_EVERY_MS = 200 };
 
-/* ---- the account ------------------------------------------------------------------------ */
+/* ---- the usage file ---------------------------------------------------------------------- */
 
-/* The node's directory is not known when the runtime is made. */
+/* Opens the node's usage file at the first call and returns it; NULL if the node has none. The
+ * node's directory is not known when the memory is created. */
 static struct tdm__memory_usage *memory_usage_open_once(struct tdm__object_memory *memory)
 {
     if (!memory->has_opened_usage && memory->runtime != NULL &&
@@ -31,20 +45,24 @@ static struct tdm__memory_usage *memory_usage_open_once(struct tdm__object_memor
     return memory->usage;
 }
 
-static void quota_give_idle(struct tdm__object_memory *memory, uint64_t bytes)
+/* Releases `bytes` in the usage file. */
+static void quota_release_bytes(struct tdm__object_memory *memory, uint64_t bytes)
 {
     if (memory->usage != NULL && bytes > 0) {
         tdm__memory_usage_release(memory->usage, bytes);
     }
 }
 
-/* ---- making way ------------------------------------------------------------------------- */
+/* ---- evicting ---------------------------------------------------------------------------- */
 
-static bool may_be_spilled(const struct tdm__large *large)
+/* Returns true if the value is in memory and its only owner is a reference, which does not read
+ * it. */
+static bool large_can_be_spilled(const struct tdm__large *large)
 {
     return large->segment != NULL && large->may_spill && large->owners_count == 1;
 }
 
+/* Writes one value to disk and frees its segment. */
 static tdm_status quota_spill_one(struct tdm__object_memory *memory, struct tdm__large *large)
 {
     const struct tdm_bytes bytes = {large->segment->address, large->size_bytes};
@@ -57,18 +75,18 @@ static tdm_status quota_spill_one(struct tdm__object_memory *memory, struct tdm_
     return TDM_OK;
 }
 
-/* Idle segments go first, then values to the disk, by oldest use, until so many bytes are free
- * or nothing is left to give. */
+/* Frees idle segments, then spills values, least recently used first, until `bytes` are free or
+ * nothing is left. Fails if spilling fails. */
 static tdm_status quota_evict(struct tdm__object_memory *memory, uint64_t bytes)
 {
     uint64_t gone_bytes = tdm__segments_trim(&memory->segments, bytes);
     struct tdm__large *next;
 
-    quota_give_idle(memory, gone_bytes);
+    quota_release_bytes(memory, gone_bytes);
     for (struct tdm__large *large = TAILQ_FIRST(&memory->values);
          large != NULL && gone_bytes < bytes; large = next) {
         next = TAILQ_NEXT(large, link);
-        if (may_be_spilled(large)) {
+        if (large_can_be_spilled(large)) {
             size_t capacity_bytes = large->segment->capacity_bytes;
 
             TDM_TRY(quota_spill_one(memory, large));
@@ -78,6 +96,8 @@ static tdm_status quota_evict(struct tdm__object_memory *memory, uint64_t bytes)
     return TDM_OK;
 }
 
+/* Timer: evicts memory if another process waits for some, and sets the timer again while this
+ * process has memory. */
 static void on_pressure_time(void *arg)
 {
     struct tdm__object_memory *memory = arg;
@@ -85,10 +105,11 @@ static void on_pressure_time(void *arg)
 
     memory->watches_pressure = false;
     if (wanted_bytes > 0) {
-        (void)tdm__segment_views_trim(&memory->views); /* they keep segments of others in memory */
+        /* Mappings keep segments of other processes in memory. */
+        (void)tdm__segment_views_trim(&memory->views);
         if (quota_evict(memory, tdm__memory_usage_shortage(memory->usage, wanted_bytes)) !=
             TDM_OK) {
-            tdm__log(TDM__WARN, "objects", "making room for another process: %s",
+            tdm__log(TDM__WARN, "objects", "freeing memory for another process: %s",
                      tdm_error_detail());
         }
     }
@@ -105,14 +126,16 @@ void tdm__memory_quota_watch(struct tdm__object_memory *memory)
     }
     if (memory->pressure == NULL && tdm__timer_create(memory->runtime->loop, on_pressure_time,
                                                       memory, &memory->pressure) != TDM_OK) {
-        return; /* others wait in vain */
+        /* Without the timer this process frees nothing for others; their reservations fail. */
+        return;
     }
     memory->watches_pressure =
         tdm__timer_set(memory->pressure, tdm__clock_ms() + PRESSURE_EVERY_MS) == TDM_OK;
 }
 
-/* ---- taking ----------------------------------------------------------------------------- */
+/* ---- reserving --------------------------------------------------------------------------- */
 
+/* Fails with TDM_E_LIMIT, naming the sizes and the remedy. */
 static tdm_status quota_exceeded(const struct tdm__object_memory *memory, uint64_t bytes)
 {
     struct tdm__memory_usage_totals sums;
@@ -126,8 +149,10 @@ static tdm_status quota_exceeded(const struct tdm__object_memory *memory, uint64
                      (unsigned long long)sums.limit_bytes, (unsigned long long)sums.spilled_bytes);
 }
 
-/* By this process alone. */
-static tdm_status quota_take_now(struct tdm__object_memory *memory, uint64_t bytes, bool *taken_out)
+/* Reserves `bytes`, evicting memory of this process if necessary. `*taken_out` says whether that
+ * was enough. Fails only if spilling fails. */
+static tdm_status quota_try_reserve(struct tdm__object_memory *memory, uint64_t bytes,
+                                    bool *taken_out)
 {
     struct tdm__memory_usage *usage = memory->usage;
 
@@ -139,15 +164,17 @@ static tdm_status quota_take_now(struct tdm__object_memory *memory, uint64_t byt
     return TDM_OK;
 }
 
-static tdm_status quota_take_from_others(struct tdm__object_memory *memory, uint64_t bytes)
+/* Reserves `bytes`, asking the other processes of the node to evict memory, for at most WAIT_MS.
+ * Drives the loop meanwhile. */
+static tdm_status quota_wait_for_others(struct tdm__object_memory *memory, uint64_t bytes)
 {
     int64_t deadline_ms = tdm__clock_ms() + WAIT_MS;
     bool taken = false;
 
     while (!taken) {
         tdm__memory_usage_set_pressure(memory->usage, bytes);
-        (void)tdm__loop_run(memory->runtime->loop, NULL, NULL, tdm__clock_ms() + LOOK_AGAIN_MS);
-        TDM_TRY(quota_take_now(memory, bytes, &taken));
+        (void)tdm__loop_run(memory->runtime->loop, NULL, NULL, tdm__clock_ms() + RETRY_EVERY_MS);
+        TDM_TRY(quota_try_reserve(memory, bytes, &taken));
         if (!taken && tdm__clock_ms() >= deadline_ms) {
             return quota_exceeded(memory, bytes);
         }
@@ -155,8 +182,9 @@ static tdm_status quota_take_from_others(struct tdm__object_memory *memory, uint
     return TDM_OK;
 }
 
-static tdm_status quota_take_bytes(struct tdm__object_memory *memory, uint64_t bytes,
-                                   enum tdm__memory_quota_mode how)
+/* Reserves `bytes` as `mode` says. Does nothing if the node has no limit. */
+static tdm_status quota_reserve_bytes(struct tdm__object_memory *memory, uint64_t bytes,
+                                      enum tdm__memory_quota_mode mode)
 {
     struct tdm__memory_usage *usage = memory_usage_open_once(memory);
     struct tdm__memory_usage_totals sums;
@@ -166,23 +194,23 @@ static tdm_status quota_take_bytes(struct tdm__object_memory *memory, uint64_t b
     if (usage == NULL) {
         return TDM_OK;
     }
-    status = quota_take_now(memory, bytes, &taken);
+    status = quota_try_reserve(memory, bytes, &taken);
     if (status == TDM_OK && taken) {
         return TDM_OK;
     }
-    if (how == TDM__QUOTA_EXCEED) {
+    if (mode == TDM__QUOTA_EXCEED) {
         tdm__memory_usage_reserve_over_limit(usage, bytes);
         return TDM_OK;
     }
     TDM_TRY(status);
     tdm__memory_usage_read(usage, &sums);
-    return how == TDM__QUOTA_WAIT && bytes <= sums.limit_bytes
-               ? quota_take_from_others(memory, bytes)
+    return mode == TDM__QUOTA_WAIT && bytes <= sums.limit_bytes
+               ? quota_wait_for_others(memory, bytes)
                : quota_exceeded(memory, bytes);
 }
 
 tdm_status tdm__memory_quota_get_segment(struct tdm__object_memory *memory, size_t size_bytes,
-                                         enum tdm__memory_quota_mode how,
+                                         enum tdm__memory_quota_mode mode,
                                          struct tdm__segment **segment_out)
 {
     size_t capacity_bytes = tdm__segment_capacity(size_bytes);
@@ -192,10 +220,10 @@ tdm_status tdm__memory_quota_get_segment(struct tdm__object_memory *memory, size
     if (*segment_out != NULL) {
         return TDM_OK;
     }
-    TDM_TRY(quota_take_bytes(memory, capacity_bytes, how));
-    status = tdm__segments_make(&memory->segments, size_bytes, segment_out);
+    TDM_TRY(quota_reserve_bytes(memory, capacity_bytes, mode));
+    status = tdm__segments_create(&memory->segments, size_bytes, segment_out);
     if (status != TDM_OK) {
-        quota_give_idle(memory, capacity_bytes);
+        quota_release_bytes(memory, capacity_bytes);
         return status;
     }
     tdm__memory_quota_watch(memory);
@@ -208,8 +236,8 @@ void tdm__memory_quota_idle_segment(struct tdm__object_memory *memory, struct td
 
     tdm__segments_recycle(segments, segment);
     if (segments->idle_bytes > IDLE_BYTES_MAX) {
-        quota_give_idle(memory,
-                        tdm__segments_trim(segments, segments->idle_bytes - IDLE_BYTES_MAX));
+        quota_release_bytes(memory,
+                            tdm__segments_trim(segments, segments->idle_bytes - IDLE_BYTES_MAX));
     }
 }
 
@@ -218,10 +246,10 @@ void tdm__memory_quota_free_segment(struct tdm__object_memory *memory, struct td
     size_t capacity_bytes = segment->capacity_bytes;
 
     tdm__segments_free(&memory->segments, segment);
-    quota_give_idle(memory, capacity_bytes);
+    quota_release_bytes(memory, capacity_bytes);
 }
 
-/* ---- reading back ----------------------------------------------------------------------- */
+/* ---- reading back ------------------------------------------------------------------------ */
 
 void tdm__large_discard_spilled(struct tdm__large *large)
 {

@@ -1,5 +1,15 @@
-/* memory_usage.c - how much shared memory the processes of a node hold, all together. */
+/* memory_usage.c - the bytes of shared memory that all processes of a node use, in one file. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the mapping of the file `object-store` in the node's directory (struct usage_file) and
+ * this process's slot in it. The totals are the sums over all slots. Processes change them with
+ * atomic additions; no lock and no message is needed.
+ *
+ * The lock on byte N of the file (an open-file-description lock) says that slot N has an owner.
+ * The kernel releases it when the process ends. A process that finds the store full locks slots
+ * that still have bytes; if that succeeds, their owner has ended and their bytes are subtracted.
+ * Callers hold the loop's lock, but other processes change the file at any time. */
+
 #include "actors/objects/memory_usage.h"
 
 #include "runtime/assert.h"
@@ -17,64 +27,76 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC UINT64_C(0x31656d656d646e54) /* "Tndmeme1" */
+/* "Tndmeme1" in memory; the digit is the version of the file. */
+#define MAGIC UINT64_C(0x31656d656d646e54)
 
-enum { PRESSED_MS = 1000 };
+/* Milliseconds after which a request for memory expires. */
+enum { PRESSURE_VALID_MS = 1000 };
 
+/* The share of one process in the totals. */
 struct slot {
-    _Atomic uint64_t used_bytes;
-    _Atomic uint64_t spilled_bytes;
+    _Atomic uint64_t used_bytes;    /* Bytes of its segments. */
+    _Atomic uint64_t spilled_bytes; /* Bytes of its values on disk. */
 };
 
-/* The sums are changed with relaxed atomics: each is a number of its own, and nothing else is
- * read on the strength of it. */
+/* The contents of the usage file. The numbers are changed with relaxed atomics: each is
+ * independent, and no other memory is read because of it. */
 struct usage_file {
-    uint64_t magic;
-    uint64_t limit_bytes;
-    _Atomic uint64_t used_bytes;
-    _Atomic uint64_t spilled_bytes;
-    _Atomic uint64_t wanted_bytes;
+    uint64_t magic;                 /* MAGIC. */
+    uint64_t limit_bytes;           /* Most bytes of shared memory on this node; never changes. */
+    _Atomic uint64_t used_bytes;    /* Bytes of the segments of all processes. */
+    _Atomic uint64_t spilled_bytes; /* Bytes of the spilled values of all processes. */
+    _Atomic uint64_t wanted_bytes;  /* Bytes that a process waits for. */
+    /* Milliseconds on CLOCK_MONOTONIC until which `wanted_bytes` is valid. */
     _Atomic int64_t wanted_until_ms;
+    /* One slot for each process; free if its byte of the file is not locked. */
     struct slot slots[TDM__MEMORY_USAGE_SLOTS];
 };
 
+/* One process's access to the usage file; guarded by the loop's lock, except for the mapped
+ * numbers. */
 struct tdm__memory_usage {
-    int fd; /* owned: the lock on the slot is this open file's */
-    struct usage_file *usage_file;
-    uint32_t slot;
+    int fd; /* Descriptor of the file, owned. The lock on the slot belongs to this open file. */
+    struct usage_file *usage_file; /* Mapping of the file, owned. */
+    uint32_t slot;                 /* Index of this process's slot. */
 };
 
-static uint64_t slot_get(const _Atomic uint64_t *number)
+/* Reads one of the numbers. */
+static uint64_t usage_number_get(const _Atomic uint64_t *number)
 {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-static void slot_add(_Atomic uint64_t *number, uint64_t bytes)
+/* Adds to one of the numbers. */
+static void usage_number_add(_Atomic uint64_t *number, uint64_t bytes)
 {
     (void)atomic_fetch_add_explicit(number, bytes, memory_order_relaxed);
 }
 
-static void slot_subtract(_Atomic uint64_t *number, uint64_t bytes)
+/* Subtracts from one of the numbers. */
+static void usage_number_subtract(_Atomic uint64_t *number, uint64_t bytes)
 {
     (void)atomic_fetch_sub_explicit(number, bytes, memory_order_relaxed);
 }
 
 /* ---- the file --------------------------------------------------------------------------- */
 
+/* Writes the path of the usage file. */
 static void usage_file_path(const char *directory, char path[PATH_MAX])
 {
     (void)snprintf(path, PATH_MAX, "%s/object-store", directory);
 }
 
+/* Writes an empty usage file with this limit. */
 static tdm_status usage_file_write(int fd, uint64_t limit_bytes)
 {
     const struct usage_file head = {.magic = MAGIC, .limit_bytes = limit_bytes};
 
     ssize_t written = write(fd, &head, sizeof(head));
 
-    if (written != (ssize_t)sizeof(head)) { /* a part of it: the disk is full */
+    if (written != (ssize_t)sizeof(head)) { /* A short write means that the disk is full. */
         return tdm__fail_errno(written < 0 ? errno : ENOSPC,
-                               "writing the account of the object store");
+                               "writing the usage file of the object store");
     }
     return TDM_OK;
 }
@@ -86,7 +108,7 @@ tdm_status tdm__memory_usage_create_file(const char *directory, uint64_t limit_b
     int fd;
 
     usage_file_path(directory, path);
-    (void)unlink(path); /* of a daemon that was here before */
+    (void)unlink(path); /* Removes the file of an earlier daemon. */
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return tdm__fail_errno(errno, "%s", path);
@@ -98,39 +120,44 @@ tdm_status tdm__memory_usage_create_file(const char *directory, uint64_t limit_b
 
 /* ---- slots ------------------------------------------------------------------------------ */
 
-static bool lock_slot(int fd, uint32_t slot, short type)
+/* Acquires (F_WRLCK) or releases (F_UNLCK) the lock on a slot. Returns false if another process
+ * holds it. */
+static bool slot_lock(int fd, uint32_t slot, short type)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* With its lock: what a dead process had is free. */
-static void clear_slot(struct usage_file *usage_file, struct slot *slot)
+/* Subtracts the share of a slot from the totals and clears it. The caller holds the slot's lock. */
+static void slot_clear(struct usage_file *usage_file, struct slot *slot)
 {
-    slot_subtract(&usage_file->used_bytes, atomic_exchange(&slot->used_bytes, 0));
-    slot_subtract(&usage_file->spilled_bytes, atomic_exchange(&slot->spilled_bytes, 0));
+    usage_number_subtract(&usage_file->used_bytes, atomic_exchange(&slot->used_bytes, 0));
+    usage_number_subtract(&usage_file->spilled_bytes, atomic_exchange(&slot->spilled_bytes, 0));
 }
 
+/* Subtracts the shares of all processes that have ended. */
 static void slots_reclaim_dead(struct tdm__memory_usage *usage)
 {
     for (uint32_t i = 0; i < TDM__MEMORY_USAGE_SLOTS; i++) {
         struct slot *slot = &usage->usage_file->slots[i];
 
-        if (i != usage->slot && slot_get(&slot->used_bytes) + slot_get(&slot->spilled_bytes) > 0 &&
-            lock_slot(usage->fd, i, F_WRLCK)) {
-            clear_slot(usage->usage_file, slot);
-            (void)lock_slot(usage->fd, i, F_UNLCK);
+        if (i != usage->slot &&
+            usage_number_get(&slot->used_bytes) + usage_number_get(&slot->spilled_bytes) > 0 &&
+            slot_lock(usage->fd, i, F_WRLCK)) {
+            slot_clear(usage->usage_file, slot);
+            (void)slot_lock(usage->fd, i, F_UNLCK);
         }
     }
 }
 
-static tdm_status slot_take(struct tdm__memory_usage *usage)
+/* Acquires the first free slot for this process. */
+static tdm_status slot_acquire(struct tdm__memory_usage *usage)
 {
     for (uint32_t i = 0; i < TDM__MEMORY_USAGE_SLOTS; i++) {
-        if (lock_slot(usage->fd, i, F_WRLCK)) {
+        if (slot_lock(usage->fd, i, F_WRLCK)) {
             usage->slot = i;
-            clear_slot(usage->usage_file, &usage->usage_file->slots[i]);
+            slot_clear(usage->usage_file, &usage->usage_file->slots[i]);
             return TDM_OK;
         }
     }
@@ -138,6 +165,7 @@ static tdm_status slot_take(struct tdm__memory_usage *usage)
                      (int)TDM__MEMORY_USAGE_SLOTS);
 }
 
+/* Opens, checks and maps the usage file. */
 static tdm_status usage_file_map(struct tdm__memory_usage *usage, const char *path)
 {
     struct stat stat;
@@ -149,7 +177,7 @@ static tdm_status usage_file_map(struct tdm__memory_usage *usage, const char *pa
                                : tdm__fail_errno(errno, "%s", path);
     }
     if (fstat(usage->fd, &stat) != 0 || stat.st_size != (off_t)sizeof(struct usage_file)) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s is no account of an object store", path);
+        return tdm__fail(TDM_E_PROTOCOL, "%s is not the usage file of an object store", path);
     }
     address =
         mmap(NULL, sizeof(struct usage_file), PROT_READ | PROT_WRITE, MAP_SHARED, usage->fd, 0);
@@ -162,6 +190,7 @@ static tdm_status usage_file_map(struct tdm__memory_usage *usage, const char *pa
                : tdm__fail(TDM_E_PROTOCOL, "%s is of another version", path);
 }
 
+/* Unmaps and closes the file, which releases the slot's lock. */
 static void memory_usage_free(struct tdm__memory_usage *usage)
 {
     if (usage->usage_file != NULL) {
@@ -180,12 +209,12 @@ tdm_status tdm__memory_usage_open(const char *directory, struct tdm__memory_usag
     tdm_status status;
 
     if (usage == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an account of the object store");
+        return tdm__fail(TDM_E_NOMEM, "the usage file of the object store");
     }
     usage_file_path(directory, path);
     status = usage_file_map(usage, path);
     if (status == TDM_OK) {
-        status = slot_take(usage);
+        status = slot_acquire(usage);
     }
     if (status != TDM_OK) {
         memory_usage_free(usage);
@@ -198,17 +227,18 @@ tdm_status tdm__memory_usage_open(const char *directory, struct tdm__memory_usag
 void tdm__memory_usage_close(struct tdm__memory_usage *usage)
 {
     if (usage != NULL) {
-        clear_slot(usage->usage_file, &usage->usage_file->slots[usage->slot]);
+        slot_clear(usage->usage_file, &usage->usage_file->slots[usage->slot]);
         memory_usage_free(usage);
     }
 }
 
-/* ---- taking and giving ------------------------------------------------------------------ */
+/* ---- reserving and releasing ---------------------------------------------------------------- */
 
-static bool slot_try_take(struct tdm__memory_usage *usage, uint64_t bytes)
+/* Adds `bytes` to the total and to this process's slot, unless the total would exceed the limit. */
+static bool slot_try_reserve(struct tdm__memory_usage *usage, uint64_t bytes)
 {
     struct usage_file *usage_file = usage->usage_file;
-    uint64_t used = slot_get(&usage_file->used_bytes);
+    uint64_t used = usage_number_get(&usage_file->used_bytes);
 
     do {
         if (used > usage_file->limit_bytes || bytes > usage_file->limit_bytes - used) {
@@ -216,35 +246,35 @@ static bool slot_try_take(struct tdm__memory_usage *usage, uint64_t bytes)
         }
     } while (!atomic_compare_exchange_weak_explicit(&usage_file->used_bytes, &used, used + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
-    slot_add(&usage_file->slots[usage->slot].used_bytes, bytes);
+    usage_number_add(&usage_file->slots[usage->slot].used_bytes, bytes);
     return true;
 }
 
 bool tdm__memory_usage_reserve(struct tdm__memory_usage *usage, uint64_t bytes)
 {
-    if (slot_try_take(usage, bytes)) {
+    if (slot_try_reserve(usage, bytes)) {
         return true;
     }
     slots_reclaim_dead(usage);
-    return slot_try_take(usage, bytes);
+    return slot_try_reserve(usage, bytes);
 }
 
 void tdm__memory_usage_reserve_over_limit(struct tdm__memory_usage *usage, uint64_t bytes)
 {
-    slot_add(&usage->usage_file->used_bytes, bytes);
-    slot_add(&usage->usage_file->slots[usage->slot].used_bytes, bytes);
+    usage_number_add(&usage->usage_file->used_bytes, bytes);
+    usage_number_add(&usage->usage_file->slots[usage->slot].used_bytes, bytes);
 }
 
 void tdm__memory_usage_release(struct tdm__memory_usage *usage, uint64_t bytes)
 {
-    TDM_ASSERT(slot_get(&usage->usage_file->slots[usage->slot].used_bytes) >= bytes);
-    slot_subtract(&usage->usage_file->slots[usage->slot].used_bytes, bytes);
-    slot_subtract(&usage->usage_file->used_bytes, bytes);
+    TDM_ASSERT(usage_number_get(&usage->usage_file->slots[usage->slot].used_bytes) >= bytes);
+    usage_number_subtract(&usage->usage_file->slots[usage->slot].used_bytes, bytes);
+    usage_number_subtract(&usage->usage_file->used_bytes, bytes);
 }
 
 uint64_t tdm__memory_usage_shortage(const struct tdm__memory_usage *usage, uint64_t bytes)
 {
-    uint64_t used = slot_get(&usage->usage_file->used_bytes);
+    uint64_t used = usage_number_get(&usage->usage_file->used_bytes);
     uint64_t limit = usage->usage_file->limit_bytes;
 
     return used + bytes > limit ? used + bytes - limit : 0;
@@ -252,8 +282,9 @@ uint64_t tdm__memory_usage_shortage(const struct tdm__memory_usage *usage, uint6
 
 void tdm__memory_usage_add_spilled(struct tdm__memory_usage *usage, int64_t change_bytes)
 {
-    slot_add(&usage->usage_file->slots[usage->slot].spilled_bytes, (uint64_t)change_bytes);
-    slot_add(&usage->usage_file->spilled_bytes, (uint64_t)change_bytes); /* wraps: subtracts */
+    usage_number_add(&usage->usage_file->slots[usage->slot].spilled_bytes, (uint64_t)change_bytes);
+    /* Adding a negative number wraps around and so subtracts. */
+    usage_number_add(&usage->usage_file->spilled_bytes, (uint64_t)change_bytes);
 }
 
 void tdm__memory_usage_read(const struct tdm__memory_usage *usage,
@@ -261,8 +292,8 @@ void tdm__memory_usage_read(const struct tdm__memory_usage *usage,
 {
     *sums_out = (struct tdm__memory_usage_totals){
         .limit_bytes = usage->usage_file->limit_bytes,
-        .used_bytes = slot_get(&usage->usage_file->used_bytes),
-        .spilled_bytes = slot_get(&usage->usage_file->spilled_bytes)};
+        .used_bytes = usage_number_get(&usage->usage_file->used_bytes),
+        .spilled_bytes = usage_number_get(&usage->usage_file->spilled_bytes)};
 }
 
 /* ---- pressure --------------------------------------------------------------------------- */
@@ -272,7 +303,7 @@ void tdm__memory_usage_set_pressure(struct tdm__memory_usage *usage, uint64_t by
     struct usage_file *usage_file = usage->usage_file;
 
     atomic_store_explicit(&usage_file->wanted_bytes, bytes, memory_order_relaxed);
-    atomic_store_explicit(&usage_file->wanted_until_ms, tdm__clock_ms() + PRESSED_MS,
+    atomic_store_explicit(&usage_file->wanted_until_ms, tdm__clock_ms() + PRESSURE_VALID_MS,
                           memory_order_relaxed);
 }
 
@@ -282,6 +313,6 @@ uint64_t tdm__memory_usage_pressure(const struct tdm__memory_usage *usage)
 
     return tdm__clock_ms() <
                    atomic_load_explicit(&usage_file->wanted_until_ms, memory_order_relaxed)
-               ? slot_get(&usage_file->wanted_bytes)
+               ? usage_number_get(&usage_file->wanted_bytes)
                : 0;
 }

@@ -1,5 +1,13 @@
-/* object_list.c - the objects of a process as rows, for its daemon. */
+/* object_list.c - the objects of a process as state records, for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Writes the reply to "object.list", which the daemon sends to each process of its node for
+ * `tandem list objects`. The list contains the references that this process owns and has passed
+ * on, each once, and then the large values that belong to none of them. `is_listed` and
+ * `readers_count` in struct tdm__large are scratch fields for this, filled and reset by each
+ * list. Runs with the loop's lock; the records are the maps of runtime/messages and
+ * tandem/state.h. */
+
 #include "actors/objects/object_list.h"
 
 #include "actors/common/state_record.h"
@@ -8,7 +16,7 @@
 #include "runtime/clock.h"
 #include "runtime/wire/value.h"
 
-/* ---- one row ---------------------------------------------------------------------------- */
+/* ---- one record -------------------------------------------------------------------------- */
 
 void tdm__object_record_write(tdm_writer *writer, const struct tdm_object_state *record)
 {
@@ -44,35 +52,38 @@ void tdm__object_record_read(const tdm_value *value, struct tdm_object_state *re
         .age_ms = tdm__state_record_int(value, "age_ms")};
 }
 
-/* ---- the rows of a process -------------------------------------------------------------- */
+/* ---- the records of a process ------------------------------------------------------------ */
 
-/* Rows on their way, and what all of them have in common. */
-struct listing {
-    struct tdm__state_records *records;
-    int64_t now_ms;
-    struct tdm_object_state common;
+/* A list of objects that is being written. */
+struct object_list {
+    struct tdm__state_records *records; /* Where the records go. */
+    int64_t now_ms;                 /* Milliseconds on CLOCK_MONOTONIC at which the list began. */
+    struct tdm_object_state common; /* Fields that all records of this process share. */
 };
 
-static void object_list_add(struct listing *listing, const struct tdm_object_state *record)
+/* Appends a record, or counts it as left out if the list is full. */
+static void object_list_add(struct object_list *object_list, const struct tdm_object_state *record)
 {
-    tdm_writer *writer = tdm__state_records_next(listing->records);
+    tdm_writer *writer = tdm__state_records_next(object_list->records);
 
     if (writer != NULL) {
         tdm__object_record_write(writer, record);
     }
 }
 
-static void describe_large(struct listing *listing, struct tdm__large *large,
-                           struct tdm_object_state *record)
+/* Fills the fields that depend on a large value of this process. */
+static void object_list_describe_large(struct object_list *object_list, struct tdm__large *large,
+                                       struct tdm_object_state *record)
 {
     record->where = large->segment != NULL ? "SHARED" : "SPILLED";
     record->size_bytes = (int64_t)large->size_bytes;
     record->readers_count = large->readers_count;
-    record->age_ms = listing->now_ms - large->made_ms;
+    record->age_ms = object_list->now_ms - large->created_ms;
 }
 
-/* One that is no segment of this process, yet large, is read where its maker has it. */
-static void describe_value(const tdm_ref *ref, struct tdm_object_state *record)
+/* Fills the fields that depend on a value without a segment of this process. Such a value that
+ * is nevertheless large is read in a segment of the process that packed it ("ELSEWHERE"). */
+static void object_list_describe_value(const tdm_ref *ref, struct tdm_object_state *record)
 {
     if (!ref->done) {
         record->where = "PENDING";
@@ -85,31 +96,35 @@ static void describe_value(const tdm_ref *ref, struct tdm_object_state *record)
     }
 }
 
-static void add_shared(struct listing *listing, const struct tdm__shared_ref *shared)
+/* Appends the record of one reference that this process owns. */
+static void object_list_add_shared(struct object_list *object_list,
+                                   const struct tdm__shared_ref *shared)
 {
-    struct tdm_object_state record = listing->common;
+    struct tdm_object_state record = object_list->common;
     struct tdm__large *large = shared->ref->large;
     char id[TDM__ID_TEXT_BYTES];
     const struct borrower_pin *borrower_pin;
 
     record.id = tdm__id_text(&shared->id, id);
     if (large != NULL) {
-        describe_large(listing, large, &record);
+        object_list_describe_large(object_list, large, &record);
         large->is_listed = true;
     } else {
-        describe_value(shared->ref, &record);
-        record.age_ms = listing->now_ms - shared->made_ms;
+        object_list_describe_value(shared->ref, &record);
+        record.age_ms = object_list->now_ms - shared->created_ms;
     }
     LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
     {
         record.borrowers_count++;
     }
     record.holders_count = shared->ref->holders_count - record.borrowers_count;
-    object_list_add(listing, &record);
+    object_list_add(object_list, &record);
 }
 
-/* A hold on an actor is a reference, too, but never has a value. */
-static void add_all_shared(struct listing *listing, const struct tdm__ref_table *objects)
+/* Appends all references that this process owns and has passed on. A keep-alive reference of an
+ * actor never has a value and is left out. */
+static void object_list_add_all_shared(struct object_list *object_list,
+                                       const struct tdm__ref_table *objects)
 {
     for (uint32_t i = 0; i < objects->buckets_count; i++) {
         const struct tdm__shared_ref *shared;
@@ -117,24 +132,26 @@ static void add_all_shared(struct listing *listing, const struct tdm__ref_table 
         LIST_FOREACH(shared, &objects->buckets[i], in_bucket)
         {
             if (shared->owner == NULL && tdm__id_is_none(&shared->ref->actor)) {
-                add_shared(listing, shared);
+                object_list_add_shared(object_list, shared);
             }
         }
     }
 }
 
-static void add_other_large(struct listing *listing, struct tdm__object_memory *memory)
+/* Appends the large values that belong to none of the listed references. */
+static void object_list_add_other_large(struct object_list *object_list,
+                                        struct tdm__object_memory *memory)
 {
     struct tdm__large *large;
 
     TAILQ_FOREACH(large, &memory->values, link)
     {
-        struct tdm_object_state record = listing->common;
+        struct tdm_object_state record = object_list->common;
 
         if (!large->is_listed) {
-            describe_large(listing, large, &record);
+            object_list_describe_large(object_list, large, &record);
             record.holders_count = large->owners_count - large->readers_count;
-            object_list_add(listing, &record);
+            object_list_add(object_list, &record);
         }
         large->is_listed = false;
     }
@@ -143,19 +160,19 @@ static void add_other_large(struct listing *listing, struct tdm__object_memory *
 void tdm__object_list_write(tdm_runtime *runtime, struct tdm__state_records *records)
 {
     char owner[TDM__ID_TEXT_BYTES];
-    struct listing listing = {.records = records,
-                              .now_ms = tdm__clock_ms(),
-                              .common = {.id = "",
-                                         .owner = tdm__id_text(&runtime->self.id, owner),
-                                         .owner_name = runtime->self.name,
-                                         .node_id = runtime->node_id,
-                                         .node_name = runtime->node_name,
-                                         .pid = runtime->self.pid}};
+    struct object_list object_list = {.records = records,
+                                      .now_ms = tdm__clock_ms(),
+                                      .common = {.id = "",
+                                                 .owner = tdm__id_text(&runtime->self.id, owner),
+                                                 .owner_name = runtime->self.name,
+                                                 .node_id = runtime->node_id,
+                                                 .node_name = runtime->node_name,
+                                                 .pid = runtime->self.pid}};
     TDM__LOCK(runtime);
 
     tdm__exports_count_readers(runtime->memory);
-    add_all_shared(&listing, runtime->objects);
-    add_other_large(&listing, runtime->memory);
+    object_list_add_all_shared(&object_list, runtime->objects);
+    object_list_add_other_large(&object_list, runtime->memory);
 }
 
 void tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)

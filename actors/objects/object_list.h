@@ -1,4 +1,4 @@
-/* object_list.h - the objects of a process as rows, for its daemon. */
+/* object_list.h - the objects of a process as state records, for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_OBJECTS_OBJECT_LIST_H
 #define TDM_ACTORS_OBJECTS_OBJECT_LIST_H
@@ -8,16 +8,19 @@
 
 #include <tandem/state.h>
 
-/* "object.list" (): ([row …], rows left out beyond these).  Asked by the daemon alone. */
+/* Most records in one reply to "object.list" (): ([record ...], number of records beyond these). */
 enum { TDM__OBJECT_RECORDS_MAX = 10000 };
+/* Replies to "object.list"; only the daemon may call it. */
 void tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
 
-/* What this process owns: references that others know, then large values that are no such
- * reference's. */
+/* Writes one record for each object that this process owns: references that it has passed on,
+ * then large values without such a reference. */
 void tdm__object_list_write(tdm_runtime *runtime, struct tdm__state_records *records);
 
-/* A row is a map; read, it borrows the texts of `value`, and what is missing is "" or 0. */
+/* Writes one object's record as a map. */
 void tdm__object_record_write(tdm_writer *writer, const struct tdm_object_state *record);
+/* Reads one object's record. The texts are borrowed from `value`; a missing text is "" and a
+ * missing number 0. */
 void tdm__object_record_read(const tdm_value *value, struct tdm_object_state *record_out);
 
 #endif

@@ -1,5 +1,17 @@
-/* owned_refs.c - the owner's side: who borrows what, and the answers to those who ask for it. */
+/* owned_refs.c - the owner's side of references: borrowers, their pins, and replies with values. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the borrowers of this process's references (struct borrower, one for each connection) and
+ * their pins (struct borrower_pin). A borrower has at most one pin on a reference, and each pin
+ * holds the reference. When the connection closes, all pins of the borrower are released.
+ *
+ * A request for a value that is not set waits in the reference's entry (struct value_waiter)
+ * until the call completes. A request for a large value from another node may be redirected to a
+ * process of that node that already fetches it; see owner_redirect_to_sibling().
+ *
+ * Everything runs on the loop with its lock. docs/protocols/references.md specifies the
+ * messages. */
+
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"
@@ -9,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- where others reach this process ---------------------------------------------------- */
+/* ---- the addresses of this process as an owner ------------------------------------------- */
 
 tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects)
 {
@@ -38,6 +50,7 @@ tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects)
 
 /* ---- borrowers -------------------------------------------------------------------------- */
 
+/* Releases one pin, and with it possibly the reference. */
 static void borrower_pin_end(struct borrower_pin *borrower_pin)
 {
     tdm_ref *ref = borrower_pin->shared->ref;
@@ -48,6 +61,7 @@ static void borrower_pin_end(struct borrower_pin *borrower_pin)
     tdm_ref_release(ref);
 }
 
+/* Releases all pins of a borrower and frees it. */
 static void borrower_end(struct borrower *borrower)
 {
     while (!LIST_EMPTY(&borrower->borrower_pins)) {
@@ -57,14 +71,16 @@ static void borrower_end(struct borrower *borrower)
     free(borrower);
 }
 
-/* The process is gone, or has ended the connection: its holds with it. */
+/* Close watcher: the borrower has ended or closed the connection. */
 static void on_borrower_closed(struct tdm__close_watcher *closer)
 {
     borrower_end((struct borrower *)closer);
 }
 
-static tdm_status borrower_of(struct tdm__ref_table *objects, struct tdm__conn *conn,
-                              struct borrower **borrower_out)
+/* Finds or creates the borrower at the other end of `conn`. Returns TDM_E_CLOSED if `conn` is
+ * NULL. */
+static tdm_status borrower_get(struct tdm__ref_table *objects, struct tdm__conn *conn,
+                               struct borrower **borrower_out)
 {
     struct borrower *borrower;
     tdm_status status;
@@ -107,6 +123,7 @@ void tdm__borrowers_destroy(struct tdm__ref_table *objects)
     }
 }
 
+/* Returns the pin of the borrower at the other end of `conn`, or NULL. */
 static struct borrower_pin *borrower_pin_find(const struct tdm__shared_ref *shared,
                                               const struct tdm__conn *conn)
 {
@@ -121,20 +138,21 @@ static struct borrower_pin *borrower_pin_find(const struct tdm__shared_ref *shar
     return NULL;
 }
 
-/* ---- hold, drop ------------------------------------------------------------------------- */
+/* ---- object.pin, object.unpin -------------------------------------------------------------- */
 
+/* Adds the pin of the borrower at the other end of `conn`. Returns TDM_E_STATE if it has one. */
 static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn *conn)
 {
     struct borrower *borrower;
     struct borrower_pin *borrower_pin;
 
     if (borrower_pin_find(shared, conn) != NULL) {
-        return tdm__fail(TDM_E_STATE, "this process holds the object already");
+        return tdm__fail(TDM_E_STATE, "this process has pinned the object already");
     }
-    TDM_TRY(borrower_of(shared->objects, conn, &borrower));
+    TDM_TRY(borrower_get(shared->objects, conn, &borrower));
     borrower_pin = calloc(1, sizeof(*borrower_pin));
     if (borrower_pin == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a hold");
+        return tdm__fail(TDM_E_NOMEM, "a pin");
     }
     borrower_pin->shared = shared;
     borrower_pin->borrower = borrower;
@@ -144,22 +162,25 @@ static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn
     return TDM_OK;
 }
 
+/* Removes the pin of the borrower at the other end of `conn`. Returns TDM_E_STATE if it has
+ * none. */
 static tdm_status owner_serve_unpin(struct tdm__shared_ref *shared, struct tdm__conn *conn)
 {
     struct borrower_pin *borrower_pin = borrower_pin_find(shared, conn);
 
     if (borrower_pin == NULL) {
-        return tdm__fail(TDM_E_STATE, "this process does not hold the object");
+        return tdm__fail(TDM_E_STATE, "this process has not pinned the object");
     }
     borrower_pin_end(borrower_pin);
     return TDM_OK;
 }
 
-/* ---- get -------------------------------------------------------------------------------- */
+/* ---- object.get, object.fetch, object.sibling ------------------------------------------------ */
 
-/* A large one that came from elsewhere moves into a segment once; without room it is copied
- * into the answer. */
-static bool lies_in_a_segment(tdm_ref *ref)
+/* Returns true if the value is in a segment. A large value that another process packed is copied
+ * into a segment on the first request; if there is no memory for that, its bytes are copied into
+ * each reply. */
+static bool owner_ensure_segment(tdm_ref *ref)
 {
     if (ref->large == NULL && !ref->is_small &&
         tdm__large_of_value(ref->runtime, ref->value, &ref->large) == TDM_OK) {
@@ -172,11 +193,12 @@ static bool lies_in_a_segment(tdm_ref *ref)
     return ref->large != NULL;
 }
 
-/* A process of the asker's node that was sent the same value before, and still holds it. */
-static const struct tdm__peer_identity *find_fetcher(const struct tdm__shared_ref *shared,
-                                                     const struct tdm__incoming_call *incoming)
+/* Returns a process of the caller's node that was offered the same large value and still pins
+ * it, or NULL. */
+static const struct tdm__peer_identity *
+owner_find_fetcher(const struct tdm__shared_ref *shared, const struct tdm__incoming_call *incoming)
 {
-    const struct tdm__peer_identity *asker = tdm__incoming_peer(incoming);
+    const struct tdm__peer_identity *requester = tdm__incoming_peer(incoming);
     const struct borrower_pin *borrower_pin;
 
     LIST_FOREACH(borrower_pin, &shared->borrower_pins, of_shared)
@@ -185,16 +207,18 @@ static const struct tdm__peer_identity *find_fetcher(const struct tdm__shared_re
 
         if (borrower_pin->reads_large_value &&
             borrower_pin->borrower->conn != tdm__incoming_conn(incoming) &&
-            tdm__id_equal(&other->node, &asker->node)) {
+            tdm__id_equal(&other->node, &requester->node)) {
             return other;
         }
     }
     return NULL;
 }
 
-/* True where the asker was sent to a process of its own node, {"near": (kind, process, name)};
- * else it will fetch the value itself. */
-static bool is_sent_sibling(struct tdm__shared_ref *shared, struct tdm__incoming_call *incoming)
+/* Replies {"near": (kind, process, name)} to "object.get" if a process of the caller's node
+ * already fetches the value, and returns true. Otherwise records that the caller will fetch the
+ * value itself, and returns false. */
+static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
+                                      struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *fetcher = NULL;
     struct borrower_pin *borrower_pin = borrower_pin_find(shared, tdm__incoming_conn(incoming));
@@ -202,7 +226,7 @@ static bool is_sent_sibling(struct tdm__shared_ref *shared, struct tdm__incoming
     bool sent = false;
 
     if (strcmp(tdm__incoming_method(incoming), "object.get") == 0) {
-        fetcher = find_fetcher(shared, incoming);
+        fetcher = owner_find_fetcher(shared, incoming);
     }
     if (fetcher != NULL && tdm_writer_create(&writer) == TDM_OK) {
         tdm_write_map(writer, 1);
@@ -220,7 +244,8 @@ static bool is_sent_sibling(struct tdm__shared_ref *shared, struct tdm__incoming
     return sent;
 }
 
-/* answer: the value, or a large one's place */
+/* Replies with the value of a completed reference, with a description of its segment, or with
+ * its failure. */
 static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;
@@ -230,9 +255,9 @@ static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
         tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
         return;
     }
-    if (lies_in_a_segment(ref)) {
+    if (owner_ensure_segment(ref)) {
         if (!tdm__large_is_offered(ref->large, ref->runtime, incoming) ||
-            !is_sent_sibling(ref->shared, incoming)) {
+            !owner_redirect_to_sibling(ref->shared, incoming)) {
             tdm__large_reply(ref->large, ref->runtime, incoming);
         }
         return;
@@ -251,7 +276,8 @@ static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Takes `incoming` on TDM_OK. */
+/* Replies with the value, now or when the reference completes. Takes ownership of `incoming` on
+ * TDM_OK. */
 static tdm_status owner_get_value(struct tdm__shared_ref *shared,
                                   struct tdm__incoming_call *incoming)
 {
@@ -263,14 +289,15 @@ static tdm_status owner_get_value(struct tdm__shared_ref *shared,
     }
     waiter = calloc(1, sizeof(*waiter));
     if (waiter == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a question for an object");
+        return tdm__fail(TDM_E_NOMEM, "a request for an object");
     }
     waiter->incoming = incoming;
     STAILQ_INSERT_TAIL(&shared->waiters, waiter, link);
     return TDM_OK;
 }
 
-static struct tdm__incoming_call *take_waiter(struct tdm__shared_ref *shared)
+/* Removes the first waiting call of the reference and returns it. There must be one. */
+static struct tdm__incoming_call *value_waiters_pop(struct tdm__shared_ref *shared)
 {
     struct value_waiter *waiter = STAILQ_FIRST(&shared->waiters);
     struct tdm__incoming_call *incoming = waiter->incoming;
@@ -283,21 +310,23 @@ static struct tdm__incoming_call *take_waiter(struct tdm__shared_ref *shared)
 void tdm__value_waiters_reply(struct tdm__shared_ref *shared)
 {
     while (!STAILQ_EMPTY(&shared->waiters)) {
-        owner_reply_value(shared->ref, take_waiter(shared));
+        owner_reply_value(shared->ref, value_waiters_pop(shared));
     }
 }
 
 void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why)
 {
     while (!STAILQ_EMPTY(&shared->waiters)) {
-        tdm__incoming_fail(take_waiter(shared), TDM_E_VALUE_LOST, why);
+        tdm__incoming_fail(value_waiters_pop(shared), TDM_E_VALUE_LOST, why);
     }
 }
 
-/* ---- calls that arrive ------------------------------------------------------------------ */
+/* ---- calls of borrowers ---------------------------------------------------------------------- */
 
-static tdm_status find_asked(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
-                             struct tdm__shared_ref **shared_out)
+/* Finds the entry of the object that the call names; `*shared_out` is NULL if there is none. */
+static tdm_status shared_ref_find_requested(struct tdm__ref_table *objects,
+                                            struct tdm__incoming_call *incoming,
+                                            struct tdm__shared_ref **shared_out)
 {
     struct tdm__id id;
     struct tdm_bytes bytes;
@@ -311,54 +340,62 @@ static tdm_status find_asked(struct tdm__ref_table *objects, struct tdm__incomin
     return TDM_OK;
 }
 
-static tdm_status find_owned(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
-                             struct tdm__shared_ref **shared_out)
+/* Finds the entry of an object that this process owns. Fails with TDM_E_OWNER_DIED if there is
+ * none. */
+static tdm_status shared_ref_find_owned(struct tdm__ref_table *objects,
+                                        struct tdm__incoming_call *incoming,
+                                        struct tdm__shared_ref **shared_out)
 {
-    TDM_TRY(find_asked(objects, incoming, shared_out));
+    TDM_TRY(shared_ref_find_requested(objects, incoming, shared_out));
     if (*shared_out == NULL || (*shared_out)->owner != NULL) {
         return tdm__fail(TDM_E_OWNER_DIED,
-                         "%s does not know the object: it was let go of, or its owner's "
-                         "process was another one of that name",
+                         "%s does not know the object: it was released, or its owner was an "
+                         "earlier process of that name",
                          objects->address.label);
     }
     return TDM_OK;
 }
 
-/* Borrowed here, and this process fetches or has fetched the value itself: one that waits for
- * another process makes nobody wait, so there is no circle. */
-static tdm_status find_fetched(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
-                               struct tdm__shared_ref **shared_out)
+/* Finds the entry of a borrowed object whose value this process has fetched or fetches itself. A
+ * process that was redirected to another one refuses, so that no processes wait for each other
+ * in a cycle. */
+static tdm_status shared_ref_find_fetched(struct tdm__ref_table *objects,
+                                          struct tdm__incoming_call *incoming,
+                                          struct tdm__shared_ref **shared_out)
 {
     const struct tdm__shared_ref *shared;
 
-    TDM_TRY(find_asked(objects, incoming, shared_out));
+    TDM_TRY(shared_ref_find_requested(objects, incoming, shared_out));
     shared = *shared_out;
-    if (shared == NULL || (shared->ref->done ? shared->ref->large == NULL
-                                             : !shared->value_requested || shared->asked_sibling)) {
+    if (shared == NULL ||
+        (shared->ref->done ? shared->ref->large == NULL
+                           : !shared->value_requested || shared->sibling_requested)) {
         return tdm__fail(TDM_E_VALUE_LOST, "%s does not fetch the value", objects->address.label);
     }
     return TDM_OK;
 }
 
-/* Takes `incoming` on TDM_OK. */
-static tdm_status serve_get(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
-                            bool near)
+/* Replies to the three requests for a value. `from_sibling` selects "object.sibling", for which
+ * this process is a borrower. Takes ownership of `incoming` on TDM_OK. */
+static tdm_status owner_serve_get(struct tdm__ref_table *objects,
+                                  struct tdm__incoming_call *incoming, bool from_sibling)
 {
     struct tdm__shared_ref *shared;
 
-    TDM_TRY(near ? find_fetched(objects, incoming, &shared)
-                 : find_owned(objects, incoming, &shared));
+    TDM_TRY(from_sibling ? shared_ref_find_fetched(objects, incoming, &shared)
+                         : shared_ref_find_owned(objects, incoming, &shared));
     return owner_get_value(shared, incoming);
 }
 
-static tdm_status serve_hold(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming,
-                             bool drops)
+/* Replies to "object.unpin" if `unpins`, else to "object.pin". */
+static tdm_status owner_serve_pin(struct tdm__ref_table *objects,
+                                  struct tdm__incoming_call *incoming, bool unpins)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     struct tdm__shared_ref *shared;
 
-    TDM_TRY(find_owned(objects, incoming, &shared));
-    TDM_TRY(drops ? owner_serve_unpin(shared, conn) : owner_add_pin(shared, conn));
+    TDM_TRY(shared_ref_find_owned(objects, incoming, &shared));
+    TDM_TRY(unpins ? owner_serve_unpin(shared, conn) : owner_add_pin(shared, conn));
     tdm__incoming_reply_pack(incoming, "");
     return TDM_OK;
 }
@@ -366,14 +403,15 @@ static tdm_status serve_hold(struct tdm__ref_table *objects, struct tdm__incomin
 bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
-    bool drops = strcmp(method, "object.unpin") == 0;
-    bool near = strcmp(method, "object.sibling") == 0;
+    bool unpins = strcmp(method, "object.unpin") == 0;
+    bool from_sibling = strcmp(method, "object.sibling") == 0;
     tdm_status status;
 
-    if (drops || strcmp(method, "object.pin") == 0) {
-        status = serve_hold(objects, incoming, drops);
-    } else if (near || strcmp(method, "object.get") == 0 || strcmp(method, "object.fetch") == 0) {
-        status = serve_get(objects, incoming, near);
+    if (unpins || strcmp(method, "object.pin") == 0) {
+        status = owner_serve_pin(objects, incoming, unpins);
+    } else if (from_sibling || strcmp(method, "object.get") == 0 ||
+               strcmp(method, "object.fetch") == 0) {
+        status = owner_serve_get(objects, incoming, from_sibling);
     } else {
         return false;
     }

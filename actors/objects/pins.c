@@ -1,6 +1,16 @@
-/* pins.c - references that are kept because something that was packed or read contains them.
- */
+/* pins.c - references that stay alive because packed or parsed data contains them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements struct tdm__pins, a list of retained references, and packing and unpacking with the
+ * letters R (reference) and h (actor handle). A reference is settled when its owner has counted
+ * this process as a borrower; see tdm__shared_ref_is_settled(). Callbacks that wait for this are
+ * in the list `pins_settling_list` of the reference table and are checked by
+ * tdm__ref_table_check_settling(). Each is called exactly once, at the latest when the runtime
+ * stops.
+ *
+ * Everything runs with the loop's lock. docs/protocols/references.md specifies who pins a
+ * reference until when. */
+
 #include "actors/objects/pins.h"
 
 #include "actors/client/actor_handle.h"
@@ -9,19 +19,19 @@
 
 #include <stdlib.h>
 
-/* ---- a list ----------------------------------------------------------------------------- */
+/* ---- a list of pins ----------------------------------------------------------------------- */
 
 tdm_status tdm__pins_add(struct tdm__pins *pins, tdm_ref *ref)
 {
-    if (pins->count == pins->room) {
-        uint32_t room = pins->room == 0 ? 4 : 2 * pins->room;
-        tdm_ref **refs = realloc(pins->refs, room * sizeof(*refs));
+    if (pins->count == pins->capacity) {
+        uint32_t capacity = pins->capacity == 0 ? 4 : 2 * pins->capacity;
+        tdm_ref **refs = realloc(pins->refs, capacity * sizeof(*refs));
 
         if (refs == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "a list of %u references", room);
+            return tdm__fail(TDM_E_NOMEM, "a list of %u references", capacity);
         }
         pins->refs = refs;
-        pins->room = room;
+        pins->capacity = capacity;
     }
     tdm__ref_retain(ref);
     pins->refs[pins->count] = ref;
@@ -41,6 +51,7 @@ void tdm__pins_release(struct tdm__pins *pins)
     *pins = (struct tdm__pins){0};
 }
 
+/* Opens one reference or handle of a document and adds it to `pins`. */
 static tdm_status pins_add_extension(tdm_runtime *runtime, const tdm_value *value,
                                      struct tdm__pins *pins)
 {
@@ -54,7 +65,7 @@ static tdm_status pins_add_extension(tdm_runtime *runtime, const tdm_value *valu
         TDM_TRY(tdm__reference_open(runtime, bytes, &ref));
     }
     if (ref == NULL) {
-        return TDM_OK; /* a handle that does not count */
+        return TDM_OK; /* The handle does not keep its actor alive. */
     }
     status = tdm__pins_add(pins, ref);
     tdm_ref_release(ref);
@@ -78,7 +89,8 @@ tdm_status tdm__pins_from_document(tdm_runtime *runtime, const tdm_document *doc
     return TDM_OK;
 }
 
-static void nothing_to_release(void *arg)
+/* A document's release function for bytes that the caller owns. */
+static void borrowed_bytes_release(void *arg)
 {
     (void)arg;
 }
@@ -90,15 +102,15 @@ tdm_status tdm__pins_from_packed(tdm_runtime *runtime, struct tdm_bytes packed,
     tdm_status status;
 
     if (runtime == NULL || runtime->objects == NULL || runtime->objects->shared_count == 0) {
-        return TDM_OK; /* this process knows no reference that could be in it */
+        return TDM_OK; /* Without shared references the bytes can contain none. */
     }
-    TDM_TRY(tdm__document_parse_borrowed(packed, nothing_to_release, NULL, &document));
+    TDM_TRY(tdm__document_parse_borrowed(packed, borrowed_bytes_release, NULL, &document));
     status = tdm__pins_from_document(runtime, document, pins);
     tdm_document_destroy(document);
     return status;
 }
 
-/* ---- settled ---------------------------------------------------------------------------- */
+/* ---- settled references ------------------------------------------------------------------- */
 
 bool tdm__pins_are_settled(const struct tdm__pins *pins)
 {
@@ -112,7 +124,8 @@ bool tdm__pins_are_settled(const struct tdm__pins *pins)
     return true;
 }
 
-static bool pins_refs_are_settled(void *arg)
+/* Loop condition: returns true if all references in `arg` are settled. */
+static bool pins_settled_condition(void *arg)
 {
     return tdm__pins_are_settled(arg);
 }
@@ -123,9 +136,10 @@ tdm_status tdm__pins_wait_settled(tdm_runtime *runtime, const struct tdm__pins *
     if (tdm__pins_are_settled(pins)) {
         return TDM_OK;
     }
-    return tdm__runtime_wait(runtime, pins_refs_are_settled, (void *)pins, timeout_ms);
+    return tdm__runtime_wait(runtime, pins_settled_condition, (void *)pins, timeout_ms);
 }
 
+/* Calls the callback and frees the wait. It is no longer in the list. */
 static void pins_settling_end(struct pins_settling *pins_settling)
 {
     pins_settling->fn(pins_settling->arg);
@@ -144,7 +158,7 @@ tdm_status tdm__pins_on_settled(tdm_runtime *runtime, const struct tdm__pins *pi
     }
     pins_settling = calloc(1, sizeof(*pins_settling));
     if (pins_settling == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a wait for holds");
+        return tdm__fail(TDM_E_NOMEM, "a wait for references to settle");
     }
     pins_settling->fn = fn;
     pins_settling->arg = arg;
@@ -169,8 +183,8 @@ void tdm__pins_abandon_settling(tdm_runtime *runtime)
     }
 }
 
-/* What is told may let go of references, and so come back here: from the beginning each time.
- */
+/* A callback may release references and so call this function again. The list is therefore
+ * searched from its start after each callback. */
 void tdm__ref_table_check_settling(struct tdm__ref_table *objects)
 {
     struct pins_settling *pins_settling = TAILQ_FIRST(&objects->pins_settling_list);
@@ -194,6 +208,8 @@ tdm_status tdm__refs_fill_placeholder(void *runtime, tdm_writer *writer, char le
     return letter == 'R' ? tdm__reference_write(writer, object) : tdm__handle_write(writer, object);
 }
 
+/* Replaces the placeholders in `packed` by references and handles, and pins what the result
+ * contains. */
 static tdm_status pins_fill(tdm_runtime *runtime, tdm_writer *packed,
                             const struct tdm__placeholders *placeholders, tdm_writer *writer,
                             struct tdm__pins *pins)
@@ -231,7 +247,9 @@ tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *
     return status;
 }
 
-static tdm_status open_link(void *runtime, char letter, struct tdm_bytes bytes, void **object_out)
+/* Unpacking hook: opens the reference (letter R) or handle (h) in the bytes. */
+static tdm_status unpacked_object_open(void *runtime, char letter, struct tdm_bytes bytes,
+                                       void **object_out)
 {
     tdm_actor *actor;
     tdm_ref *ref;
@@ -246,7 +264,8 @@ static tdm_status open_link(void *runtime, char letter, struct tdm_bytes bytes, 
     return TDM_OK;
 }
 
-static void drop_link(void *runtime, char letter, void *object)
+/* Unpacking hook: releases an opened object because unpacking failed later. */
+static void unpacked_object_release(void *runtime, char letter, void *object)
 {
     (void)runtime;
     if (letter == 'R') {
@@ -259,7 +278,8 @@ static void drop_link(void *runtime, char letter, void *object)
 tdm_status tdm__refs_unpack(tdm_runtime *runtime, const tdm_value *array, const char *format,
                             va_list args)
 {
-    const struct tdm__unpack_hooks hooks = {.open = open_link, .drop = drop_link, .arg = runtime};
+    const struct tdm__unpack_hooks hooks = {
+        .open = unpacked_object_open, .drop = unpacked_object_release, .arg = runtime};
 
     if (!tdm__format_has(format, "Rh")) {
         return tdm_unpack_va(array, format, args);

@@ -1,5 +1,15 @@
-/* pull.c - large values of other nodes: fetched in chunks, straight into shared memory. */
+/* pull.c - large values of other nodes, fetched in chunks straight into shared memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns struct tdm__pull: one value that is being fetched. A pull is active while `fn` is set. It
+ * ends when all chunks have arrived, one has failed, or the caller abandons it; `fn` is then
+ * NULL. An ended pull is freed when no request is in flight, and then returns the export to the
+ * value's owner. At most TDM__PULL_CHUNKS_IN_FLIGHT requests are in flight.
+ *
+ * The other side, tdm__pull_serve(), only copies chunks out of an exported value. Everything
+ * runs on the loop with its lock. docs/protocols/references.md, "Large values", specifies the
+ * messages. */
+
 #include "actors/objects/pull.h"
 
 #include "actors/objects/object_memory.h"
@@ -10,27 +20,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Freed when its end has been told and no chunk is in flight. */
+/* A value that is being fetched. It is freed after it has ended and no request is in flight. */
 struct tdm__pull {
-    tdm_runtime *runtime;     /* borrowed */
-    struct tdm__conn *conn;   /* borrowed: its calls end before it does */
-    uint64_t export_id;       /* 0: not known yet */
-    struct tdm__large *large; /* owned; NULL once it was handed over */
-    uint64_t size_bytes;
-    uint64_t asked_bytes;
-    uint64_t got_bytes;
-    uint32_t in_flight;
-    tdm__pull_done_fn *fn; /* NULL once it has been called, or must not be */
-    void *arg;
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
+    /* Connection to the value's owner, borrowed; its calls end before it does. */
+    struct tdm__conn *conn;
+    uint64_t export_id; /* Number of the export to return; 0 before the offer has been parsed. */
+    struct tdm__large *large; /* Destination, owned; NULL after it was passed to `fn`. */
+    uint64_t size_bytes;      /* Size of the value. */
+    uint64_t requested_bytes; /* Bytes requested so far. */
+    uint64_t received_bytes;  /* Bytes received so far. */
+    uint32_t in_flight;       /* Number of requests in flight. */
+    tdm__pull_done_fn *fn;    /* NULL after it has been called, or after the pull was abandoned. */
+    void *arg;                /* Argument of `fn`. */
 };
 
+/* One request for a chunk in flight. Freed when its reply arrives. */
 struct chunk {
-    struct tdm__pull *pull;
-    uint64_t offset;
-    uint64_t size_bytes;
+    struct tdm__pull *pull; /* The pull that sent the request. */
+    uint64_t offset;        /* First byte of the chunk in the value. */
+    uint64_t size_bytes;    /* Number of bytes. */
 };
 
-/* ---- the reader ------------------------------------------------------------------------- */
+/* ---- the reader's side -------------------------------------------------------------------- */
 
 bool tdm__pull_is_offer(struct tdm_bytes packed)
 {
@@ -39,7 +51,8 @@ bool tdm__pull_is_offer(struct tdm_bytes packed)
     return packed.size_bytes > sizeof(head) && memcmp(packed.data, head, sizeof(head) - 1) == 0;
 }
 
-static tdm_status read_offer(struct tdm_bytes offer, uint64_t *export_id_out, uint64_t *size_out)
+/* Parses an offer. Returns TDM_E_PROTOCOL if it is malformed or its size is impossible. */
+static tdm_status offer_parse(struct tdm_bytes offer, uint64_t *export_id_out, uint64_t *size_out)
 {
     tdm_document *document;
     tdm_status status;
@@ -58,8 +71,8 @@ static tdm_status read_offer(struct tdm_bytes offer, uint64_t *export_id_out, ui
     return TDM_OK;
 }
 
-/* However it ended, the export_id goes back. */
-static void release_if_over(struct tdm__pull *pull)
+/* Frees the pull and returns the export if the pull has ended and no request is in flight. */
+static void pull_free_if_ended(struct tdm__pull *pull)
 {
     if (pull->fn == NULL && pull->in_flight == 0) {
         if (pull->export_id != 0) {
@@ -70,6 +83,7 @@ static void release_if_over(struct tdm__pull *pull)
     }
 }
 
+/* Ends the pull with a failure, unless it has ended. */
 static void pull_fail(struct tdm__pull *pull, tdm_status status, const char *detail)
 {
     tdm__pull_done_fn *fn = pull->fn;
@@ -80,6 +94,7 @@ static void pull_fail(struct tdm__pull *pull, tdm_status status, const char *det
     }
 }
 
+/* Ends the pull with its value, unless it has ended. */
 static void pull_succeed(struct tdm__pull *pull)
 {
     tdm__pull_done_fn *fn = pull->fn;
@@ -92,7 +107,8 @@ static void pull_succeed(struct tdm__pull *pull)
     }
 }
 
-static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__rpc_reply *reply)
+/* Copies a chunk that arrived to its place in the value. */
+static tdm_status chunk_store(const struct chunk *chunk, const struct tdm__rpc_reply *reply)
 {
     struct tdm_bytes bytes;
     tdm_document *document;
@@ -101,7 +117,7 @@ static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__rpc_re
     TDM_TRY(tdm__rpc_reply_document(reply, &document));
     status = tdm_unpack(tdm_document_root(document), "b", &bytes.data, &bytes.size_bytes);
     if (status == TDM_OK && bytes.size_bytes != chunk->size_bytes) {
-        status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were asked for, %zu came",
+        status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were requested, %zu arrived",
                            (unsigned long long)chunk->size_bytes, bytes.size_bytes);
     }
     if (status == TDM_OK) {
@@ -112,8 +128,10 @@ static tdm_status take_chunk(const struct chunk *chunk, const struct tdm__rpc_re
     return status;
 }
 
-static tdm_status ask_more(struct tdm__pull *pull);
+static tdm_status pull_request_chunks(struct tdm__pull *pull);
 
+/* Reply to one request: stores the chunk, sends more requests, and ends the pull if it was the
+ * last. */
 static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
 {
     struct chunk *chunk = arg;
@@ -123,26 +141,27 @@ static void on_chunk(void *arg, struct tdm__rpc_reply *reply)
 
     pull->in_flight--;
     if (status == TDM_OK && pull->fn != NULL) {
-        status = take_chunk(chunk, reply);
-        pull->got_bytes += chunk->size_bytes;
-        if (status == TDM_OK && pull->got_bytes < pull->size_bytes) {
-            status = ask_more(pull);
+        status = chunk_store(chunk, reply);
+        pull->received_bytes += chunk->size_bytes;
+        if (status == TDM_OK && pull->received_bytes < pull->size_bytes) {
+            status = pull_request_chunks(pull);
         }
         detail = tdm_error_detail();
     }
     free(chunk);
     if (status != TDM_OK) {
         pull_fail(pull, status, detail);
-    } else if (pull->got_bytes == pull->size_bytes) {
+    } else if (pull->received_bytes == pull->size_bytes) {
         pull_succeed(pull);
     }
-    release_if_over(pull);
+    pull_free_if_ended(pull);
 }
 
-static tdm_status ask_chunk(struct tdm__pull *pull, tdm_writer *writer)
+/* Sends the request for the next chunk. */
+static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
 {
     struct tdm__rpc_request request = {.method = "object.read", .deadline_ms = TDM__NEVER};
-    uint64_t left_bytes = pull->size_bytes - pull->asked_bytes;
+    uint64_t left_bytes = pull->size_bytes - pull->requested_bytes;
     struct chunk *chunk = malloc(sizeof(*chunk));
     tdm_status status;
 
@@ -151,7 +170,7 @@ static tdm_status ask_chunk(struct tdm__pull *pull, tdm_writer *writer)
     }
     *chunk = (struct chunk){
         .pull = pull,
-        .offset = pull->asked_bytes,
+        .offset = pull->requested_bytes,
         .size_bytes = left_bytes < TDM__PULL_CHUNK_BYTES ? left_bytes : TDM__PULL_CHUNK_BYTES};
     tdm_writer_clear(writer);
     status = tdm_pack(writer, "uuu", pull->export_id, chunk->offset, chunk->size_bytes);
@@ -163,20 +182,21 @@ static tdm_status ask_chunk(struct tdm__pull *pull, tdm_writer *writer)
         free(chunk);
         return status;
     }
-    pull->asked_bytes += chunk->size_bytes;
+    pull->requested_bytes += chunk->size_bytes;
     pull->in_flight++;
     return TDM_OK;
 }
 
-static tdm_status ask_more(struct tdm__pull *pull)
+/* Sends requests until enough are in flight or all chunks have been requested. */
+static tdm_status pull_request_chunks(struct tdm__pull *pull)
 {
     tdm_writer *writer;
     tdm_status status = TDM_OK;
 
     TDM_TRY(tdm_writer_create(&writer));
-    while (status == TDM_OK && pull->asked_bytes < pull->size_bytes &&
+    while (status == TDM_OK && pull->requested_bytes < pull->size_bytes &&
            pull->in_flight < TDM__PULL_CHUNKS_IN_FLIGHT) {
-        status = ask_chunk(pull, writer);
+        status = pull_request_chunk(pull, writer);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -191,17 +211,17 @@ tdm_status tdm__pull_start(tdm_runtime *runtime, struct tdm__conn *conn, struct 
     if (status == TDM_OK) {
         pull->runtime = runtime;
         pull->conn = conn;
-        status = read_offer(offer, &pull->export_id, &pull->size_bytes);
+        status = offer_parse(offer, &pull->export_id, &pull->size_bytes);
     }
     if (status == TDM_OK) {
         status = tdm__large_create_over_limit(runtime, pull->size_bytes, &pull->large);
     }
     if (status == TDM_OK) {
-        status = ask_more(pull);
+        status = pull_request_chunks(pull);
     }
     if (status != TDM_OK) {
         if (pull != NULL) {
-            release_if_over(pull);
+            pull_free_if_ended(pull);
         }
         return status;
     }
@@ -215,7 +235,7 @@ void tdm__pull_abandon(struct tdm__pull *pull)
 {
     if (pull != NULL) {
         pull->fn = NULL;
-        release_if_over(pull);
+        pull_free_if_ended(pull);
     }
 }
 
@@ -224,12 +244,12 @@ tdm_status tdm__pull_decline(struct tdm__conn *conn, struct tdm_bytes offer)
     uint64_t size_bytes;
     uint64_t export_id;
 
-    TDM_TRY(read_offer(offer, &export_id, &size_bytes));
+    TDM_TRY(offer_parse(offer, &export_id, &size_bytes));
     tdm__export_return(conn, export_id);
     return TDM_OK;
 }
 
-/* ---- the maker -------------------------------------------------------------------------- */
+/* ---- the owner's side --------------------------------------------------------------------- */
 
 void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {
@@ -245,7 +265,7 @@ void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
     }
     large = tdm__export_find(runtime->memory, tdm__incoming_conn(incoming), export_id);
     if (large == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_VALUE_LOST, "that value is not lent to this reader");
+        tdm__incoming_fail(incoming, TDM_E_VALUE_LOST, "that value is not exported to this reader");
         return;
     }
     bytes = tdm__large_bytes(large);

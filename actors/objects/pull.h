@@ -1,32 +1,38 @@
-/* pull.h - large values of other nodes: fetched in chunks, straight into shared memory. */
+/* pull.h - large values of other nodes, fetched in chunks straight into shared memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_OBJECTS_PULL_H
 #define TDM_ACTORS_OBJECTS_PULL_H
 
 #include "actors/objects/large_value.h"
 
-/* Up to a chunk a value travels inside the message.  Instead of a larger one its maker sends an
- * offer, one map where otherwise is an array: {"pull": (export_id, bytes)}.  The reader fetches it
- * by "object.read" (export_id, offset, bytes), several at a time, and returns the export_id. */
+/* Most bytes in one message of a pull, and most requests of one pull in flight. A value of up to
+ * one chunk travels inside its message. Instead of a larger value its owner sends an offer, a
+ * map where otherwise there is an array: {"pull": (export_id, bytes)}. The reader fetches it
+ * with "object.read" (export_id, offset, bytes) and then returns the export. */
 enum { TDM__PULL_CHUNK_BYTES = 4 << 20, TDM__PULL_CHUNKS_IN_FLIGHT = 4 };
 
+/* A value that is being fetched from another node. It frees itself after it has ended and no
+ * request is in flight. Guarded by the loop's lock. */
 struct tdm__pull;
-/* Once; on TDM_OK `large` is the receiver's, else `detail` says why.  TDM_E_CLOSED where the
- * connection has ended midway. */
+/* Called once with the loop's lock when a pull has ended. On TDM_OK the receiver owns `large`;
+ * else `detail` says what failed. The status is TDM_E_CLOSED if the connection closed before the
+ * last chunk. */
 typedef void tdm__pull_done_fn(void *arg, tdm_status status, const char *detail,
                                struct tdm__large *large);
 
+/* Returns true if the packed bytes are an offer. */
 bool tdm__pull_is_offer(struct tdm_bytes packed);
-/* fn runs later, unless this fails. */
+/* Starts to fetch the offered value from the process at the other end of `conn` and calls `fn`
+ * later. If it fails, `fn` is not called. */
 tdm_status tdm__pull_start(tdm_runtime *runtime, struct tdm__conn *conn, struct tdm_bytes offer,
                            tdm__pull_done_fn *fn, void *arg, struct tdm__pull **pull_out);
-/* fn will not run; what comes is thrown away.  NULL is allowed. */
+/* Prevents the callback of a pull and discards the chunks that still arrive. NULL is allowed. */
 void tdm__pull_abandon(struct tdm__pull *pull);
 
-/* Gives the export_id back without fetching anything. */
+/* Returns the offered export without fetching it. */
 tdm_status tdm__pull_decline(struct tdm__conn *conn, struct tdm_bytes offer);
 
-/* Answers "object.read". */
+/* Replies to "object.read" with a chunk of an exported value. */
 void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
 
 #endif

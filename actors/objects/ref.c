@@ -1,5 +1,15 @@
-/* ref.c - the result of a call or of a put, present or to come. */
+/* ref.c - the present or future result of a call or of a put. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements struct tdm_ref and the public functions that wait for and read results. A reference
+ * is incomplete until tdm__ref_complete() or tdm__ref_complete_large(), each called once with
+ * the loop's lock. Its value never changes after that, except that its owner may free it with
+ * tdm_ref_free_value().
+ *
+ * Any user thread may enter. The value is published with a release store, so that
+ * tdm_get_value() of a completed reference takes no lock. Releasing a last, private reference
+ * does not take the lock either; see ref_is_private(). All else is guarded by the loop's lock. */
+
 #include "actors/objects/ref.h"
 
 #include "actors/objects/large_value.h"
@@ -31,9 +41,12 @@ void tdm__ref_retain(tdm_ref *ref)
     atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
 }
 
+/* Frees the reference after its last holder has released it. Needs the loop's lock unless the
+ * reference is private. */
 static void ref_free(tdm_ref *ref)
 {
-    if (ref->runtime == tdm_runtime_current()) { /* else there is nobody left to tell */
+    /* After the runtime has stopped, on_end and the table are gone. */
+    if (ref->runtime == tdm_runtime_current()) {
         if (ref->on_end != NULL) {
             ref->on_end(ref);
         }
@@ -59,9 +72,9 @@ void tdm__ref_release_locked(tdm_ref *ref)
     }
 }
 
-/* Held by its releaser alone, known to no other process, and nothing of it is counted: nobody
- * else can come to it. */
-static bool is_alone(const tdm_ref *ref)
+/* Returns true if the releasing thread is the only holder, no other process knows the reference,
+ * and freeing it changes no other counted object. No other thread can reach the reference then. */
+static bool ref_is_private(const tdm_ref *ref)
 {
     return atomic_load_explicit(&ref->holders_count, memory_order_acquire) == 1 &&
            ref->shared == NULL && ref->on_end == NULL && ref->large == NULL &&
@@ -73,7 +86,7 @@ void tdm_ref_release(tdm_ref *ref)
     if (ref == NULL) {
         return;
     }
-    if (is_alone(ref)) {
+    if (ref_is_private(ref)) {
         ref_free(ref);
         return;
     }
@@ -82,7 +95,7 @@ void tdm_ref_release(tdm_ref *ref)
     tdm__ref_release_locked(ref);
 }
 
-/* Those who wait for it in other processes, and in this one. */
+/* Wakes the processes that wait for the value, and the callbacks of this process. */
 static void ref_wake_waiters(tdm_ref *ref)
 {
     if (ref->shared != NULL) {
@@ -93,8 +106,8 @@ static void ref_wake_waiters(tdm_ref *ref)
     }
 }
 
-/* Who sees the value sees all of the document. */
-static void set_document(tdm_ref *ref, tdm_document *document)
+/* Publishes the parsed value. A thread that sees `value` sees all of the document. */
+static void ref_set_document(tdm_ref *ref, tdm_document *document)
 {
     ref->document = document;
     atomic_store_explicit(&ref->value, document == NULL ? NULL : tdm_document_root(document),
@@ -111,10 +124,11 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_
     }
     ref->status = status;
     if (status == TDM_OK) {
-        set_document(ref, document);
+        ref_set_document(ref, document);
     } else {
         tdm_document_destroy(document);
-        ref->detail = detail == NULL ? NULL : strdup(detail); /* no memory: without words */
+        /* Without memory the failure has no text. */
+        ref->detail = detail == NULL ? NULL : strdup(detail);
     }
     ref_wake_waiters(ref);
 }
@@ -148,7 +162,7 @@ tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
         tdm_document *document;
 
         TDM_TRY(tdm__large_document(ref->large, &document));
-        set_document(ref, document);
+        ref_set_document(ref, document);
     }
     *value_out = ref->value;
     return TDM_OK;
@@ -163,12 +177,12 @@ tdm_status tdm__ref_status(const tdm_ref *ref)
     return TDM_OK;
 }
 
-/* Ends what it holds of the value; the outcome is its own to change. */
-static void drop_value(tdm_ref *ref)
+/* Releases what the reference holds of its value; the caller then changes the outcome. */
+static void ref_release_value(tdm_ref *ref)
 {
     tdm_document *document = ref->document;
 
-    set_document(ref, NULL);
+    ref_set_document(ref, NULL);
     tdm_document_destroy(document);
     tdm__large_release(ref->large);
     ref->large = NULL;
@@ -186,17 +200,18 @@ tdm_status tdm_ref_free_value(tdm_ref *ref)
         return tdm__fail(TDM_E_STATE, "the value belongs to another process: its owner frees it");
     }
     if (!ref->done) {
-        return tdm__fail(TDM_E_STATE,
-                         "the result is not there yet: tdm_cancel() gives up its call");
+        return tdm__fail(TDM_E_STATE, "the result has not arrived: tdm_cancel() cancels its call");
     }
     if (ref->status == TDM_OK) {
-        drop_value(ref);
+        ref_release_value(ref);
         ref->status = TDM_E_VALUE_LOST;
-        ref->detail = strdup("the value was freed by its owner"); /* no memory: without words */
+        /* Without memory the failure has no text. */
+        ref->detail = strdup("the value was freed by its owner");
     }
     return TDM_OK;
 }
 
+/* Loop condition: returns true if the reference is complete. */
 static bool ref_is_done(void *arg)
 {
     const tdm_ref *ref = arg;
@@ -204,7 +219,9 @@ static bool ref_is_done(void *arg)
     return ref->done;
 }
 
-static tdm_status await_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
+/* Drives the loop until the reference is complete or `timeout_ms` have passed, and returns its
+ * value. */
+static tdm_status ref_wait_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
 {
     tdm_status status;
     TDM__LOCK(ref->runtime);
@@ -229,7 +246,7 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
 
     if (value == NULL) {
         *value_out = NULL;
-        return await_value(ref, timeout_ms, value_out);
+        return ref_wait_value(ref, timeout_ms, value_out);
     }
     *value_out = value;
     return TDM_OK;
@@ -254,21 +271,23 @@ tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
     return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the result");
 }
 
-struct waited {
-    tdm_ref *const *refs;
-    uint32_t refs_count;
-    uint32_t wanted_count;
+/* The references that tdm_wait() or tdm_get_many() waits for. */
+struct awaited_refs {
+    tdm_ref *const *refs;  /* Borrowed from the caller. */
+    uint32_t refs_count;   /* Length of `refs`. */
+    uint32_t wanted_count; /* How many of them must be complete. */
 };
 
-static bool enough_are_done(void *arg)
+/* Loop condition: returns true if at least `wanted_count` references are complete. */
+static bool refs_enough_done(void *arg)
 {
-    const struct waited *waited = arg;
+    const struct awaited_refs *awaited_refs = arg;
     uint32_t done_count = 0;
 
-    for (uint32_t i = 0; i < waited->refs_count; i++) {
-        done_count += waited->refs[i]->done ? 1 : 0;
+    for (uint32_t i = 0; i < awaited_refs->refs_count; i++) {
+        done_count += awaited_refs->refs[i]->done ? 1 : 0;
     }
-    return done_count >= waited->wanted_count;
+    return done_count >= awaited_refs->wanted_count;
 }
 
 tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_count,
@@ -277,7 +296,7 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
     TDM__REQUIRE_ARRAY(refs, refs_count);
     TDM__REQUIRE_ARRAY(done_out, refs_count);
 
-    struct waited waited = {refs, refs_count, wanted_count};
+    struct awaited_refs awaited_refs = {refs, refs_count, wanted_count};
     tdm_status status;
 
     if (wanted_count > refs_count) {
@@ -290,7 +309,7 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
     for (uint32_t i = 0; i < refs_count; i++) {
         tdm__reference_fetch(refs[i]);
     }
-    status = tdm__runtime_wait(refs[0]->runtime, enough_are_done, &waited, timeout_ms);
+    status = tdm__runtime_wait(refs[0]->runtime, refs_enough_done, &awaited_refs, timeout_ms);
     for (uint32_t i = 0; i < refs_count; i++) {
         done_out[i] = refs[i]->done ? 1 : 0;
     }
@@ -301,15 +320,16 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
     return status;
 }
 
-/* ---- many ------------------------------------------------------------------------------- */
+/* ---- several results --------------------------------------------------------------------- */
 
-static bool all_or_one_failed(void *arg)
+/* Loop condition: returns true if all references are complete or one of them has failed. */
+static bool refs_all_done_or_failed(void *arg)
 {
-    const struct waited *waited = arg;
+    const struct awaited_refs *awaited_refs = arg;
     bool all = true;
 
-    for (uint32_t i = 0; i < waited->refs_count; i++) {
-        const tdm_ref *ref = waited->refs[i];
+    for (uint32_t i = 0; i < awaited_refs->refs_count; i++) {
+        const tdm_ref *ref = awaited_refs->refs[i];
 
         if (ref->done && ref->status != TDM_OK) {
             return true;
@@ -325,7 +345,7 @@ tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeo
     TDM__REQUIRE_ARRAY(refs, refs_count);
     TDM__REQUIRE_ARRAY(values_out, refs_count);
 
-    struct waited waited = {refs, refs_count, refs_count};
+    struct awaited_refs awaited_refs = {refs, refs_count, refs_count};
     tdm_status status;
 
     if (refs_count == 0) {
@@ -335,7 +355,8 @@ tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeo
     for (uint32_t i = 0; i < refs_count; i++) {
         tdm__reference_fetch(refs[i]);
     }
-    status = tdm__runtime_wait(refs[0]->runtime, all_or_one_failed, &waited, timeout_ms);
+    status =
+        tdm__runtime_wait(refs[0]->runtime, refs_all_done_or_failed, &awaited_refs, timeout_ms);
     for (uint32_t i = 0; i < refs_count; i++) {
         if (refs[i]->done) {
             TDM_TRY(tdm__wrap(tdm__ref_status(refs[i]), "result %u of %u", i + 1, refs_count));
@@ -382,7 +403,7 @@ tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref *
     return tdm__reference_open(runtime, tdm__value_ext(value), ref_out);
 }
 
-/* Takes `document`. */
+/* Creates a complete reference with the document as its value. Takes ownership of `document`. */
 static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm_ref **ref_out)
 {
     tdm_status status = tdm__ref_create(runtime, ref_out);
@@ -395,7 +416,7 @@ static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm
     return TDM_OK;
 }
 
-/* Takes `large`. */
+/* Creates a complete reference with the large value. Takes ownership of `large`. */
 static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_ref **ref_out)
 {
     tdm_status status = tdm__ref_create(runtime, ref_out);
@@ -408,6 +429,7 @@ static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_
     return TDM_OK;
 }
 
+/* Creates a complete reference with a copy of the packed value, in shared memory if it is large. */
 static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
 {
     struct tdm__large *large;
@@ -421,7 +443,7 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
     return put_document(runtime, document, ref_out);
 }
 
-/* Small values, and those that contain references. */
+/* Packs a small value, or one that contains references, and creates a reference to it. */
 static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
                             tdm_ref **ref_out)
 {
@@ -434,7 +456,7 @@ static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list ar
     if (status == TDM_OK) {
         status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
     }
-    tdm__pins_release(&pins); /* the value has its own now */
+    tdm__pins_release(&pins); /* The reference has pinned them itself. */
     tdm_writer_destroy(writer);
     return status;
 }

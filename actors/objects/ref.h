@@ -1,4 +1,4 @@
-/* ref.h - the result of a call or of a put, present or to come. */
+/* ref.h - the present or future result of a call or of a put. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_OBJECTS_REF_H
 #define TDM_ACTORS_OBJECTS_REF_H
@@ -12,47 +12,64 @@
 struct tdm__large;
 struct tdm__shared_ref;
 
-/* Held by the user (until tdm_ref_release), by the call in flight that will complete it, and by
- * calls that wait for it as an argument, by documents that contain it, and by each process that
- * borrows it: freed with the last of them.
+/* A reference to a value. Its holders are the user (until tdm_ref_release()), the call in flight
+ * that will complete it, calls that wait for it as an argument, documents that contain it, and
+ * each process that borrows it. The last holder frees it.
  *
- * Guarded by the loop's lock, but for two things that a user does with each result.  A value
- * that is there never changes: who sees it may read it.  And a last holder is alone: what needs
- * no lock to be freed is freed without. */
+ * Guarded by the loop's lock, with two exceptions. A value that has been set never changes, so
+ * any thread that sees it may read it. A last holder that needs no lock to free the reference
+ * does not take it. */
 struct tdm_ref {
-    tdm_runtime *runtime;      /* borrowed */
-    atomic_uint holders_count; /* letting go is a release, to find oneself alone an acquire */
-    tdm_status status;
-    bool done;
-    bool is_small;                  /* its value was found to need no segment */
-    bool is_of_call;                /* of this process: it can be canceled */
-    char *detail;                   /* owned; NULL when there is none */
-    tdm_document *document;         /* owned; NULL unless done and well, and for a large value of
-                                       this process until it is read here */
-    const tdm_value *_Atomic value; /* in the document: an array; set last (a release) */
-    struct tdm__pins nested;        /* the references in the document */
-    struct tdm__large *large; /* counted; where the value lies, if this process put it there */
-    struct tdm__shared_ref *shared; /* owned; NULL while no other process knows it */
-    struct tdm__id actor;           /* of a hold on an actor, which never has a value; else none */
-    void (*on_end)(tdm_ref *ref);   /* when the last holder goes; may be NULL */
-    struct tdm__pending_call *pending_call; /* borrowed: the call that completes it; NULL: none */
-    struct tdm__done *done_callbacks; /* owned: who is told when it is done (ref_callbacks.c) */
+    tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
+    /* Number of holders; decremented with release order, tested for 1 with acquire order. */
+    atomic_uint holders_count;
+    tdm_status status; /* Outcome; valid after `done` is true. */
+    bool done;         /* True after the call has completed or the value was put. */
+    bool is_small;     /* True after the value was found too small for a segment. */
+    bool is_of_call; /* True if a call of this process completes it, so that it can be canceled. */
+    char *detail;    /* Text of the failure, owned; NULL if absent. */
+    /* Parsed value, owned; NULL before completion, on failure, and for a large value of this
+     * process until it is read here. */
+    tdm_document *document;
+    /* Array in `document`; set last, with release order. NULL while `document` is. */
+    const tdm_value *_Atomic value;
+    struct tdm__pins nested; /* References and handles inside the value. */
+    /* Large value that this process created for it, retained; NULL if absent. */
+    struct tdm__large *large;
+    /* Entry in the reference table, owned by the table; NULL while no other process knows the
+     * reference. */
+    struct tdm__shared_ref *shared;
+    /* Actor that this reference keeps alive; it never has a value. The none id for all other
+     * references. */
+    struct tdm__id actor;
+    /* Called when the last holder releases the reference; may be NULL. */
+    void (*on_end)(tdm_ref *ref);
+    /* Borrowed: the call that will complete the reference; NULL if absent. */
+    struct tdm__pending_call *pending_call;
+    /* Owned list of callbacks for completion (ref_callbacks.c). */
+    struct tdm__done *done_callbacks;
 };
 
-tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out); /* one holder */
+/* Creates an incomplete reference with one holder. */
+tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out);
+/* Adds a holder; any thread may call it. */
 void tdm__ref_retain(tdm_ref *ref);
-void tdm__ref_release_locked(tdm_ref *ref); /* tdm_ref_release() for who has the lock */
-/* Completes it, once.  Takes `document` (may be NULL).  References in it that cannot be opened
- * make it a failure. */
+/* As tdm_ref_release(), for a caller that has the loop's lock. */
+void tdm__ref_release_locked(tdm_ref *ref);
+/* Completes the reference, once, and wakes its waiters. Takes ownership of `document`, which may
+ * be NULL. Becomes a failure if a reference inside the document cannot be opened. */
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_document *document);
-/* The same with a value that this process made, which it reads when it is asked for; takes
- * `large`. */
+/* Completes the reference with a large value of this process, which is parsed only when the user
+ * asks for it. Takes ownership of `large`. */
 void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large);
-/* The value of one that is done, read back from disk if need be; as tdm__ref_status(). */
+/* Returns the value of a completed reference, reading it back from disk if it was spilled. Fails
+ * as tdm__ref_status() does. */
 tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out);
-/* It is done: those who asked are told, once, soon. */
+/* Schedules the completion callbacks of the reference; each is called once, outside of the
+ * current function. */
 void tdm__ref_notify_done(tdm_ref *ref);
-/* The status; on failure its detail becomes this thread's. */
+/* Returns the status of a completed reference. On failure its text becomes this thread's error
+ * detail. */
 tdm_status tdm__ref_status(const tdm_ref *ref);
 
 #endif

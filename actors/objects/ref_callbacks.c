@@ -1,4 +1,4 @@
-/* ref_callbacks.c - who is told of a result. */
+/* ref_callbacks.c - callbacks that run when a reference completes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref.h"
 #include "actors/runtime.h"
@@ -6,14 +6,17 @@
 
 #include <stdlib.h>
 
+/* A callback that waits for a reference to complete. Owned by the reference's list until it
+ * runs. */
 struct tdm__done {
+    /* Next callback of the same reference, in the order of their registration. */
     struct tdm__done *next;
-    tdm_ref *ref; /* held */
-    tdm_done_fn *fn;
-    void *arg;
+    tdm_ref *ref;    /* Retained until the callback has run. */
+    tdm_done_fn *fn; /* The user's function. */
+    void *arg;       /* Argument of `fn`. */
 };
 
-/* The user's function runs without the lock. */
+/* Calls the user's function without the loop's lock and frees the callback. */
 static void done_callbacks_run(struct tdm__loop *loop, struct tdm__done *done)
 {
     uint32_t depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
@@ -26,14 +29,17 @@ static void done_callbacks_run(struct tdm__loop *loop, struct tdm__done *done)
     free(done);
 }
 
-static void on_post(void *arg)
+/* Runs a posted callback; the loop calls it with the lock. */
+static void on_callback_posted(void *arg)
 {
     struct tdm__done *done = arg;
 
     done_callbacks_run(done->ref->runtime->loop, done);
 }
 
-/* Not inside whatever completed the result; but at the runtime's end there is no later. */
+/* The callbacks are posted so that they do not run inside the function that completed the
+ * reference. While the runtime stops, posted functions no longer run, so they are called at
+ * once. */
 void tdm__ref_notify_done(tdm_ref *ref)
 {
     struct tdm__done *done;
@@ -41,7 +47,7 @@ void tdm__ref_notify_done(tdm_ref *ref)
     while ((done = ref->done_callbacks) != NULL) {
         ref->done_callbacks = done->next;
         if (ref->runtime->is_stopping ||
-            tdm__loop_post(ref->runtime->loop, on_post, done) != TDM_OK) {
+            tdm__loop_post(ref->runtime->loop, on_callback_posted, done) != TDM_OK) {
             done_callbacks_run(ref->runtime->loop, done);
         }
     }
@@ -52,7 +58,7 @@ tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
     TDM__REQUIRE(ref);
     TDM__REQUIRE(fn);
 
-    struct tdm__done **place = &ref->done_callbacks;
+    struct tdm__done **tail = &ref->done_callbacks;
     struct tdm__done *done = calloc(1, sizeof(*done));
     TDM__LOCK(ref->runtime);
 
@@ -67,9 +73,9 @@ tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
         done_callbacks_run(ref->runtime->loop, done);
         return TDM_OK;
     }
-    while (*place != NULL) {
-        place = &(*place)->next;
+    while (*tail != NULL) {
+        tail = &(*tail)->next;
     }
-    *place = done;
+    *tail = done;
     return TDM_OK;
 }

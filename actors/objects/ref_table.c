@@ -1,5 +1,14 @@
-/* ref_table.c - references that other processes know: the table, and how they are written. */
+/* ref_table.c - the table of references that other processes know, and their packed form. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Owns the table of the runtime: a hash table from object ids to entries (struct
+ * tdm__shared_ref). An entry exists while its reference does; the reference owns it. An entry
+ * has an owner if another process owns the object (borrowed_refs.c), and pins and waiters if
+ * this process does (owned_refs.c).
+ *
+ * This file also packs and parses references and dispatches the calls of the service "object".
+ * Everything runs with the loop's lock. docs/protocols/references.md specifies the protocol. */
+
 #include "actors/objects/large_value.h"
 #include "actors/objects/object_list.h"
 #include "actors/objects/pull.h"
@@ -12,18 +21,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Number of hash buckets of an empty table. */
 enum { BUCKETS_MIN = 64 };
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-static struct bucket *bucket_of(struct tdm__ref_table *objects, const struct tdm__id *id)
+/* Returns the bucket of the object with this id. */
+static struct bucket *ref_table_bucket(struct tdm__ref_table *objects, const struct tdm__id *id)
 {
     uint64_t hash;
 
-    memcpy(&hash, id->bytes, sizeof(hash)); /* ids are random */
+    /* Object ids are random, so their first bytes serve as the hash. */
+    memcpy(&hash, id->bytes, sizeof(hash));
     return &objects->buckets[hash & (objects->buckets_count - 1)];
 }
 
+/* Replaces the buckets by `buckets_count` new ones, a power of two, and moves all entries. */
 static tdm_status ref_table_resize(struct tdm__ref_table *objects, uint32_t buckets_count)
 {
     struct bucket *old = objects->buckets;
@@ -40,7 +53,7 @@ static tdm_status ref_table_resize(struct tdm__ref_table *objects, uint32_t buck
 
         while ((shared = LIST_FIRST(&old[i])) != NULL) {
             LIST_REMOVE(shared, in_bucket);
-            LIST_INSERT_HEAD(bucket_of(objects, &shared->id), shared, in_bucket);
+            LIST_INSERT_HEAD(ref_table_bucket(objects, &shared->id), shared, in_bucket);
         }
     }
     free(old);
@@ -52,7 +65,7 @@ struct tdm__shared_ref *tdm__shared_ref_find(struct tdm__ref_table *objects,
 {
     struct tdm__shared_ref *shared;
 
-    LIST_FOREACH(shared, bucket_of(objects, id), in_bucket)
+    LIST_FOREACH(shared, ref_table_bucket(objects, id), in_bucket)
     {
         if (tdm__id_equal(&shared->id, id)) {
             return shared;
@@ -76,10 +89,10 @@ tdm_status tdm__shared_ref_create(struct tdm__ref_table *objects, const struct t
     shared->objects = objects;
     shared->id = *id;
     shared->ref = ref;
-    shared->made_ms = tdm__clock_ms();
+    shared->created_ms = tdm__clock_ms();
     LIST_INIT(&shared->borrower_pins);
     STAILQ_INIT(&shared->waiters);
-    LIST_INSERT_HEAD(bucket_of(objects, id), shared, in_bucket);
+    LIST_INSERT_HEAD(ref_table_bucket(objects, id), shared, in_bucket);
     objects->shared_count++;
     ref->shared = shared;
     *shared_out = shared;
@@ -93,7 +106,7 @@ void tdm__shared_ref_on_last_release(struct tdm__shared_ref *shared)
     LIST_REMOVE(shared, in_bucket);
     objects->shared_count--;
     shared->ref->shared = NULL;
-    tdm__value_waiters_fail(shared, "nobody holds the object");
+    tdm__value_waiters_fail(shared, "the object is no longer referenced");
     if (shared->owner != NULL) {
         tdm__borrowed_ref_release(shared);
     }
@@ -148,7 +161,7 @@ void tdm__ref_table_destroy(struct tdm__ref_table *objects)
         struct tdm__shared_ref *shared;
 
         while ((shared = LIST_FIRST(&objects->buckets[i])) != NULL) {
-            tdm__shared_ref_on_last_release(shared); /* the reference stays its user's */
+            tdm__shared_ref_on_last_release(shared); /* The user keeps the reference itself. */
         }
     }
     tdm__owners_destroy(objects);
@@ -168,14 +181,14 @@ void tdm__ref_table_counts(tdm_runtime *runtime, struct tdm__ref_table_counts *c
 
         LIST_FOREACH(shared, &objects->buckets[i], in_bucket)
         {
-            const struct borrower_pin *loan;
+            const struct borrower_pin *pin;
 
             if (shared->owner != NULL) {
                 count_out->borrowed++;
                 continue;
             }
             count_out->owned++;
-            LIST_FOREACH(loan, &shared->borrower_pins, of_shared)
+            LIST_FOREACH(pin, &shared->borrower_pins, of_shared)
             {
                 count_out->borrower_pins++;
             }
@@ -189,6 +202,8 @@ void tdm__ref_table_counts(tdm_runtime *runtime, struct tdm__ref_table_counts *c
 
 /* ---- references as bytes ---------------------------------------------------------------- */
 
+/* Enters a reference of this process into the table under a new id, unless it is there, and
+ * starts to listen for borrowers. */
 static tdm_status ref_table_share(tdm_ref *ref)
 {
     struct tdm__ref_table *objects = ref->runtime->objects;
@@ -204,8 +219,8 @@ static tdm_status ref_table_share(tdm_ref *ref)
     return tdm__shared_ref_create(objects, &id, ref, &shared);
 }
 
-/* (object, kind, process, node, unix address, tcp address, label) */
-static tdm_status pack_reference(tdm_writer *writer, const struct tdm__shared_ref *shared)
+/* Packs (object, kind, process, node, unix address, tcp address, label). */
+static tdm_status reference_pack(tdm_writer *writer, const struct tdm__shared_ref *shared)
 {
     const struct ref_owner_address *owner =
         shared->owner != NULL ? &shared->owner->address : &shared->objects->address;
@@ -224,7 +239,7 @@ tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref)
 
     TDM_TRY(ref_table_share(ref));
     TDM_TRY(tdm_writer_create(&bytes));
-    status = pack_reference(bytes, ref->shared);
+    status = reference_pack(bytes, ref->shared);
     if (status == TDM_OK) {
         tdm__write_ext(writer, TDM__EXT_REFERENCE, tdm_writer_bytes(bytes));
         status = tdm_writer_status(writer);
@@ -233,7 +248,8 @@ tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref)
     return status;
 }
 
-static tdm_status read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
+/* Copies an id out of a packed reference. Returns TDM_E_PROTOCOL if its length is wrong. */
+static tdm_status reference_read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
 {
     if (bytes.size_bytes != sizeof(id_out->bytes)) {
         return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, wanted %zu", bytes.size_bytes,
@@ -243,18 +259,21 @@ static tdm_status read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
     return TDM_OK;
 }
 
-static tdm_status copy_text(const char *text, char *copy, size_t room)
+/* Copies a text out of a packed reference. Returns TDM_E_PROTOCOL if it does not fit into
+ * `copy_bytes` bytes. */
+static tdm_status reference_copy_text(const char *text, char *copy, size_t copy_bytes)
 {
-    if (text == NULL || strlen(text) >= room) {
+    if (text == NULL || strlen(text) >= copy_bytes) {
         return tdm__fail(TDM_E_PROTOCOL, "a text of a reference is longer than %zu bytes",
-                         room - 1);
+                         copy_bytes - 1);
     }
-    (void)snprintf(copy, room, "%s", text);
+    (void)snprintf(copy, copy_bytes, "%s", text);
     return TDM_OK;
 }
 
-static tdm_status read_reference(const tdm_value *value, struct tdm__id *id_out,
-                                 struct ref_owner_address *owner_out)
+/* Parses what reference_pack() writes. */
+static tdm_status reference_parse(const tdm_value *value, struct tdm__id *id_out,
+                                  struct ref_owner_address *owner_out)
 {
     struct tdm_bytes object;
     struct tdm_bytes process;
@@ -269,20 +288,22 @@ static tdm_status read_reference(const tdm_value *value, struct tdm__id *id_out,
         return tdm__fail(TDM_E_PROTOCOL, "a reference to a process of kind %lld", (long long)kind);
     }
     owner_out->kind = (enum tdm__peer_kind)kind;
-    TDM_TRY(read_id(object, id_out));
-    TDM_TRY(read_id(process, &owner_out->process));
-    TDM_TRY(read_id(node, &owner_out->node));
-    TDM_TRY(copy_text(texts[0], owner_out->unix_address, sizeof(owner_out->unix_address)));
-    TDM_TRY(copy_text(texts[1], owner_out->tcp_address, sizeof(owner_out->tcp_address)));
-    return copy_text(texts[2], owner_out->label, sizeof(owner_out->label));
+    TDM_TRY(reference_read_id(object, id_out));
+    TDM_TRY(reference_read_id(process, &owner_out->process));
+    TDM_TRY(reference_read_id(node, &owner_out->node));
+    TDM_TRY(
+        reference_copy_text(texts[0], owner_out->unix_address, sizeof(owner_out->unix_address)));
+    TDM_TRY(reference_copy_text(texts[1], owner_out->tcp_address, sizeof(owner_out->tcp_address)));
+    return reference_copy_text(texts[2], owner_out->label, sizeof(owner_out->label));
 }
 
-/* One that came home too late: whoever passed it on did not hold it. */
-static tdm_status ref_table_lost(tdm_runtime *runtime, tdm_ref **ref_out)
+/* Creates a failed reference to an object of this process that no longer exists. This happens if
+ * the process that passed the reference on did not pin it. */
+static tdm_status reference_create_lost(tdm_runtime *runtime, tdm_ref **ref_out)
 {
     TDM_TRY(tdm__ref_create(runtime, ref_out));
     tdm__ref_complete(*ref_out, TDM_E_VALUE_LOST,
-                      "the value was let go of before this reference to it arrived", NULL);
+                      "the value was released before this reference to it arrived", NULL);
     return TDM_OK;
 }
 
@@ -297,7 +318,7 @@ tdm_status tdm__reference_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm
 
     TDM_TRY(tdm__runtime_check(runtime));
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a reference"));
-    status = read_reference(tdm_document_root(document), &id, &owner);
+    status = reference_parse(tdm_document_root(document), &id, &owner);
     tdm_document_destroy(document);
     TDM_TRY(tdm__wrap(status == TDM_E_TYPE ? TDM_E_PROTOCOL : status, "a reference"));
     shared = tdm__shared_ref_find(objects, &id);
@@ -307,7 +328,7 @@ tdm_status tdm__reference_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm
         return TDM_OK;
     }
     return tdm__id_equal(&owner.process, &runtime->self.id)
-               ? ref_table_lost(runtime, ref_out)
+               ? reference_create_lost(runtime, ref_out)
                : tdm__borrowed_ref_open(objects, &id, &owner, ref_out);
 }
 
@@ -318,7 +339,7 @@ void tdm__reference_fetch(tdm_ref *ref)
     }
 }
 
-/* ---- answers that nobody waits for ------------------------------------------------------- */
+/* ---- replies that no caller waits for ---------------------------------------------------- */
 
 void tdm__ref_table_discard_stray_reply(void *runtime, struct tdm__conn *conn, uint64_t call_id,
                                         uint64_t item, struct tdm__rpc_reply *reply)
@@ -329,14 +350,15 @@ void tdm__ref_table_discard_stray_reply(void *runtime, struct tdm__conn *conn, u
         return;
     }
     if (tdm__pull_is_offer(reply->packed)) {
-        (void)tdm__pull_decline(conn, reply->packed); /* or its sender errs, and waits */
+        /* On failure the sender keeps the export until its connection closes. */
+        (void)tdm__pull_decline(conn, reply->packed);
     } else if (tdm__result_document(runtime, conn, reply, &document) == TDM_OK) {
         tdm__reply_pins_acknowledge(runtime, conn, call_id, item, document);
         tdm_document_destroy(document);
     }
 }
 
-/* ---- calls that arrive ------------------------------------------------------------------ */
+/* ---- calls of the service "object" ------------------------------------------------------- */
 
 bool tdm__ref_table_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {

@@ -1,5 +1,15 @@
-/* segment.c - shared memory in which large values lie: written by one process, read by many. */
+/* segment.c - segments of shared memory for large values, written by one process and read by
+ * many. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements the writer's lists of segments (struct tdm__segments) and the reader's mappings
+ * (struct tdm__segment_views). A segment is either used, with a value in it, or idle. It is
+ * sealed when it is created: no process can map it writable again or change its size, and a
+ * reader refuses a descriptor without these seals. A mapping without users stays in the list
+ * while its exporter is connected and the bound allows it.
+ *
+ * Nothing here locks; callers hold the loop's lock. */
+
 #include "actors/objects/segment.h"
 
 #include "runtime/assert.h"
@@ -20,9 +30,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+/* Seals that a segment must have so that it can be read in place. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE };
 
-/* ---- the writer's ----------------------------------------------------------------------- */
+/* ---- the writer's side ----------------------------------------------------------------------- */
 
 void tdm__segments_init(struct tdm__segments *segments)
 {
@@ -31,6 +42,7 @@ void tdm__segments_init(struct tdm__segments *segments)
     TAILQ_INIT(&segments->used);
 }
 
+/* Unmaps and closes the segment, which is in no list. */
 static void segment_free(struct tdm__segment *segment)
 {
     if (segment->address != NULL) {
@@ -42,7 +54,8 @@ static void segment_free(struct tdm__segment *segment)
     free(segment);
 }
 
-static void free_idle(struct tdm__segments *segments, struct tdm__segment *segment)
+/* Frees an idle segment. */
+static void segment_free_idle(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     TAILQ_REMOVE(&segments->idle, segment, link);
     segments->idle_bytes -= segment->capacity_bytes;
@@ -73,7 +86,8 @@ size_t tdm__segment_capacity(size_t size_bytes)
     return size_bytes == 0 ? step : (size_bytes + step - 1) / step * step;
 }
 
-static void segment_use(struct tdm__segments *segments, struct tdm__segment *segment)
+/* Puts a segment that is in no list into the list of used ones. */
+static void segment_mark_used(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     segment->idle = false;
     TAILQ_INSERT_HEAD(&segments->used, segment, link);
@@ -90,14 +104,16 @@ struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t 
         if (segment->capacity_bytes >= wanted && segment->capacity_bytes / 2 <= wanted) {
             TAILQ_REMOVE(&segments->idle, segment, link);
             segments->idle_bytes -= segment->capacity_bytes;
-            segment_use(segments, segment);
+            segment_mark_used(segments, segment);
             return segment;
         }
     }
     return NULL;
 }
 
-static tdm_status make_file(struct tdm__segment *segment)
+/* Creates, sizes, maps and seals the memory file of a segment. On failure the caller frees the
+ * segment. */
+static tdm_status segment_create_file(struct tdm__segment *segment)
 {
     segment->fd = memfd_create("tandem-value", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0) {
@@ -118,8 +134,8 @@ static tdm_status make_file(struct tdm__segment *segment)
     return TDM_OK;
 }
 
-tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
-                              struct tdm__segment **segment_out)
+tdm_status tdm__segments_create(struct tdm__segments *segments, size_t size_bytes,
+                                struct tdm__segment **segment_out)
 {
     struct tdm__segment *segment = calloc(1, sizeof(*segment));
     tdm_status status;
@@ -132,13 +148,13 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
     segment->capacity_bytes = tdm__segment_capacity(size_bytes);
     status = tdm__id_generate(&segment->id);
     if (status == TDM_OK) {
-        status = make_file(segment);
+        status = segment_create_file(segment);
     }
     if (status != TDM_OK) {
         segment_free(segment);
         return status;
     }
-    segment_use(segments, segment);
+    segment_mark_used(segments, segment);
     *segment_out = segment;
     return TDM_OK;
 }
@@ -146,7 +162,9 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
 void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes)
 {
     TDM_ASSERT(size_bytes <= segment->capacity_bytes);
-    if (segment->fresh) { /* where the kernel cannot (before 5.14), writing makes them */
+    /* Kernels before 5.14 cannot do this; the pages are then allocated by the first write to
+     * each. */
+    if (segment->fresh) {
         (void)madvise(segment->address, tdm__segment_capacity(size_bytes), MADV_POPULATE_WRITE);
     }
 }
@@ -171,12 +189,12 @@ uint64_t tdm__segments_trim(struct tdm__segments *segments, uint64_t bytes)
         struct tdm__segment *coldest = TAILQ_LAST(&segments->idle, tdm__segment_list);
 
         gone_bytes += coldest->capacity_bytes;
-        free_idle(segments, coldest);
+        segment_free_idle(segments, coldest);
     }
     return gone_bytes;
 }
 
-/* ---- a reader's ------------------------------------------------------------------------- */
+/* ---- the reader's side ----------------------------------------------------------------------- */
 
 void tdm__segment_views_init(struct tdm__segment_views *views, uint64_t unused_bytes_max)
 {
@@ -184,7 +202,8 @@ void tdm__segment_views_init(struct tdm__segment_views *views, uint64_t unused_b
     TAILQ_INIT(&views->all);
 }
 
-static void view_close(struct tdm__segment_views *views, struct tdm__segment_view *view)
+/* Unmaps and frees a mapping. */
+static void segment_view_close(struct tdm__segment_views *views, struct tdm__segment_view *view)
 {
     TAILQ_REMOVE(&views->all, view, link);
     (void)munmap((void *)view->address, view->capacity_bytes);
@@ -194,7 +213,7 @@ static void view_close(struct tdm__segment_views *views, struct tdm__segment_vie
 void tdm__segment_views_fini(struct tdm__segment_views *views)
 {
     while (!TAILQ_EMPTY(&views->all)) {
-        view_close(views, TAILQ_FIRST(&views->all));
+        segment_view_close(views, TAILQ_FIRST(&views->all));
     }
 }
 
@@ -218,8 +237,9 @@ struct tdm__segment_view *tdm__segment_views_find(struct tdm__segment_views *vie
     return NULL;
 }
 
-/* What is read in place must not shrink (SIGBUS) or change under the reader. */
-static tdm_status check_segment(int fd, size_t capacity_bytes)
+/* Returns TDM_OK if the descriptor is a sealed segment of this size. What is read in place must
+ * neither shrink (SIGBUS) nor change under the reader. */
+static tdm_status segment_check(int fd, size_t capacity_bytes)
 {
     struct stat stat;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -238,13 +258,15 @@ static tdm_status check_segment(int fd, size_t capacity_bytes)
     return TDM_OK;
 }
 
-static tdm_status map_view(struct tdm__segment_views *views, const struct tdm__id *id, int fd,
-                           size_t capacity_bytes, struct tdm__segment_view **view_out)
+/* Maps the segment read-only with one user. Does not close `fd`. */
+static tdm_status segment_view_map(struct tdm__segment_views *views, const struct tdm__id *id,
+                                   int fd, size_t capacity_bytes,
+                                   struct tdm__segment_view **view_out)
 {
     struct tdm__segment_view *view;
     void *address;
 
-    TDM_TRY(check_segment(fd, capacity_bytes));
+    TDM_TRY(segment_check(fd, capacity_bytes));
     view = calloc(1, sizeof(*view));
     if (view == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a view of a segment");
@@ -265,14 +287,15 @@ tdm_status tdm__segment_views_open(struct tdm__segment_views *views, const struc
                                    int fd, size_t capacity_bytes,
                                    struct tdm__segment_view **view_out)
 {
-    tdm_status status = map_view(views, id, fd, capacity_bytes, view_out);
+    tdm_status status = segment_view_map(views, id, fd, capacity_bytes, view_out);
 
     (void)close(fd);
     return status;
 }
 
-/* Those not used for longest go first. */
-static void keep_bound(struct tdm__segment_views *views)
+/* Unmaps unused mappings, the least recently used ones first, until the rest is within the
+ * bound. */
+static void segment_views_enforce_bound(struct tdm__segment_views *views)
 {
     struct tdm__segment_view *view = TAILQ_LAST(&views->all, tdm__segment_view_list);
 
@@ -281,7 +304,7 @@ static void keep_bound(struct tdm__segment_views *views)
 
         if (view->users_count == 0) {
             views->unused_bytes -= view->capacity_bytes;
-            view_close(views, view);
+            segment_view_close(views, view);
         }
         view = before;
     }
@@ -292,12 +315,12 @@ void tdm__segment_views_release(struct tdm__segment_views *views, struct tdm__se
     TDM_ASSERT(view->users_count > 0);
     view->users_count--;
     if (view->users_count == 0 && view->exporter == NULL) {
-        view_close(views, view);
+        segment_view_close(views, view);
     } else if (view->users_count == 0) {
         TAILQ_REMOVE(&views->all, view, link);
         TAILQ_INSERT_HEAD(&views->all, view, link);
         views->unused_bytes += view->capacity_bytes;
-        keep_bound(views);
+        segment_views_enforce_bound(views);
     }
 }
 
@@ -312,7 +335,7 @@ void tdm__segment_views_forget(struct tdm__segment_views *views, const void *exp
             view->exporter = NULL;
             if (view->users_count == 0) {
                 views->unused_bytes -= view->capacity_bytes;
-                view_close(views, view);
+                segment_view_close(views, view);
             }
         }
         view = next;
@@ -325,7 +348,7 @@ uint64_t tdm__segment_views_trim(struct tdm__segment_views *views)
     uint64_t max = views->unused_bytes_max;
 
     views->unused_bytes_max = 0;
-    keep_bound(views);
+    segment_views_enforce_bound(views);
     views->unused_bytes_max = max;
     return before;
 }

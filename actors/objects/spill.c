@@ -1,4 +1,4 @@
-/* spill.c - a value that lies in a file because memory was short. */
+/* spill.c - large values that are moved to a file because shared memory is short. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/spill.h"
 
@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static tdm_status fail_write(const char *directory, size_t size_bytes, size_t written_bytes)
+/* Fails with the reason in errno: TDM_E_LIMIT and a remedy if the disk or quota is full, else
+ * the error of the write. */
+static tdm_status spill_write_failed(const char *directory, size_t size_bytes, size_t written_bytes)
 {
     int reason = errno;
     tdm_status status;
@@ -22,14 +24,15 @@ static tdm_status fail_write(const char *directory, size_t size_bytes, size_t wr
     }
     status = tdm__fail_errno(reason, "%zu of %zu bytes of a value were spilled to %s",
                              written_bytes, size_bytes, directory);
-    (void)status; /* its words are wanted, under another status */
+    (void)status; /* Only its text is used, with another status. */
     return tdm__fail(TDM_E_LIMIT,
-                     "%.1000s; free room on that disk, release references, or give the node a "
+                     "%.1000s; free space on that disk, release references, or give the node a "
                      "directory elsewhere (--directory)",
                      tdm_error_detail());
 }
 
-static tdm_status write_all(int fd, const char *directory, struct tdm_bytes bytes)
+/* Writes all bytes to the start of the file. */
+static tdm_status spill_write_all(int fd, const char *directory, struct tdm_bytes bytes)
 {
     const char *data = bytes.data;
     size_t done = 0;
@@ -41,7 +44,7 @@ static tdm_status write_all(int fd, const char *directory, struct tdm_bytes byte
             done += (size_t)wrote;
         } else if (wrote == 0 || errno != EINTR) {
             errno = wrote == 0 ? ENOSPC : errno;
-            return fail_write(directory, bytes.size_bytes, done);
+            return spill_write_failed(directory, bytes.size_bytes, done);
         }
     }
     return TDM_OK;
@@ -60,7 +63,7 @@ tdm_status tdm__spill_write(const char *directory, struct tdm_bytes bytes, int *
                                directory);
     }
     (void)unlink(path);
-    status = write_all(fd, directory, bytes);
+    status = spill_write_all(fd, directory, bytes);
     if (status != TDM_OK) {
         (void)close(fd);
         return status;

@@ -1,5 +1,5 @@
-/* actor_channel_test.c - the way to an actor: order, what is under way when it dies, and the
- * words. */
+/* actor_channel_test.c - the channel to an actor: order of calls, and failures when the actor
+ * ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -26,7 +26,7 @@ static void a_thousand_calls_arrive_in_order(void **state)
 
     (void)state;
     assert_non_null(refs);
-    /* The first of them are made before the actor is there. */
+    /* The first calls are made before the actor exists. */
     assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, ""), TDM_OK);
     for (int64_t i = 0; i < CALLS; i++) {
         assert_int_equal(tdm_actor_call(actor, "append", &refs[i], "i", i + 1), TDM_OK);
@@ -64,7 +64,7 @@ static void two_handles_share_one_order(void **state)
     tdm_actor_destroy(same);
 }
 
-static void a_death_is_told_with_node_pid_signal_method_and_time(void **state)
+static void death_message_names_node_pid_signal_method_and_time(void **state)
 {
     tdm_actor *actor =
         actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "trainer/2"});
@@ -96,7 +96,7 @@ static void a_death_is_told_with_node_pid_signal_method_and_time(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_exit_is_told_with_its_code(void **state)
+static void death_message_names_the_exit_code(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
@@ -109,7 +109,7 @@ static void an_exit_is_told_with_its_code(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void all_calls_under_way_fail_with_their_actor(void **state)
+static void pending_calls_fail_when_the_actor_dies(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *refs[20];
@@ -128,7 +128,7 @@ static void all_calls_under_way_fail_with_their_actor(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_handle_may_go_before_its_results(void **state)
+static void handle_may_be_destroyed_before_results_arrive(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
@@ -143,7 +143,7 @@ static void a_handle_may_go_before_its_results(void **state)
     tdm_actor_destroy(NULL);
 }
 
-static void a_method_name_has_a_length(void **state)
+static void method_name_of_wrong_length_is_refused(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
 
@@ -161,11 +161,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_calls_arrive_in_order),
         cmocka_unit_test(two_handles_share_one_order),
-        cmocka_unit_test(a_death_is_told_with_node_pid_signal_method_and_time),
-        cmocka_unit_test(an_exit_is_told_with_its_code),
-        cmocka_unit_test(all_calls_under_way_fail_with_their_actor),
-        cmocka_unit_test(a_handle_may_go_before_its_results),
-        cmocka_unit_test(a_method_name_has_a_length),
+        cmocka_unit_test(death_message_names_node_pid_signal_method_and_time),
+        cmocka_unit_test(death_message_names_the_exit_code),
+        cmocka_unit_test(pending_calls_fail_when_the_actor_dies),
+        cmocka_unit_test(handle_may_be_destroyed_before_results_arrive),
+        cmocka_unit_test(method_name_of_wrong_length_is_refused),
     };
     int failed;
 

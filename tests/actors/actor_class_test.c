@@ -1,4 +1,4 @@
-/* actor_class_test.c - classes are known by name, once. */
+/* actor_class_test.c - registration of actor classes, and lookup of classes and methods. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/actor_class.h"
 
@@ -15,16 +15,18 @@
 
 #include <cmocka.h>
 
-static tdm_status nothing(tdm_call *call, void *self)
+static tdm_status method_without_effect(tdm_call *call, void *self)
 {
     (void)call;
     (void)self;
     return TDM_OK;
 }
 
-TDM_ACTOR_CLASS(first_class, .methods = {{"run", nothing}, {"walk", nothing}});
+TDM_ACTOR_CLASS(first_class,
+                .methods = {{"run", method_without_effect}, {"walk", method_without_effect}});
 TDM_ACTOR_CLASS(empty_class, .state_bytes = 8);
-TDM_ACTOR_CLASS(open_class, .methods = {{"*", nothing}, {"run", nothing}});
+TDM_ACTOR_CLASS(open_class,
+                .methods = {{"*", method_without_effect}, {"run", method_without_effect}});
 
 static void a_class_is_found_by_its_name(void **state)
 {
@@ -87,7 +89,8 @@ static void a_full_class_finds_each_of_its_methods(void **state)
     assert_null(tdm__method_find(&index, "m32"));
 }
 
-/* The program ends with SIGABRT, without a core file, and has said why. */
+/* Asserts in the parent that registering the class aborts a child process, without a core file,
+ * with `why` on stderr. Returns 1 if so. */
 static int aborts(const struct tdm_actor_class *class, const char *why)
 {
     char said[256] = "";
@@ -112,7 +115,7 @@ static int aborts(const struct tdm_actor_class *class, const char *why)
            strstr(said, why) != NULL;
 }
 
-static void a_mistaken_class_ends_its_program(void **state)
+static void wrong_class_aborts_the_program(void **state)
 {
     static const struct tdm_actor_class twice = {.name = "first_class"};
     static const struct tdm_actor_class nameless = {.name = ""};
@@ -127,7 +130,7 @@ static void a_mistaken_class_ends_its_program(void **state)
     assert_false(aborts(&fine, ""));
 }
 
-/* A call that names it would not say which of two is meant. */
+/* A concurrency group with the name of another would make calls ambiguous. */
 static void a_group_has_a_name_of_its_own(void **state)
 {
     static const struct tdm_actor_class taken = {.name = "taken_group",
@@ -150,7 +153,7 @@ int main(void)
         cmocka_unit_test(a_method_is_found_by_its_name),
         cmocka_unit_test(the_classes_of_a_program_are_named_without_tandems_own),
         cmocka_unit_test(a_full_class_finds_each_of_its_methods),
-        cmocka_unit_test(a_mistaken_class_ends_its_program),
+        cmocka_unit_test(wrong_class_aborts_the_program),
         cmocka_unit_test(a_group_has_a_name_of_its_own),
     };
 

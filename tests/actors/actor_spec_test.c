@@ -1,5 +1,4 @@
-/* actor_spec_test.c - the description of an actor: checked, written, read back, and hostile bytes.
- */
+/* actor_spec_test.c - actor specifications: checked, packed, parsed, and hostile bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/actor_spec.h"
 
@@ -15,7 +14,7 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
-static struct tdm__actor_spec *make(const struct tdm_actor_options *options)
+static struct tdm__actor_spec *spec_create(const struct tdm_actor_options *options)
 {
     struct tdm__actor_spec *spec = NULL;
 
@@ -23,7 +22,7 @@ static struct tdm__actor_spec *make(const struct tdm_actor_options *options)
     return spec;
 }
 
-static tdm_status make_with(const struct tdm_actor_options *options)
+static tdm_status spec_create_status(const struct tdm_actor_options *options)
 {
     struct tdm__actor_spec *spec = NULL;
     tdm_status status = tdm__actor_spec_create("engine", options, no_arguments, &spec);
@@ -37,24 +36,24 @@ static tdm_status make_with(const struct tdm_actor_options *options)
 static void a_description_comes_back_as_it_was_written(void **state)
 {
     struct tdm__actor_spec *spec =
-        make(&(struct tdm_actor_options){.num_cpus = 1.5,
-                                         .num_gpus = 0.25,
-                                         .resources = {{"disk", 2}},
-                                         .name = "engine/0",
-                                         .library = "libengine.so",
-                                         .environment = {"A=1", "B="},
-                                         .working_directory = "/tmp",
-                                         .keep_visible_devices = 1,
-                                         .detached = 1,
-                                         .get_if_exists = 1,
-                                         .memory_bytes = UINT64_C(1) << 40,
-                                         .max_restarts = -1,
-                                         .max_task_retries = 3,
-                                         .max_concurrency = 4,
-                                         .max_pending_calls = 5,
-                                         .scheduling = TDM_SCHEDULE_NODE_SOFT,
-                                         .node_id = "0123456789abcdef0123456789abcdef",
-                                         .labels = {"zone=a", "zone!=b"}});
+        spec_create(&(struct tdm_actor_options){.num_cpus = 1.5,
+                                                .num_gpus = 0.25,
+                                                .resources = {{"disk", 2}},
+                                                .name = "engine/0",
+                                                .library = "libengine.so",
+                                                .environment = {"A=1", "B="},
+                                                .working_directory = "/tmp",
+                                                .keep_visible_devices = 1,
+                                                .detached = 1,
+                                                .get_if_exists = 1,
+                                                .memory_bytes = UINT64_C(1) << 40,
+                                                .max_restarts = -1,
+                                                .max_task_retries = 3,
+                                                .max_concurrency = 4,
+                                                .max_pending_calls = 5,
+                                                .scheduling = TDM_SCHEDULE_NODE_SOFT,
+                                                .node_id = "0123456789abcdef0123456789abcdef",
+                                                .labels = {"zone=a", "zone!=b"}});
     struct tdm__actor_spec *back;
     tdm_document *document;
     tdm_writer *writer;
@@ -92,7 +91,7 @@ static void a_description_comes_back_as_it_was_written(void **state)
     tdm_writer_destroy(writer);
 }
 
-static void mistakes_are_named(void **state)
+static void wrong_options_are_refused_by_name(void **state)
 {
     char name[65];
     struct tdm__actor_spec *spec;
@@ -100,37 +99,46 @@ static void mistakes_are_named(void **state)
     (void)state;
     memset(name, 'n', 64);
     name[64] = '\0';
-    assert_int_equal(make_with(&(struct tdm_actor_options){.name = name}), TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.name = name}), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "actor name of 64 bytes, at most 63"));
-    assert_int_equal(make_with(&(struct tdm_actor_options){.environment = {"=x"}}), TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.num_cpus = -1}), TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.environment = {"=x"}}),
+                     TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.num_cpus = -1}), TDM_E_INVAL);
     assert_int_equal(
-        make_with(&(struct tdm_actor_options){.resources = {{"CPU", 1}}, .num_cpus = 1}),
+        spec_create_status(&(struct tdm_actor_options){.resources = {{"CPU", 1}}, .num_cpus = 1}),
         TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.name = "a*"}), TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.name_space = "a/b"}), TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.get_if_exists = 1}), TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.max_restarts = -2}), TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.name = "a*"}), TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.name_space = "a/b"}),
+                     TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.get_if_exists = 1}),
+                     TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.max_restarts = -2}),
+                     TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "max_restarts -2"));
-    assert_int_equal(make_with(&(struct tdm_actor_options){.max_task_retries = -2}), TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.max_concurrency = 100001}),
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.max_task_retries = -2}),
+                     TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.max_concurrency = 100001}),
                      TDM_E_LIMIT);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.scheduling = (enum tdm_scheduling)4}),
-                     TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE}),
-                     TDM_E_INVAL);
     assert_int_equal(
-        make_with(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE, .node_id = "here"}),
+        spec_create_status(&(struct tdm_actor_options){.scheduling = (enum tdm_scheduling)4}),
         TDM_E_INVAL);
-    assert_int_equal(make_with(&(struct tdm_actor_options){.labels = {"zone"}}), TDM_E_INVAL);
+    assert_int_equal(
+        spec_create_status(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE}),
+        TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE,
+                                                                    .node_id = "here"}),
+                     TDM_E_INVAL);
+    assert_int_equal(spec_create_status(&(struct tdm_actor_options){.labels = {"zone"}}),
+                     TDM_E_INVAL);
     assert_int_equal(tdm__actor_spec_create(NULL, NULL, no_arguments, &spec), TDM_E_INVAL);
     assert_int_equal(tdm__actor_spec_create(name, NULL, no_arguments, &spec), TDM_E_INVAL);
 }
 
-/* Every prefix and every changed byte of a description is refused or read, never worse. */
+/* Every prefix of a packed specification, and every changed byte, is refused or parsed without
+ * damage. */
 static void hostile_bytes_are_refused(void **state)
 {
-    struct tdm__actor_spec *spec = make(&(struct tdm_actor_options){.environment = {"A=1"}});
+    struct tdm__actor_spec *spec = spec_create(&(struct tdm_actor_options){.environment = {"A=1"}});
     tdm_writer *writer;
     struct tdm_bytes bytes;
     uint8_t *copy;
@@ -177,7 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_description_comes_back_as_it_was_written),
-        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(wrong_options_are_refused_by_name),
         cmocka_unit_test(hostile_bytes_are_refused),
         cmocka_unit_test(a_label_is_the_name_or_the_class_and_id),
     };

@@ -1,4 +1,4 @@
-/* actor_test.c - actors are made, named, found, called and killed. */
+/* actor_test.c - actors are created, named, found, called and killed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -70,8 +70,9 @@ static void a_description_tells_the_process(void **state)
     tdm_actor_destroy(actor);
 }
 
-/* Which of its questions the daemon answers first is chance: so it is tried a few times. */
-static void who_waits_may_get_the_actor_that_was_there_before(void **state)
+/* The order in which the daemon replies to two requests is random, so the test repeats them a
+ * few times. */
+static void waiting_handle_may_get_the_existing_actor(void **state)
 {
     const struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
 
@@ -127,7 +128,7 @@ static void a_name_is_taken_until_its_actor_is_dead(void **state)
     }
 }
 
-static void what_cannot_be_made_is_told_by_the_first_call(void **state)
+static void first_call_reports_a_failed_creation(void **state)
 {
     tdm_actor *actor;
 
@@ -151,7 +152,7 @@ static void what_cannot_be_made_is_told_by_the_first_call(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void mistakes_in_the_options_are_told_at_once(void **state)
+static void wrong_options_are_refused_at_once(void **state)
 {
     tdm_actor *actor;
 
@@ -184,7 +185,7 @@ static void a_killed_actor_stays_dead(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_actor_waits_for_what_others_hold(void **state)
+static void actor_waits_for_resources_of_others(void **state)
 {
     struct tdm_actor_options options = {.num_gpus = 4};
     tdm_actor *first = actor_fixture_create(runtime, &options);
@@ -216,7 +217,7 @@ static void an_actor_that_waits_can_be_killed(void **state)
     tdm_actor_destroy(second);
 }
 
-static void what_no_node_has_is_refused_by_the_first_call(void **state)
+static void first_call_reports_resources_that_no_node_has(void **state)
 {
     tdm_actor *actor;
 
@@ -256,15 +257,15 @@ int main(void)
         cmocka_unit_test(calls_change_the_state_of_their_actor),
         cmocka_unit_test(test_method_without_reply_is_read_as_nil),
         cmocka_unit_test(a_description_tells_the_process),
-        cmocka_unit_test(who_waits_may_get_the_actor_that_was_there_before),
+        cmocka_unit_test(waiting_handle_may_get_the_existing_actor),
         cmocka_unit_test(a_name_finds_its_actor),
         cmocka_unit_test(a_name_is_taken_until_its_actor_is_dead),
-        cmocka_unit_test(what_cannot_be_made_is_told_by_the_first_call),
-        cmocka_unit_test(mistakes_in_the_options_are_told_at_once),
+        cmocka_unit_test(first_call_reports_a_failed_creation),
+        cmocka_unit_test(wrong_options_are_refused_at_once),
         cmocka_unit_test(a_killed_actor_stays_dead),
-        cmocka_unit_test(an_actor_waits_for_what_others_hold),
+        cmocka_unit_test(actor_waits_for_resources_of_others),
         cmocka_unit_test(an_actor_that_waits_can_be_killed),
-        cmocka_unit_test(what_no_node_has_is_refused_by_the_first_call),
+        cmocka_unit_test(first_call_reports_resources_that_no_node_has),
         cmocka_unit_test(named_resources_are_counted),
     };
     int failed;

@@ -1,5 +1,4 @@
-/* call_arguments_test.c - references among the arguments: awaited, filled in, and never overtaken.
- */
+/* call_arguments_test.c - references among the arguments of calls: awaited, filled in, in order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -36,7 +35,7 @@ static void a_reference_becomes_its_value(void **state)
     assert_int_equal(tdm_actor_call(first, "echo", &ref, "r", put), TDM_OK);
     assert_int_equal(tdm_actor_call(first, "echo", NULL, "(r)", put), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "r inside a group"));
-    tdm_ref_release(put); /* the call keeps it */
+    tdm_ref_release(put); /* The call holds the reference. */
     assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number), TDM_OK);
     assert_int_equal(number, 41);
     tdm_ref_release(ref);
@@ -49,7 +48,7 @@ static void a_reference_becomes_its_value(void **state)
     tdm_ref_release(ref);
 }
 
-/* Few bytes move into the call's own memory, more stay where they were packed. */
+/* A few bytes are copied into the pending call; more stay where they were packed. */
 static void arguments_of_every_length_arrive_as_they_were(void **state)
 {
     enum { LENGTHS = 600 };
@@ -71,7 +70,7 @@ static void arguments_of_every_length_arrive_as_they_were(void **state)
     }
 }
 
-/* Their memory is used again, whatever became of them. */
+/* The memory of the arguments is reused after each outcome of a call. */
 static void nothing_is_left_of_the_arguments_of_the_call_before(void **state)
 {
     static char text[1000];
@@ -98,7 +97,7 @@ static void nothing_is_left_of_the_arguments_of_the_call_before(void **state)
     tdm_ref_release(put);
 }
 
-static void calls_keep_their_place_behind_one_that_waits(void **state)
+static void calls_wait_behind_one_with_a_pending_argument(void **state)
 {
     tdm_ref *slow;
     tdm_ref *blocked;
@@ -106,7 +105,7 @@ static void calls_keep_their_place_behind_one_that_waits(void **state)
     uint8_t done;
 
     (void)state;
-    /* append (1) must come first although its argument is there last. */
+    /* Method append (1) must be executed first although its argument arrives last. */
     assert_int_equal(tdm_actor_call(first, "linger", NULL, "i", (int64_t)100), TDM_OK);
     assert_int_equal(tdm_actor_call(first, "add", &slow, "i", (int64_t)1), TDM_OK);
     assert_int_equal(tdm_actor_call(second, "append", &blocked, "r", slow), TDM_OK);
@@ -140,8 +139,8 @@ static void a_failed_reference_fails_the_calls_that_take_it(void **state)
     tdm_ref *refs[3];
 
     (void)state;
-    /* The calls stand crosswise in two queues, so that each failure releases the other queue.
-     */
+    /* The calls wait for each other's failure in two queues, so that each failure releases the
+     * other queue. */
     assert_int_equal(tdm_actor_call(first, "fail", &failed, "s", "no such prompt"), TDM_OK);
     assert_int_equal(tdm_actor_call(second, "echo", &refs[0], "r", failed), TDM_OK);
     assert_int_equal(tdm_actor_call(first, "echo", &refs[1], "r", refs[0]), TDM_OK);
@@ -152,7 +151,7 @@ static void a_failed_reference_fails_the_calls_that_take_it(void **state)
         assert_non_null(strstr(tdm_error_detail(), "no such prompt"));
         tdm_ref_release(refs[i]);
     }
-    /* Once more with a result that is there already: the call fails as it is made. */
+    /* With a reference that has failed already, the call fails when it is made. */
     assert_int_equal(tdm_actor_call(second, "echo", &refs[0], "r", failed), TDM_OK);
     assert_int_equal(tdm_get(refs[0], TEST_TIMEOUT_MS, ""), TDM_E_METHOD);
     tdm_ref_release(refs[0]);
@@ -160,7 +159,7 @@ static void a_failed_reference_fails_the_calls_that_take_it(void **state)
     assert_true(actor_fixture_call_int(second, "pid") > 0);
 }
 
-static void the_death_of_an_actor_frees_those_who_wait_for_it(void **state)
+static void waiting_calls_fail_when_the_awaited_actor_dies(void **state)
 {
     tdm_actor *mortal = actor_fixture_create(runtime, NULL);
     tdm_ref *lost;
@@ -184,10 +183,10 @@ int main(void)
         cmocka_unit_test(a_reference_becomes_its_value),
         cmocka_unit_test(arguments_of_every_length_arrive_as_they_were),
         cmocka_unit_test(nothing_is_left_of_the_arguments_of_the_call_before),
-        cmocka_unit_test(calls_keep_their_place_behind_one_that_waits),
+        cmocka_unit_test(calls_wait_behind_one_with_a_pending_argument),
         cmocka_unit_test(a_chain_over_two_actors_runs_by_itself),
         cmocka_unit_test(a_failed_reference_fails_the_calls_that_take_it),
-        cmocka_unit_test(the_death_of_an_actor_frees_those_who_wait_for_it),
+        cmocka_unit_test(waiting_calls_fail_when_the_awaited_actor_dies),
     };
     int failed;
 

@@ -1,4 +1,4 @@
-/* call_retry_test.c - a call that failed is made again where that was asked for, after a pause. */
+/* call_retry_test.c - failed calls that are sent again after a pause. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/call_retry.h"
 
@@ -25,14 +25,14 @@ static void expect_failure(tdm_ref *ref, tdm_status status)
     tdm_ref_release(ref);
 }
 
-static bool somebody_pauses(void *arg)
+static bool call_is_paused(void *arg)
 {
     (void)arg;
     return !TAILQ_EMPTY(&peer.channel->retry_paused);
 }
 
-/* Fails the held call so often, each time it comes. */
-static void fail_often(int times)
+/* Replies with a failure to the call each time it arrives, `times` times. */
+static void reply_failures(int times)
 {
     for (int i = 0; i < times; i++) {
         peer_hold(&peer, 1);
@@ -45,14 +45,14 @@ static void only_named_failures_are_a_reason(void **state)
     tdm_ref *ref = peer_call(&peer, 1, &when_full);
 
     (void)state;
-    fail_often(1);
+    reply_failures(1);
     peer_hold(&peer, 1);
     peer_fail(&peer, 0, TDM_E_METHOD, "this is another one");
     expect_failure(ref, TDM_E_METHOD);
     assert_int_equal(peer.runs_count, 2);
 }
 
-/* TDM_ANY_FAILURE leaves them out, and without end they would be asked for without end. */
+/* TDM_ANY_FAILURE does not include this status; with unlimited retries the call would never end. */
 static void a_missing_method_is_a_reason_where_it_is_named(void **state)
 {
     const struct tdm_call_options options = {.max_retries = 1,
@@ -67,7 +67,7 @@ static void a_missing_method_is_a_reason_where_it_is_named(void **state)
     peer_expect_result(ref, 1);
 }
 
-static void what_is_no_failure_is_refused(void **state)
+static void retry_status_that_is_no_failure_is_refused(void **state)
 {
     const struct tdm_call_options options = {.retry_failures = {TDM_E_IO, (tdm_status)5}};
     tdm_ref *ref;
@@ -96,14 +96,14 @@ static void each_pause_is_twice_as_long_as_the_one_before(void **state)
     assert_int_equal(peer.runs_count, 8);
 }
 
-static void one_that_pauses_holds_up_no_other(void **state)
+static void paused_call_delays_no_other(void **state)
 {
     tdm_ref *refs[2];
 
     (void)state;
     refs[0] = peer_call(&peer, 0, &when_full);
-    fail_often(6);
-    peer_run_until(&peer, somebody_pauses, NULL);
+    reply_failures(6);
+    peer_run_until(&peer, call_is_paused, NULL);
     refs[1] = peer_call(&peer, 1, NULL);
     peer_hold(&peer, 2);
     assert_int_equal(peer.runs[6].number, 1);
@@ -114,7 +114,7 @@ static void one_that_pauses_holds_up_no_other(void **state)
     peer_expect_result(refs[0], 0);
 }
 
-/* The failure says more than that it is too late. */
+/* The failure of the call is the result, not the deadline. */
 static void no_pause_outlasts_the_deadline(void **state)
 {
     struct tdm_call_options options = when_full;
@@ -125,20 +125,20 @@ static void no_pause_outlasts_the_deadline(void **state)
     options.timeout_ms = 900;
     ref = peer_call(&peer, 1, &options);
     peer_hold(&peer, 1);
-    TAILQ_FIRST(&peer.channel->in_flight)->retry_pauses = 40; /* the longest pause is a second */
+    TAILQ_FIRST(&peer.channel->in_flight)->retry_pauses = 40; /* The longest pause is a second. */
     peer_fail(&peer, 0, TDM_E_AGAIN, "full");
     expect_failure(ref, TDM_E_AGAIN);
     assert_true(tdm__clock_ms() - begun_ms < options.timeout_ms);
 }
 
-static void a_cut_link_loses_nobody_who_pauses(void **state)
+static void paused_call_survives_a_reconnect(void **state)
 {
     tdm_ref *refs[2];
 
     (void)state;
     refs[0] = peer_call(&peer, 0, &when_full);
-    fail_often(5);
-    peer_run_until(&peer, somebody_pauses, NULL);
+    reply_failures(5);
+    peer_run_until(&peer, call_is_paused, NULL);
     refs[1] = peer_call(&peer, 1, NULL);
     peer_cut(&peer);
     peer_hold(&peer, 2);
@@ -152,20 +152,20 @@ static void a_cut_link_loses_nobody_who_pauses(void **state)
     assert_int_equal(peer.runs_count, 7);
 }
 
-static void one_that_pauses_can_be_canceled_and_dies_with_its_actor(void **state)
+static void paused_call_is_canceled_or_fails_with_its_actor(void **state)
 {
     tdm_ref *refs[2];
 
     (void)state;
     refs[0] = peer_call(&peer, 0, &when_full);
-    fail_often(6);
-    peer_run_until(&peer, somebody_pauses, NULL);
+    reply_failures(6);
+    peer_run_until(&peer, call_is_paused, NULL);
     assert_int_equal(tdm_cancel(refs[0], 0), TDM_OK);
     expect_failure(refs[0], TDM_E_CANCELED);
     assert_true(TAILQ_EMPTY(&peer.channel->retry_paused));
     refs[1] = peer_call(&peer, 1, &when_full);
-    fail_often(6);
-    peer_run_until(&peer, somebody_pauses, NULL);
+    reply_failures(6);
+    peer_run_until(&peer, call_is_paused, NULL);
     peer_die(&peer);
     expect_failure(refs[1], TDM_E_ACTOR_DIED);
     assert_int_equal(peer.channel->pending_count, 0);
@@ -176,12 +176,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FOUND_PEER_TEST(only_named_failures_are_a_reason),
         FOUND_PEER_TEST(a_missing_method_is_a_reason_where_it_is_named),
-        FOUND_PEER_TEST(what_is_no_failure_is_refused),
+        FOUND_PEER_TEST(retry_status_that_is_no_failure_is_refused),
         FOUND_PEER_TEST(each_pause_is_twice_as_long_as_the_one_before),
-        FOUND_PEER_TEST(one_that_pauses_holds_up_no_other),
+        FOUND_PEER_TEST(paused_call_delays_no_other),
         FOUND_PEER_TEST(no_pause_outlasts_the_deadline),
-        FOUND_PEER_TEST(a_cut_link_loses_nobody_who_pauses),
-        FOUND_PEER_TEST(one_that_pauses_can_be_canceled_and_dies_with_its_actor),
+        FOUND_PEER_TEST(paused_call_survives_a_reconnect),
+        FOUND_PEER_TEST(paused_call_is_canceled_or_fails_with_its_actor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* call_stream_test.c - items come in order, once, as fast as they are taken, then the end. */
+/* call_stream_test.c - streams: items in order, each once, with credit, then the end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/call_stream.h"
 
@@ -27,7 +27,7 @@ static tdm_stream *open_stream(const struct tdm_call_options *options)
 static void send_items(uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i <= to; i++) {
-        char packed[] = {(char)0x91, (char)i}; /* an array of one small number */
+        char packed[] = {(char)0x91, (char)i}; /* An array of one small number. */
 
         assert_int_equal(tdm__incoming_send_item(
                              peer.held[0], i, (struct tdm_bytes){packed, sizeof(packed)}, NULL, 0),
@@ -35,7 +35,7 @@ static void send_items(uint64_t from, uint64_t to)
     }
 }
 
-static void take(tdm_stream *stream, int64_t from, int64_t to)
+static void expect_items(tdm_stream *stream, int64_t from, int64_t to)
 {
     for (int64_t i = from; i <= to; i++) {
         int64_t number = -1;
@@ -56,10 +56,10 @@ static void items_come_in_order_and_then_the_end(void **state)
     (void)state;
     assert_int_equal(tdm_stream_next(stream, 10, &ref), TDM_E_TIMEOUT);
     send_items(1, 16);
-    take(stream, 1, 10);
+    expect_items(stream, 1, 10);
     send_items(17, 20);
     peer_reply(&peer, 0, pair_text("the end"));
-    take(stream, 11, 20);
+    expect_items(stream, 11, 20);
     assert_int_equal(tdm_stream_next(stream, PEER_WAIT_MS, &ref), TDM_E_END);
     assert_int_equal(tdm_stream_next(stream, 0, &ref), TDM_E_END);
     tdm_stream_destroy(stream);
@@ -72,10 +72,10 @@ static void credit_is_given_for_what_is_taken(void **state)
 
     (void)state;
     send_items(1, 5);
-    take(stream, 1, 3);
+    expect_items(stream, 1, 3);
     peer_settle(&peer);
     assert_int_equal(peer.items_taken, 3);
-    take(stream, 4, 5);
+    expect_items(stream, 4, 5);
     peer_settle(&peer);
     assert_int_equal(peer.items_taken, 5);
     tdm_stream_destroy(stream);
@@ -89,7 +89,7 @@ static void a_failure_comes_after_the_items(void **state)
     (void)state;
     send_items(1, 2);
     peer_fail(&peer, 0, TDM_E_METHOD, "out of ideas");
-    take(stream, 1, 2);
+    expect_items(stream, 1, 2);
     assert_int_equal(tdm_stream_next(stream, PEER_WAIT_MS, &ref), TDM_E_METHOD);
     assert_string_equal(tdm_error_detail(), "out of ideas");
     tdm_stream_destroy(stream);
@@ -102,9 +102,9 @@ static void a_death_comes_after_the_items(void **state)
 
     (void)state;
     send_items(1, 2);
-    take(stream, 1, 1);
+    expect_items(stream, 1, 1);
     peer_die(&peer);
-    take(stream, 2, 2);
+    expect_items(stream, 2, 2);
     assert_int_equal(tdm_stream_next(stream, PEER_WAIT_MS, &ref), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "in method m, call 1"));
     tdm_stream_destroy(stream);
@@ -116,9 +116,9 @@ static void a_stream_may_be_destroyed_before_its_end(void **state)
 
     (void)state;
     send_items(1, 3);
-    take(stream, 1, 1);
+    expect_items(stream, 1, 1);
     tdm_stream_destroy(stream);
-    send_items(4, 4); /* on its way already */
+    send_items(4, 4); /* These items were sent before the stream was destroyed. */
     peer_settle(&peer);
     assert_int_equal(peer.cancels_count, 1);
     peer_fail(&peer, 0, TDM_E_CANCELED, "as told");
@@ -133,16 +133,16 @@ static void items_that_come_again_are_taken_once(void **state)
 
     (void)state;
     send_items(1, 6);
-    take(stream, 1, 4);
+    expect_items(stream, 1, 4);
     peer_restart(&peer);
     peer_hold(&peer, 1);
     peer.items_taken = 0;
     send_items(1, 5);
     peer_settle(&peer);
     assert_int_equal(peer.items_taken, 4);
-    take(stream, 5, 5);
+    expect_items(stream, 5, 5);
     send_items(6, 8);
-    take(stream, 6, 8);
+    expect_items(stream, 6, 8);
     peer_settle(&peer);
     assert_int_equal(peer.items_taken, 8);
     tdm_stream_destroy(stream);
@@ -155,15 +155,15 @@ static void items_from_before_a_restart_may_be_taken_after_it(void **state)
 
     (void)state;
     send_items(1, 6);
-    take(stream, 1, 2);
+    expect_items(stream, 1, 2);
     peer_settle(&peer);
     peer_restart(&peer);
     peer_hold(&peer, 1);
-    take(stream, 3, 4); /* the new process has sent nothing yet */
+    expect_items(stream, 3, 4); /* The restarted actor has sent nothing yet. */
     peer_settle(&peer);
     assert_int_equal(peer.held_count, 1);
     send_items(1, 8);
-    take(stream, 5, 8);
+    expect_items(stream, 5, 8);
     tdm_stream_destroy(stream);
 }
 
@@ -175,9 +175,9 @@ static void a_deadline_ends_a_stream(void **state)
 
     (void)state;
     send_items(1, 1);
-    take(stream, 1, 1);
+    expect_items(stream, 1, 1);
     assert_int_equal(tdm_stream_next(stream, PEER_WAIT_MS, &ref), TDM_E_TIMEOUT);
-    assert_non_null(strstr(tdm_error_detail(), "no answer from actor m, in method m"));
+    assert_non_null(strstr(tdm_error_detail(), "no reply from actor m, in method m"));
     tdm_stream_destroy(stream);
 }
 

@@ -1,4 +1,4 @@
-/* call_submit_test.c - calls with options, of real actors in processes of their own. */
+/* call_submit_test.c - calls with options to real actors in processes of their own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -116,7 +116,7 @@ static void a_restarted_actor_gets_the_calls_that_wait(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void calls_with_retries_are_made_again(void **state)
+static void calls_with_retries_are_sent_again(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 1, .max_task_retries = -1};
     tdm_actor *actor = actor_fixture_create(runtime, &options);
@@ -142,7 +142,7 @@ static void calls_with_retries_are_made_again(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void cancelling_by_force_ends_the_process_and_it_may_come_back(void **state)
+static void forced_cancellation_kills_and_restarts_the_actor(void **state)
 {
     tdm_actor *actor =
         actor_fixture_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
@@ -158,7 +158,7 @@ static void cancelling_by_force_ends_the_process_and_it_may_come_back(void **sta
     assert_int_equal(tdm_get(ref, 0, ""), TDM_E_CANCELED);
     tdm_ref_release(ref);
     assert_int_equal(wait_process_exit(before, TEST_TIMEOUT_MS), 1);
-    /* It may still be sent to the process that has ended. */
+    /* The call may still be sent to the process that has ended. */
     assert_int_equal(tdm_actor_call_with(actor, "pid", &again, &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &after), TDM_OK);
     assert_true(after != before);
@@ -166,9 +166,9 @@ static void cancelling_by_force_ends_the_process_and_it_may_come_back(void **sta
     tdm_actor_destroy(actor);
 }
 
-/* ---- a driver that does something else -------------------------------------------------- */
+/* ---- calls while the driver does not drive the loop --------------------------------------- */
 
-struct news {
+struct completion {
     pthread_mutex_t mutex;
     pthread_cond_t condition;
     int64_t pid;
@@ -176,18 +176,18 @@ struct news {
 
 static void on_done(void *arg, tdm_ref *ref)
 {
-    struct news *news = arg;
+    struct completion *completion = arg;
 
-    (void)pthread_mutex_lock(&news->mutex);
-    assert_int_equal(tdm_get(ref, 0, "i", &news->pid), TDM_OK);
-    (void)pthread_cond_signal(&news->condition);
-    (void)pthread_mutex_unlock(&news->mutex);
+    (void)pthread_mutex_lock(&completion->mutex);
+    assert_int_equal(tdm_get(ref, 0, "i", &completion->pid), TDM_OK);
+    (void)pthread_cond_signal(&completion->condition);
+    (void)pthread_mutex_unlock(&completion->mutex);
     tdm_ref_release(ref);
 }
 
-static void a_driver_that_waits_for_something_else_is_told(void **state)
+static void callback_runs_while_the_driver_waits_elsewhere(void **state)
 {
-    struct news news = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    struct completion completion = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     struct tdm_actor_info info;
     tdm_ref *ref;
@@ -196,20 +196,21 @@ static void a_driver_that_waits_for_something_else_is_told(void **state)
     assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_describe(actor, &info);
     assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_OK);
-    assert_int_equal(tdm_ref_on_done(ref, on_done, &news), TDM_OK);
-    (void)pthread_mutex_lock(&news.mutex);
-    while (news.pid == 0) {
-        (void)pthread_cond_wait(&news.condition, &news.mutex); /* nobody drives the loop here */
+    assert_int_equal(tdm_ref_on_done(ref, on_done, &completion), TDM_OK);
+    (void)pthread_mutex_lock(&completion.mutex);
+    while (completion.pid == 0) {
+        /* No thread of the user drives the loop meanwhile. */
+        (void)pthread_cond_wait(&completion.condition, &completion.mutex);
     }
-    (void)pthread_mutex_unlock(&news.mutex);
-    assert_true(news.pid == info.pid);
+    (void)pthread_mutex_unlock(&completion.mutex);
+    assert_true(completion.pid == info.pid);
     tdm_actor_destroy(actor);
 }
 
-static void calls_made_while_nobody_drives_leave_all_the_same(void **state)
+static void calls_are_sent_while_the_driver_does_not_wait(void **state)
 {
-    enum { CALLS = 40 }; /* more than leave at once */
-    struct news news = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    enum { CALLS = 40 }; /* More calls than are sent at once. */
+    struct completion completion = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *refs[CALLS];
     tdm_ref *last;
@@ -219,12 +220,12 @@ static void calls_made_while_nobody_drives_leave_all_the_same(void **state)
         assert_int_equal(tdm_actor_call(actor, "append", &refs[i], "i", i + 1), TDM_OK);
     }
     assert_int_equal(tdm_actor_call(actor, "pid", &last, ""), TDM_OK);
-    assert_int_equal(tdm_ref_on_done(last, on_done, &news), TDM_OK);
-    (void)pthread_mutex_lock(&news.mutex);
-    while (news.pid == 0) {
-        (void)pthread_cond_wait(&news.condition, &news.mutex);
+    assert_int_equal(tdm_ref_on_done(last, on_done, &completion), TDM_OK);
+    (void)pthread_mutex_lock(&completion.mutex);
+    while (completion.pid == 0) {
+        (void)pthread_cond_wait(&completion.condition, &completion.mutex);
     }
-    (void)pthread_mutex_unlock(&news.mutex);
+    (void)pthread_mutex_unlock(&completion.mutex);
     for (int i = 0; i < CALLS; i++) {
         int64_t out_of_order = -1;
 
@@ -243,10 +244,10 @@ int main(void)
         cmocka_unit_test(packed_arguments_are_arguments),
         cmocka_unit_test(the_limit_of_pending_calls_is_kept),
         cmocka_unit_test(a_restarted_actor_gets_the_calls_that_wait),
-        cmocka_unit_test(calls_with_retries_are_made_again),
-        cmocka_unit_test(cancelling_by_force_ends_the_process_and_it_may_come_back),
-        cmocka_unit_test(a_driver_that_waits_for_something_else_is_told),
-        cmocka_unit_test(calls_made_while_nobody_drives_leave_all_the_same),
+        cmocka_unit_test(calls_with_retries_are_sent_again),
+        cmocka_unit_test(forced_cancellation_kills_and_restarts_the_actor),
+        cmocka_unit_test(callback_runs_while_the_driver_waits_elsewhere),
+        cmocka_unit_test(calls_are_sent_while_the_driver_does_not_wait),
     };
     int failed;
 

@@ -1,4 +1,4 @@
-/* child_calls_test.c - what a method has called is canceled with it, and nothing else. */
+/* child_calls_test.c - the calls that a method has made are canceled with it, and no others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/child_calls.h"
 
@@ -42,10 +42,10 @@ static void only_the_children_of_that_method_are_canceled(void **state)
 
     (void)state;
     peer_hold(&peer, 4);
-    peer_cut(&peer); /* what is called now waits */
+    peer_cut(&peer); /* Calls made now wait for a connection. */
     waiting = call_as(7, 4);
     peer_hold(&peer, 4);
-    for (int i = 0; i < 2; i++) { /* once more: nothing is left to cancel */
+    for (int i = 0; i < 2; i++) { /* The second round cancels nothing more. */
         cancel(7);
     }
     expect_canceled(own[0]);

@@ -1,4 +1,4 @@
-/* cluster_state_test.c - the lists of what is in the cluster. */
+/* cluster_state_test.c - the lists of what exists in the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -15,8 +15,9 @@
 
 static tdm_runtime *runtime;
 
-/* The row of the newest actor of that name; the caller frees `*list_out`. */
-static const struct tdm_actor_state *find(const char *name, const struct tdm_actor_state **list_out)
+/* Returns the record of the newest actor with that name; the caller frees `*list_out`. */
+static const struct tdm_actor_state *find_actor_record(const char *name,
+                                                       const struct tdm_actor_state **list_out)
 {
     const struct tdm_actor_state *found = NULL;
     uint32_t count;
@@ -39,7 +40,7 @@ static void an_actor_is_described_from_outside(void **state)
         .name = "engine/0", .num_cpus = 1, .num_gpus = 0.5, .resources = {{"licence", 1}}};
     tdm_actor *actor = actor_fixture_create(runtime, &options);
     const struct tdm_actor_state *list;
-    const struct tdm_actor_state *record = find("engine/0", &list);
+    const struct tdm_actor_state *record = find_actor_record("engine/0", &list);
     struct tdm_actor_info info;
     struct tdm_runtime_info node;
 
@@ -76,20 +77,20 @@ static void a_dead_actor_is_remembered_with_its_cause(void **state)
     assert_int_equal(tdm_actor_call(actor, "exit", &ref, "i", (int64_t)3), TDM_OK);
     assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
     tdm_ref_release(ref);
-    record = find("mortal", &list);
+    record = find_actor_record("mortal", &list);
     assert_string_equal(record->state, "DEAD");
     assert_non_null(strstr(record->death_cause, "exit code 3"));
     tdm_list_free(list);
     tdm_actor_destroy(actor);
 }
 
-static void only_so_many_dead_ones_are_remembered(void **state)
+static void number_of_remembered_dead_actors_is_limited(void **state)
 {
     const struct tdm_actor_state *list;
     uint32_t count;
 
     (void)state;
-    for (int i = 0; i < 520; i++) { /* they never had a place */
+    for (int i = 0; i < 520; i++) { /* These actors were never placed. */
         tdm_actor *actor;
 
         assert_int_equal(tdm_actor_create(runtime, "tester",
@@ -157,7 +158,7 @@ int main(void)
         cmocka_unit_test(a_dead_actor_is_remembered_with_its_cause),
         cmocka_unit_test(nodes_tell_what_is_free),
         cmocka_unit_test(groups_tell_their_bundles),
-        cmocka_unit_test(only_so_many_dead_ones_are_remembered),
+        cmocka_unit_test(number_of_remembered_dead_actors_is_limited),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed;

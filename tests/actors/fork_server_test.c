@@ -1,5 +1,4 @@
-/* fork_server_test.c - the second worker of a kind is forked from a fork_server, and lives like
- * others. */
+/* fork_server_test.c - further workers of a program are forked from a fork server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -19,7 +18,8 @@ enum { WORKERS = 6 };
 
 static tdm_runtime *runtime;
 
-/* Under the thread sanitizer, which runs a thread of its own, every worker is executed. */
+/* The thread sanitizer runs a thread of its own, so that every worker is executed instead of
+ * forked. */
 static int fork_servers_can_fork(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -57,7 +57,7 @@ static void later_workers_come_from_one_fork_server(void **state)
     }
 }
 
-/* Does the process have a mapping of that file? */
+/* Returns 1 if the process has a mapping of the file. */
 static int maps(int64_t pid, const char *name)
 {
     char line[1024];
@@ -88,7 +88,8 @@ static void what_the_linker_is_told_is_told_to_each_process(void **state)
         actors[i] = actor_fixture_create(runtime, &options);
         assert_true(maps(actor_fixture_call_int(actors[i], "pid"), "libresolv"));
         assert_true(i == 0 ||
-                    actor_fixture_call_int(actors[i], "parent") == parent); /* the daemon */
+                    /* The parent of a worker that was not forked is the daemon. */
+                    actor_fixture_call_int(actors[i], "parent") == parent);
         parent = actor_fixture_call_int(actors[i], "parent");
     }
     for (int i = 0; i < 3; i++) {
@@ -97,8 +98,9 @@ static void what_the_linker_is_told_is_told_to_each_process(void **state)
     tdm_actor_destroy(plain);
 }
 
-/* Each kind of worker has its fork_server; those not used for longest make room. */
-static void old_fork_servers_leave(void **state)
+/* Each kind of worker has its fork server; the least recently used one ends if there are too
+ * many. */
+static void least_recently_used_fork_server_ends(void **state)
 {
     enum { KINDS = 20, KEPT = 16 };
     int64_t fork_servers[KINDS];
@@ -155,7 +157,7 @@ static void a_forked_worker_is_described_and_its_death_told(void **state)
     }
 }
 
-static void many_at_once_are_made(void **state)
+static void many_workers_are_forked_at_once(void **state)
 {
     tdm_actor *actors[WORKERS * 4];
 
@@ -198,9 +200,9 @@ int main(void)
         cmocka_unit_test(later_workers_come_from_one_fork_server),
         cmocka_unit_test(what_the_linker_is_told_is_told_to_each_process),
         cmocka_unit_test(a_forked_worker_is_described_and_its_death_told),
-        cmocka_unit_test(many_at_once_are_made),
+        cmocka_unit_test(many_workers_are_forked_at_once),
         cmocka_unit_test(a_killed_fork_server_takes_its_workers_and_is_replaced),
-        cmocka_unit_test(old_fork_servers_leave),
+        cmocka_unit_test(least_recently_used_fork_server_ends),
     };
     int failed;
 

@@ -1,4 +1,4 @@
-/* large_value_test.c - large values lie in shared memory once, and return it. */
+/* large_value_test.c - large values are in shared memory once, and their memory is reused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/large_value.h"
 
@@ -40,7 +40,7 @@ static uint64_t sum_of(const void *data, size_t size_bytes)
     return sum;
 }
 
-/* sum (bytes) */
+/* Method sum (bytes): replies the sum of the bytes. */
 static tdm_status hoarder_sum(tdm_call *call, void *self)
 {
     const void *bytes;
@@ -51,7 +51,8 @@ static tdm_status hoarder_sum(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", sum_of(bytes, size_bytes));
 }
 
-/* keep (reference): the sum of its bytes;  drop () */
+/* Method keep (reference): keeps the value and replies the sum of its bytes. Method drop ()
+ * releases it. */
 static tdm_status hoarder_keep(tdm_call *call, void *self)
 {
     struct hoarder *hoarder = self;
@@ -75,13 +76,13 @@ static tdm_status hoarder_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* give (): the reference */
+/* Method give (): replies the kept reference. */
 static tdm_status hoarder_give(tdm_call *call, void *self)
 {
     return tdm_call_reply(call, "R", ((struct hoarder *)self)->ref);
 }
 
-/* echo (bytes) */
+/* Method echo (bytes): replies the bytes. */
 static tdm_status hoarder_echo(tdm_call *call, void *self)
 {
     const void *bytes;
@@ -92,7 +93,7 @@ static tdm_status hoarder_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "b", bytes, size_bytes);
 }
 
-/* cut (bytes, pieces): a stream of that many equal pieces */
+/* Method cut (bytes, pieces): streams that many equal pieces of the bytes. */
 static tdm_status hoarder_cut(tdm_call *call, void *self)
 {
     const char *bytes;
@@ -109,7 +110,7 @@ static tdm_status hoarder_cut(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* block (path): until somebody writes to that fifo */
+/* Method block (path): blocks until a process writes to that fifo. */
 static tdm_status hoarder_block(tdm_call *call, void *self)
 {
     const char *path;
@@ -124,7 +125,7 @@ static tdm_status hoarder_block(tdm_call *call, void *self)
     return fd >= 0 ? TDM_OK : tdm_fail(TDM_E_IO, "open: %s", path);
 }
 
-/* use (): bytes in use and idle, values lent and read */
+/* Method use (): replies bytes in use, idle bytes, exported values, imported values. */
 static tdm_status hoarder_use(tdm_call *call, void *self)
 {
     struct tdm__object_memory_stats use;
@@ -152,14 +153,14 @@ TDM_ACTOR_CLASS(hoarder, .state_bytes = sizeof(struct hoarder), .destruct = hoar
                     {"use", hoarder_use, NULL},
                 });
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------ */
 
 static tdm_runtime *runtime;
 static tdm_actor *reader;
 static char *data;
 static const size_t data_bytes = 5 * MIB + 123;
 
-static void must(tdm_status status)
+static void assert_ok(tdm_status status)
 {
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -170,8 +171,8 @@ static tdm_actor *hoarder_create(void)
 {
     tdm_actor *actor = NULL;
 
-    must(tdm_actor_create(runtime, "hoarder", NULL, &actor, ""));
-    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_create(runtime, "hoarder", NULL, &actor, ""));
+    assert_ok(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -179,7 +180,7 @@ static uint64_t number_of(tdm_ref *ref)
 {
     uint64_t number = 0;
 
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "u", &number));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "u", &number));
     tdm_ref_release(ref);
     return number;
 }
@@ -191,9 +192,9 @@ static struct tdm__object_memory_stats use_of(tdm_actor *actor)
     uint64_t read_count;
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "use", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &use.used_bytes, &use.idle_bytes, &exported_count,
-                 &read_count));
+    assert_ok(tdm_actor_call(actor, "use", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &use.used_bytes, &use.idle_bytes,
+                      &exported_count, &read_count));
     use.exported_count = (uint32_t)exported_count;
     use.read_count = (uint32_t)read_count;
     tdm_ref_release(ref);
@@ -208,7 +209,7 @@ static struct tdm__object_memory_stats use_here(void)
     return use;
 }
 
-/* What was lent comes back by messages of its own. */
+/* Exports are returned by messages of their own, so the test waits for them. */
 static void assert_all_returned(tdm_actor *actor)
 {
     struct tdm__object_memory_stats here = {0};
@@ -223,7 +224,7 @@ static void assert_all_returned(tdm_actor *actor)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("here %llu bytes, %u lent, %u read; there %llu, %u, %u",
+    fail_msg("here %llu bytes, %u exported, %u imported; there %llu, %u, %u",
              (unsigned long long)here.used_bytes, here.exported_count, here.read_count,
              (unsigned long long)there.used_bytes, there.exported_count, there.read_count);
 }
@@ -232,8 +233,8 @@ static void drop(tdm_actor *actor)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "drop", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_actor_call(actor, "drop", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(ref);
 }
 
@@ -245,13 +246,13 @@ static void a_large_value_is_read_in_place_by_others(void **state)
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
     assert_true(use_here().used_bytes >= data_bytes);
-    must(tdm_actor_call(reader, "keep", &ref, "R", put));
+    assert_ok(tdm_actor_call(reader, "keep", &ref, "R", put));
     assert_int_equal(number_of(ref), sum_of(data, data_bytes));
     assert_int_equal(use_here().exported_count, 1);
     assert_int_equal(use_of(reader).read_count, 1);
-    assert_int_equal(use_of(reader).used_bytes, 0); /* no copy */
+    assert_int_equal(use_of(reader).used_bytes, 0); /* The reader has made no copy. */
     tdm_ref_release(put);
     assert_true(use_here().used_bytes >= data_bytes);
     drop(reader);
@@ -264,12 +265,12 @@ static void memory_is_used_again_while_it_is_warm(void **state)
     uint64_t idle_bytes;
 
     (void)state;
-    must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
     tdm_ref_release(ref);
     idle_bytes = use_here().idle_bytes;
     assert_true(idle_bytes >= data_bytes);
     for (int i = 0; i < 20; i++) {
-        must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes - (size_t)i));
+        assert_ok(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes - (size_t)i));
         tdm_ref_release(ref);
     }
     assert_int_equal(use_here().idle_bytes, idle_bytes);
@@ -284,32 +285,34 @@ static void a_freed_value_gives_its_memory_back_while_references_live(void **sta
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_put(runtime, &unread, "b", (const void *)data, data_bytes));
-    must(tdm_get(unread, 0, "b", &bytes, &size_bytes));
-    must(tdm_ref_free_value(unread));
+    assert_ok(tdm_put(runtime, &unread, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_get(unread, 0, "b", &bytes, &size_bytes));
+    assert_ok(tdm_ref_free_value(unread));
     assert_int_equal(use_here().used_bytes, 0);
     assert_int_equal(tdm_get(unread, 0, "b", &bytes, &size_bytes), TDM_E_VALUE_LOST);
     tdm_ref_release(unread);
 
-    must(tdm_put(runtime, &read, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(reader, "keep", &ref, "R", read));
+    assert_ok(tdm_put(runtime, &read, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "keep", &ref, "R", read));
     assert_int_equal(number_of(ref), sum_of(data, data_bytes));
-    must(tdm_ref_free_value(read));
-    assert_int_equal(use_here().exported_count, 1); /* it reads on, as long as it likes */
+    assert_ok(tdm_ref_free_value(read));
+    /* The reader keeps its export as long as it reads. */
+    assert_int_equal(use_here().exported_count, 1);
     assert_true(use_here().used_bytes >= data_bytes);
     drop(reader);
     assert_all_returned(reader);
     tdm_ref_release(read);
 
-    must(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
-    must(tdm_ref_free_value(ref)); /* a result, in the memory of who made it */
+    assert_ok(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(
+        tdm_ref_free_value(ref)); /* The value is in the memory of the process that created it. */
     assert_int_equal(use_here().read_count, 0);
     tdm_ref_release(ref);
     assert_all_returned(reader);
 }
 
-static void a_lent_segment_is_not_written_to(void **state)
+static void exported_segment_is_not_reused(void **state)
 {
     tdm_ref *put;
     tdm_ref *ref;
@@ -317,22 +320,22 @@ static void a_lent_segment_is_not_written_to(void **state)
     size_t size_bytes;
 
     (void)state;
-    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(reader, "keep", &ref, "R", put));
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "keep", &ref, "R", put));
     (void)number_of(ref);
-    must(tdm_actor_call(reader, "give", &ref, ""));
+    assert_ok(tdm_actor_call(reader, "give", &ref, ""));
     tdm_ref_release(put);
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &put));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &put));
     tdm_ref_release(ref);
     for (int i = 0; i < 4; i++) {
         char other[200 * 1024];
         tdm_ref *next;
 
         memset(other, i, sizeof(other));
-        must(tdm_put(runtime, &next, "b", (const void *)other, sizeof(other)));
+        assert_ok(tdm_put(runtime, &next, "b", (const void *)other, sizeof(other)));
         tdm_ref_release(next);
     }
-    must(tdm_get(put, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(tdm_get(put, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     assert_int_equal(size_bytes, data_bytes);
     assert_memory_equal(bytes, data, data_bytes);
     tdm_ref_release(put);
@@ -347,10 +350,10 @@ static void large_arguments_and_replies_travel_by_descriptor(void **state)
     size_t size_bytes;
 
     (void)state;
-    must(tdm_actor_call(reader, "sum", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "sum", &ref, "b", (const void *)data, data_bytes));
     assert_int_equal(number_of(ref), sum_of(data, data_bytes));
-    must(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     assert_int_equal(size_bytes, data_bytes);
     assert_memory_equal(bytes, data, data_bytes);
     assert_int_equal(use_here().read_count, 1);
@@ -358,7 +361,7 @@ static void large_arguments_and_replies_travel_by_descriptor(void **state)
     assert_all_returned(reader);
 }
 
-/* Calls that end before they begin: one is canceled, the time of the other is over. */
+/* Two calls end before they begin: one is canceled, the deadline of the other passes. */
 static void arguments_of_calls_that_never_run_come_back(void **state)
 {
     const struct tdm_call_options hurried = {.timeout_ms = 20};
@@ -371,17 +374,18 @@ static void arguments_of_calls_that_never_run_come_back(void **state)
     (void)state;
     (void)snprintf(path, sizeof(path), "/tmp/tandem-large-test-%d", (int)getpid());
     assert_int_equal(mkfifo(path, 0600), 0);
-    must(tdm_actor_call(reader, "block", &blocked, "s", path));
-    must(tdm_actor_call(reader, "sum", &canceled, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call_with(reader, "sum", &hurried, &late, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "block", &blocked, "s", path));
+    assert_ok(tdm_actor_call(reader, "sum", &canceled, "b", (const void *)data, data_bytes));
+    assert_ok(
+        tdm_actor_call_with(reader, "sum", &hurried, &late, "b", (const void *)data, data_bytes));
     assert_int_equal(tdm_get(late, TEST_TIMEOUT_MS, ""), TDM_E_TIMEOUT);
-    must(tdm_cancel(canceled, 0));
+    assert_ok(tdm_cancel(canceled, 0));
     assert_int_equal(tdm_get(canceled, TEST_TIMEOUT_MS, ""), TDM_E_CANCELED);
     fd = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     (void)close(fd);
     (void)unlink(path);
-    must(tdm_get(blocked, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_get(blocked, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(blocked);
     tdm_ref_release(canceled);
     tdm_ref_release(late);
@@ -396,14 +400,14 @@ static void large_items_travel_by_descriptor(void **state)
     tdm_ref *item;
 
     (void)state;
-    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
-                          (int64_t)PIECES));
+    assert_ok(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                               (int64_t)PIECES));
     for (size_t i = 0; i < PIECES; i++) {
         const void *bytes;
         size_t size_bytes;
 
-        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
-        must(tdm_get(item, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+        assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+        assert_ok(tdm_get(item, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
         assert_int_equal(size_bytes, part);
         assert_memory_equal(bytes, data + i * part, part);
         assert_true(use_here().read_count > 0);
@@ -412,11 +416,11 @@ static void large_items_travel_by_descriptor(void **state)
     assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item), TDM_E_END);
     tdm_stream_destroy(stream);
 
-    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
-                          (int64_t)40));
-    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+    assert_ok(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                               (int64_t)40));
+    assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
     tdm_ref_release(item);
-    tdm_stream_destroy(stream); /* what comes now is given back unread */
+    tdm_stream_destroy(stream); /* Items that arrive now are returned unread. */
     assert_all_returned(reader);
 }
 
@@ -426,14 +430,14 @@ static void a_large_value_is_an_argument(void **state)
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(reader, "sum", &ref, "r", put));
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "sum", &ref, "r", put));
     tdm_ref_release(put);
     assert_int_equal(number_of(ref), sum_of(data, data_bytes));
 
-    /* A result that lies with one actor becomes the argument of another. */
-    must(tdm_actor_call(reader, "echo", &put, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(reader, "sum", &ref, "r", put));
+    /* A result in the memory of one actor becomes the argument of another. */
+    assert_ok(tdm_actor_call(reader, "echo", &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(reader, "sum", &ref, "r", put));
     tdm_ref_release(put);
     assert_int_equal(number_of(ref), sum_of(data, data_bytes));
     assert_all_returned(reader);
@@ -446,17 +450,17 @@ static void a_reader_that_dies_returns_what_it_read(void **state)
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(mortal, "keep", &ref, "R", put));
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(mortal, "keep", &ref, "R", put));
     (void)number_of(ref);
     tdm_ref_release(put);
     assert_int_equal(use_here().exported_count, 1);
-    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_actor_destroy(mortal);
     assert_all_returned(reader);
 }
 
-static void what_is_here_outlives_its_maker(void **state)
+static void imported_value_outlives_its_creator(void **state)
 {
     tdm_actor *mortal = hoarder_create();
     tdm_ref *ref;
@@ -464,37 +468,37 @@ static void what_is_here_outlives_its_maker(void **state)
     size_t size_bytes;
 
     (void)state;
-    must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
-    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     assert_memory_equal(bytes, data, data_bytes);
     tdm_ref_release(ref);
     tdm_actor_destroy(mortal);
     assert_all_returned(reader);
 }
 
-static void what_a_dead_maker_lent_is_not_kept(void **state)
+static void mappings_of_a_dead_exporter_are_not_kept(void **state)
 {
     tdm_actor *mortal = hoarder_create();
-    uint64_t before = use_here().kept_bytes;
+    uint64_t before = use_here().unused_view_bytes;
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}));
+    assert_ok(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "v", &(const tdm_value *){NULL}));
     tdm_ref_release(ref);
-    assert_true(use_here().kept_bytes >= before + data_bytes);
-    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_true(use_here().unused_view_bytes >= before + data_bytes);
+    assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_actor_destroy(mortal);
-    for (int i = 0; i < TEST_TIMEOUT_MS / 5 && use_here().kept_bytes != before; i++) {
-        (void)use_of(reader); /* the loop learns of it */
+    for (int i = 0; i < TEST_TIMEOUT_MS / 5 && use_here().unused_view_bytes != before; i++) {
+        (void)use_of(reader); /* The loop learns of the closed connection. */
         (void)poll(NULL, 0, 5);
     }
-    assert_int_equal(use_here().kept_bytes, before);
+    assert_int_equal(use_here().unused_view_bytes, before);
 }
 
-static tdm_status open_told(const char *format, uint64_t capacity_bytes, uint64_t size_bytes,
-                            int fd)
+static tdm_status import_described(const char *format, uint64_t capacity_bytes, uint64_t size_bytes,
+                                   int fd)
 {
     tdm_document *document = NULL;
     tdm_document *told;
@@ -502,10 +506,10 @@ static tdm_status open_told(const char *format, uint64_t capacity_bytes, uint64_
     uint8_t id[16] = {1};
     tdm_status status;
 
-    must(tdm_writer_create(&writer));
-    must(tdm_pack(writer, format, UINT64_C(1), (const void *)id, sizeof(id), capacity_bytes,
-                  size_bytes));
-    must(tdm_document_parse(tdm_writer_bytes(writer), &told));
+    assert_ok(tdm_writer_create(&writer));
+    assert_ok(tdm_pack(writer, format, UINT64_C(1), (const void *)id, sizeof(id), capacity_bytes,
+                       size_bytes));
+    assert_ok(tdm_document_parse(tdm_writer_bytes(writer), &told));
     tdm_writer_destroy(writer);
     status = tdm__large_import(runtime, runtime->daemon, tdm_document_root(told), fd, &document);
     tdm_document_destroy(told);
@@ -520,11 +524,13 @@ static void hostile_descriptors_are_refused(void **state)
 
     (void)state;
     assert_int_equal(ftruncate(fd, 65536), 0);
-    assert_int_equal(open_told("ubuu", 65536, 10, dup(fd)), TDM_E_PROTOCOL); /* no seals */
-    assert_int_equal(open_told("ubu", 65536, 10, dup(fd)), TDM_E_PROTOCOL);
+    /* The file has no seals. */
+    assert_int_equal(import_described("ubuu", 65536, 10, dup(fd)), TDM_E_PROTOCOL);
+    assert_int_equal(import_described("ubu", 65536, 10, dup(fd)), TDM_E_PROTOCOL);
     (void)close(fd);
-    assert_int_equal(open_told("ubuu", 65536, 10, dup(0)), TDM_E_PROTOCOL); /* no memory */
-    must(tdm_put(runtime, &ref, "i", (int64_t)1));                          /* all goes on */
+    /* The descriptor is no memory file. */
+    assert_int_equal(import_described("ubuu", 65536, 10, dup(0)), TDM_E_PROTOCOL);
+    assert_ok(tdm_put(runtime, &ref, "i", (int64_t)1)); /* The runtime still works. */
     tdm_ref_release(ref);
     assert_all_returned(reader);
 }
@@ -535,14 +541,14 @@ int main(void)
         cmocka_unit_test(a_large_value_is_read_in_place_by_others),
         cmocka_unit_test(memory_is_used_again_while_it_is_warm),
         cmocka_unit_test(a_freed_value_gives_its_memory_back_while_references_live),
-        cmocka_unit_test(a_lent_segment_is_not_written_to),
+        cmocka_unit_test(exported_segment_is_not_reused),
         cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
         cmocka_unit_test(arguments_of_calls_that_never_run_come_back),
         cmocka_unit_test(large_items_travel_by_descriptor),
         cmocka_unit_test(a_large_value_is_an_argument),
         cmocka_unit_test(a_reader_that_dies_returns_what_it_read),
-        cmocka_unit_test(what_is_here_outlives_its_maker),
-        cmocka_unit_test(what_a_dead_maker_lent_is_not_kept),
+        cmocka_unit_test(imported_value_outlives_its_creator),
+        cmocka_unit_test(mappings_of_a_dead_exporter_are_not_kept),
         cmocka_unit_test(hostile_descriptors_are_refused),
     };
     tdm_ref *last;
@@ -560,7 +566,7 @@ int main(void)
     }
     tdm_actor_destroy(reader);
     failed += actor_fixture_close(runtime);
-    tdm_ref_release(last); /* after its runtime: that is allowed */
+    tdm_ref_release(last); /* A reference may be released after its runtime has stopped. */
     free(data);
     return failed;
 }

@@ -1,6 +1,5 @@
-/* memory_quota_test.c - a store with a limit: values go to disk, come back, and make room for
- * others.
- */
+/* memory_quota_test.c - the node's limit on shared memory: values are spilled, read back, and
+ * evicted for other processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/large_value.h"
 #include "tests/support/actor_fixture.h"
@@ -58,7 +57,7 @@ static tdm_status put_piece(tdm_runtime *runtime, uint8_t seed, tdm_ref **ref_ou
     return status;
 }
 
-/* put (count): that many, kept */
+/* Method put (count): puts that many values and keeps them. */
 static tdm_status stock_put(tdm_call *call, void *self)
 {
     struct stock *stock = self;
@@ -71,7 +70,7 @@ static tdm_status stock_put(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* use (): bytes in memory, on disk */
+/* Method use (): replies bytes in memory and on disk. */
 static tdm_status stock_use(tdm_call *call, void *self)
 {
     struct tdm__object_memory_stats use;
@@ -81,7 +80,7 @@ static tdm_status stock_use(tdm_call *call, void *self)
     return tdm_call_reply(call, "uu", use.used_bytes, use.spilled_bytes);
 }
 
-/* read (reference, seed): 1 if it is filled so; keeps it */
+/* Method read (reference, seed): replies 1 if the value has the contents for `seed`; keeps it. */
 static tdm_status stock_read(tdm_call *call, void *self)
 {
     struct stock *stock = self;
@@ -121,12 +120,12 @@ TDM_ACTOR_CLASS(stock, .state_bytes = sizeof(struct stock), .destruct = stock_de
                     {"drop", stock_drop, NULL},
                 });
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------ */
 
 static tdm_runtime *runtime;
 static tdm_actor *other;
 
-static void must(tdm_status status)
+static void assert_ok(tdm_status status)
 {
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -146,15 +145,15 @@ static struct tdm__object_memory_stats use_of(tdm_actor *actor)
     struct tdm__object_memory_stats use = {0};
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "use", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "uu", &use.used_bytes, &use.spilled_bytes));
+    assert_ok(tdm_actor_call(actor, "use", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "uu", &use.used_bytes, &use.spilled_bytes));
     tdm_ref_release(ref);
     return use;
 }
 
 static void done(tdm_ref *ref)
 {
-    must(tdm_get(ref, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(ref);
 }
 
@@ -162,7 +161,7 @@ static void drop(tdm_actor *actor)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "drop", &ref, ""));
+    assert_ok(tdm_actor_call(actor, "drop", &ref, ""));
     done(ref);
 }
 
@@ -171,14 +170,14 @@ static void assert_reads(tdm_ref *ref, uint8_t seed)
     const void *bytes;
     size_t size_bytes;
 
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     assert_true(is_filled(bytes, size_bytes, seed));
 }
 
 static void put_all(tdm_ref *refs[PIECES])
 {
     for (int i = 0; i < PIECES; i++) {
-        must(put_piece(runtime, (uint8_t)i, &refs[i]));
+        assert_ok(put_piece(runtime, (uint8_t)i, &refs[i]));
     }
 }
 
@@ -220,7 +219,7 @@ static void what_is_on_disk_is_listed(void **state)
 
     (void)state;
     put_all(refs);
-    must(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, NULL));
+    assert_ok(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, NULL));
     assert_int_equal(count, PIECES);
     for (uint32_t i = 0; i < count; i++) {
         bool is_spilled = strcmp(objects[i].where, "SPILLED") == 0;
@@ -242,24 +241,24 @@ static void another_process_reads_what_is_on_disk(void **state)
 
     (void)state;
     put_all(refs);
-    must(tdm_actor_call(other, "read", &ref, "Ri", refs[0], (int64_t)0));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "?", &same));
+    assert_ok(tdm_actor_call(other, "read", &ref, "Ri", refs[0], (int64_t)0));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "?", &same));
     assert_true(same);
     tdm_ref_release(ref);
     release_all(refs);
     drop(other);
 }
 
-static void others_make_room(void **state)
+static void other_process_evicts_for_a_put(void **state)
 {
     tdm_ref *refs[PIECES] = {NULL};
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_actor_call(other, "put", &ref, "i", (int64_t)7));
+    assert_ok(tdm_actor_call(other, "put", &ref, "i", (int64_t)7));
     done(ref);
     for (int i = 0; i < 4; i++) {
-        must(put_piece(runtime, (uint8_t)i, &refs[i]));
+        assert_ok(put_piece(runtime, (uint8_t)i, &refs[i]));
     }
     assert_true(use_of(other).spilled_bytes > 0);
     assert_true(use_here().node_used_bytes <= STORE_MIB * (uint64_t)MIB);
@@ -287,20 +286,20 @@ static void a_dead_process_takes_nothing(void **state)
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_actor_create(runtime, "stock", NULL, &mortal, ""));
-    must(tdm_actor_call(mortal, "put", &ref, "i", (int64_t)6));
+    assert_ok(tdm_actor_create(runtime, "stock", NULL, &mortal, ""));
+    assert_ok(tdm_actor_call(mortal, "put", &ref, "i", (int64_t)6));
     done(ref);
-    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_actor_destroy(mortal);
-    for (int i = 0; i < 3; i++) { /* besides up to three that lie idle in `other` */
-        must(put_piece(runtime, (uint8_t)i, &refs[i]));
+    for (int i = 0; i < 3; i++) { /* `other` may have up to three idle segments besides. */
+        assert_ok(put_piece(runtime, (uint8_t)i, &refs[i]));
     }
     assert_int_equal(use_here().spilled_bytes, 0);
     release_all(refs);
 }
 
-/* Memory files have a size, too: what is put last is small enough for the limit on files, what
- * would have to be spilled for it is not. */
+/* Memory files count against the process's limit on file sizes, too. The last value that is put
+ * is below that limit; the one that assert_ok be spilled for it is above. */
 static void a_full_disk_says_so(void **state)
 {
     enum { SMALL_BYTES = 300 * 1024, SMALL_MAX = 8 };
@@ -314,7 +313,7 @@ static void a_full_disk_says_so(void **state)
     (void)state;
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     for (int i = 0; i < STORE_MIB - 1; i++) {
-        must(put_piece(runtime, (uint8_t)i, &refs[i]));
+        assert_ok(put_piece(runtime, (uint8_t)i, &refs[i]));
     }
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     half = (struct rlimit){.rlim_cur = MIB / 2, .rlim_max = before.rlim_max};
@@ -335,7 +334,7 @@ static void a_full_disk_says_so(void **state)
     }
 }
 
-/* All is being read: nothing can be spilled, and the put says so after it has waited. */
+/* All values are being read, so nothing can be spilled. The put fails after it has waited. */
 static void what_is_read_stays_in_memory(void **state)
 {
     tdm_ref *refs[PIECES] = {NULL};
@@ -351,7 +350,7 @@ static void what_is_read_stays_in_memory(void **state)
         assert_reads(refs[count], (uint8_t)count);
     }
     assert_int_equal(status, TDM_E_LIMIT);
-    assert_int_equal(count, STORE_MIB - 1); /* a segment is a little larger than its value */
+    assert_int_equal(count, STORE_MIB - 1); /* A segment is a little larger than its value. */
     assert_non_null(strstr(tdm_error_detail(), "release references"));
     refs[count] = NULL;
     release_all(refs);
@@ -363,7 +362,7 @@ int main(void)
         cmocka_unit_test(the_oldest_values_go_to_disk_and_come_back),
         cmocka_unit_test(what_is_on_disk_is_listed),
         cmocka_unit_test(another_process_reads_what_is_on_disk),
-        cmocka_unit_test(others_make_room),
+        cmocka_unit_test(other_process_evicts_for_a_put),
         cmocka_unit_test(a_value_larger_than_the_store_is_refused),
         cmocka_unit_test(a_dead_process_takes_nothing),
         cmocka_unit_test(a_full_disk_says_so),

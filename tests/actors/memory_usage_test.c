@@ -1,4 +1,4 @@
-/* memory_usage_test.c - the memory of a node's processes: a limit, and parts of the dead. */
+/* memory_usage_test.c - the usage file of a node: the limit, and shares of processes that ended. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/memory_usage.h"
 
@@ -34,7 +34,7 @@ static struct tdm__memory_usage_totals sums_of(const struct tdm__memory_usage *u
     return sums;
 }
 
-static void nobody_takes_more_than_is_there(void **state)
+static void reservation_beyond_the_limit_is_refused(void **state)
 {
     struct tdm__memory_usage *one = open_usage();
     struct tdm__memory_usage *two = open_usage();
@@ -52,13 +52,13 @@ static void nobody_takes_more_than_is_there(void **state)
     tdm__memory_usage_release(two, 450);
     tdm__memory_usage_add_spilled(two, 70);
     assert_int_equal(sums_of(one).spilled_bytes, 70);
-    tdm__memory_usage_close(two); /* with what it had */
+    tdm__memory_usage_close(two); /* Closing subtracts the share of the second process. */
     assert_int_equal(sums_of(one).spilled_bytes, 0);
     assert_true(tdm__memory_usage_reserve(one, 400));
     tdm__memory_usage_close(one);
 }
 
-static void what_the_dead_had_is_found(void **state)
+static void share_of_an_ended_process_is_reclaimed(void **state)
 {
     struct tdm__memory_usage *usage = open_usage();
     int wait_status;
@@ -81,7 +81,7 @@ static void what_the_dead_had_is_found(void **state)
     tdm__memory_usage_close(usage);
 }
 
-static void pressure_is_seen_by_others(void **state)
+static void pressure_is_visible_to_other_processes(void **state)
 {
     struct tdm__memory_usage *one = open_usage();
     struct tdm__memory_usage *two = open_usage();
@@ -114,9 +114,9 @@ static void another_file_is_no_usage_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_takes_more_than_is_there),
-        cmocka_unit_test(what_the_dead_had_is_found),
-        cmocka_unit_test(pressure_is_seen_by_others),
+        cmocka_unit_test(reservation_beyond_the_limit_is_refused),
+        cmocka_unit_test(share_of_an_ended_process_is_reclaimed),
+        cmocka_unit_test(pressure_is_visible_to_other_processes),
         cmocka_unit_test(another_file_is_no_usage_file),
     };
     const char *base = getenv("TMPDIR");

@@ -1,4 +1,4 @@
-/* method_metrics_test.c - each call is counted in one place at a time. */
+/* method_metrics_test.c - each call is counted in exactly one state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/method_metrics.h"
 #include "runtime/messages/messages.h"
@@ -44,7 +44,8 @@ static void a_call_is_in_one_place_at_a_time(void **state)
     }
     tdm__method_metrics_finished(&method_metrics, add, true, true);
     tdm__method_metrics_finished(&method_metrics, add, true, false);
-    tdm__method_metrics_finished(&method_metrics, add, false, false); /* canceled in line */
+    /* The call was canceled before it ran. */
+    tdm__method_metrics_finished(&method_metrics, add, false, false);
     tdm__method_metrics_arrived(&method_metrics, get);
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);

@@ -1,4 +1,4 @@
-/* object_list_test.c - the objects of processes as rows, from making to release. */
+/* object_list_test.c - the objects of processes as records, from creation to release. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/object_list.h"
 #include "runtime/clock.h"
@@ -27,7 +27,7 @@ struct shelf {
     tdm_ref *ref;
 };
 
-/* make (): a reference to a large value, which it keeps, too */
+/* Method make (): replies a reference to a large value, which it also keeps. */
 static tdm_status shelf_make(tdm_call *call, void *self)
 {
     struct shelf *shelf = self;
@@ -36,7 +36,7 @@ static tdm_status shelf_make(tdm_call *call, void *self)
     return tdm_call_reply(call, "R", shelf->ref);
 }
 
-/* keep (reference): reads it, so that it stays mapped */
+/* Method keep (reference): reads the value, so that it stays mapped. */
 static tdm_status shelf_keep(tdm_call *call, void *self)
 {
     struct shelf *shelf = self;
@@ -46,7 +46,7 @@ static tdm_status shelf_keep(tdm_call *call, void *self)
     return tdm_get_value(shelf->ref, TEST_TIMEOUT_MS, &value);
 }
 
-/* hold (reference): without its value */
+/* Method hold (reference): keeps the reference without its value. */
 static tdm_status shelf_hold(tdm_call *call, void *self)
 {
     struct shelf *shelf = self;
@@ -88,7 +88,7 @@ TDM_ACTOR_CLASS(shelf, .state_bytes = sizeof(struct shelf), .destruct = shelf_de
 
 static tdm_runtime *runtime;
 
-static void must(tdm_status status)
+static void assert_ok(tdm_status status)
 {
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -100,14 +100,14 @@ static tdm_actor *make_shelf(const char *name)
     const struct tdm_actor_options options = {.name = name};
     tdm_actor *actor = NULL;
 
-    must(tdm_actor_create(runtime, "shelf", &options, &actor, ""));
-    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_create(runtime, "shelf", &options, &actor, ""));
+    assert_ok(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
 static void finish(tdm_actor *actor)
 {
-    must(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
     tdm_actor_destroy(actor);
 }
 
@@ -115,8 +115,8 @@ static void give(tdm_actor *actor, const char *method, tdm_ref *given)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, method, &ref, "R", given));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_actor_call(actor, method, &ref, "R", given));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(ref);
 }
 
@@ -124,18 +124,18 @@ static void drop(tdm_actor *actor)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "drop", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_actor_call(actor, "drop", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(ref);
 }
 
-/* The caller frees `*list_out`. */
+/* Lists all objects; the caller frees `*list_out`. */
 static uint32_t list(const struct tdm_object_state **list_out)
 {
     struct tdm_list_missing missing;
     uint32_t count;
 
-    must(tdm_list_objects(runtime, TEST_TIMEOUT_MS, list_out, &count, &missing));
+    assert_ok(tdm_list_objects(runtime, TEST_TIMEOUT_MS, list_out, &count, &missing));
     assert_true(missing.nodes == 0 && missing.processes == 0 && missing.rows == 0);
     return count;
 }
@@ -146,7 +146,7 @@ static bool is_over(int64_t until_ms)
     return tdm__clock_ms() > until_ms;
 }
 
-/* What is released comes back soon: in another process, by a message. */
+/* Waits until no object is listed, since other processes release references by messages. */
 static void assert_nothing_is_left(void)
 {
     int64_t until_ms = tdm__clock_ms() + TEST_TIMEOUT_MS;
@@ -160,8 +160,8 @@ static void assert_nothing_is_left(void)
     assert_int_equal(count, 0);
 }
 
-/* The only row, once so many processes borrow it: the answer that a reference came in counts as
- * a holder until its receiver has settled.  The caller frees `*list_out`. */
+/* Waits until the only record has that many borrowers. The reply that contained a reference
+ * counts as a holder until its receiver has settled. The caller frees `*list_out`. */
 static void list_borrowed(uint32_t borrowers_count, const struct tdm_object_state **list_out)
 {
     int64_t until_ms = tdm__clock_ms() + TEST_TIMEOUT_MS;
@@ -176,7 +176,7 @@ static void list_borrowed(uint32_t borrowers_count, const struct tdm_object_stat
     assert_int_equal((*list_out)->borrowers_count, borrowers_count);
 }
 
-/* ---- rows ------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------ */
 
 static void a_record_is_read_as_it_was_written(void **state)
 {
@@ -197,9 +197,9 @@ static void a_record_is_read_as_it_was_written(void **state)
     tdm_writer *writer;
 
     (void)state;
-    must(tdm_writer_create(&writer));
+    assert_ok(tdm_writer_create(&writer));
     tdm__object_record_write(writer, &written);
-    must(tdm_document_parse(tdm_writer_bytes(writer), &document));
+    assert_ok(tdm_document_parse(tdm_writer_bytes(writer), &document));
     tdm__object_record_read(tdm_document_root(document), &read);
     assert_string_equal(read.id, "i");
     assert_string_equal(read.owner, "o");
@@ -220,23 +220,23 @@ static void a_record_of_another_shape_is_empty(void **state)
     tdm_document *document;
 
     (void)state;
-    must(tdm_document_parse((struct tdm_bytes){"\x81\xa3pid\xa1x", 7}, &document));
+    assert_ok(tdm_document_parse((struct tdm_bytes){"\x81\xa3pid\xa1x", 7}, &document));
     tdm__object_record_read(tdm_document_root(document), &read);
     assert_string_equal(read.where, "");
     assert_true(read.pid == 0 && read.size_bytes == 0);
     tdm_document_destroy(document);
 }
 
-static void rows_beyond_the_limit_are_counted(void **state)
+static void records_beyond_the_limit_are_counted(void **state)
 {
     struct tdm__state_records records;
     tdm_ref *refs[3];
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        must(tdm_put(runtime, &refs[i], "b", (const void *)bytes, sizeof(bytes)));
+        assert_ok(tdm_put(runtime, &refs[i], "b", (const void *)bytes, sizeof(bytes)));
     }
-    must(tdm__state_records_begin(&records, 2));
+    assert_ok(tdm__state_records_begin(&records, 2));
     tdm__object_list_write(runtime, &records);
     assert_int_equal(records.count, 2);
     assert_int_equal(records.left_out, 1);
@@ -261,11 +261,11 @@ static void a_borrowed_array_is_listed_until_it_is_released(void **state)
     (void)state;
     tdm_actor_describe(maker, &info);
     tdm_runtime_describe(runtime, &node);
-    must(tdm_actor_call(maker, "make", &made, ""));
-    must(tdm_get(made, TEST_TIMEOUT_MS, "R", &array));
+    assert_ok(tdm_actor_call(maker, "make", &made, ""));
+    assert_ok(tdm_get(made, TEST_TIMEOUT_MS, "R", &array));
     tdm_ref_release(made);
     give(reader, "keep", array);
-    list_borrowed(2, &objects); /* the reader, and this process */
+    list_borrowed(2, &objects); /* The reader and this process borrow it. */
     assert_int_equal(strlen(objects[0].id), 32);
     assert_string_equal(objects[0].owner, info.id);
     assert_non_null(strstr(objects[0].owner_name, "maker"));
@@ -291,8 +291,8 @@ static void a_small_value_is_listed_once_it_is_passed_on(void **state)
     tdm_ref *small;
 
     (void)state;
-    must(tdm_put(runtime, &small, "i", (int64_t)5));
-    assert_int_equal(list(&objects), 0); /* nobody else knows it */
+    assert_ok(tdm_put(runtime, &small, "i", (int64_t)5));
+    assert_int_equal(list(&objects), 0); /* No other process knows the reference. */
     tdm_list_free(objects);
     give(keeper, "keep", small);
     list_borrowed(1, &objects);
@@ -323,7 +323,7 @@ static void a_result_to_come_is_pending_and_then_failed(void **state)
     tdm_ref *result;
 
     (void)state;
-    must(tdm_actor_call(maker, "hang", &result, ""));
+    assert_ok(tdm_actor_call(maker, "hang", &result, ""));
     give(keeper, "hold", result);
     assert_is_at("PENDING");
     finish(maker);
@@ -346,7 +346,7 @@ static void a_process_that_does_not_answer_is_counted(void **state)
     (void)state;
     tdm_actor_describe(stopped, &info);
     assert_int_equal(kill((pid_t)info.pid, SIGSTOP), 0);
-    must(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, &missing));
+    assert_ok(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, &missing));
     assert_int_equal(kill((pid_t)info.pid, SIGCONT), 0);
     assert_true(missing.nodes == 0 && missing.processes == 1);
     tdm_list_free(objects);
@@ -358,7 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_is_read_as_it_was_written),
         cmocka_unit_test(a_record_of_another_shape_is_empty),
-        cmocka_unit_test(rows_beyond_the_limit_are_counted),
+        cmocka_unit_test(records_beyond_the_limit_are_counted),
         cmocka_unit_test(a_borrowed_array_is_listed_until_it_is_released),
         cmocka_unit_test(a_small_value_is_listed_once_it_is_passed_on),
         cmocka_unit_test(a_result_to_come_is_pending_and_then_failed),

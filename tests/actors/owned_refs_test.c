@@ -1,4 +1,4 @@
-/* owned_refs_test.c - each hold that others have on an object is counted once, and ends once. */
+/* owned_refs_test.c - each pin of other processes on a reference is counted once and ends once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/object_fixture.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- an object of this process ---------------------------------------------------------- */
 
-/* From here on others may ask. */
+/* Packs the reference, so that other processes may request it. Returns its id. */
 static struct tdm__id pass_on(tdm_ref *ref)
 {
     tdm_writer *writer;
@@ -37,7 +37,7 @@ static tdm_ref *put(struct object_fixture *scene, struct tdm__id *id_out)
     return ref;
 }
 
-static tdm_ref *promise(struct object_fixture *scene, struct tdm__id *id_out)
+static tdm_ref *create_incomplete(struct object_fixture *scene, struct tdm__id *id_out)
 {
     tdm_ref *ref;
 
@@ -46,7 +46,7 @@ static tdm_ref *promise(struct object_fixture *scene, struct tdm__id *id_out)
     return ref;
 }
 
-static void keep_promise(tdm_ref *ref)
+static void complete(tdm_ref *ref)
 {
     tdm_document *document;
 
@@ -59,8 +59,8 @@ static tdm_status call(struct remote_peer *borrower, const char *method, const s
     return remote_peer_call(borrower, method, "b", (const void *)id->bytes, sizeof(id->bytes));
 }
 
-static void ask(struct remote_peer *borrower, struct remote_reply *reply, const char *method,
-                const struct tdm__id *id)
+static void send_request(struct remote_peer *borrower, struct remote_reply *reply,
+                         const char *method, const struct tdm__id *id)
 {
     remote_peer_ask(borrower, reply, method, "b", (const void *)id->bytes, sizeof(id->bytes));
 }
@@ -72,9 +72,9 @@ static void expect_seven(struct remote_peer *borrower, struct remote_reply *repl
     remote_reply_free(reply);
 }
 
-/* ---- hold, drop ------------------------------------------------------------------------- */
+/* ---- object.pin, object.unpin ------------------------------------------------------------- */
 
-static void a_process_holds_an_object_once(void **state)
+static void process_pins_an_object_once(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer borrower;
@@ -90,7 +90,7 @@ static void a_process_holds_an_object_once(void **state)
     assert_int_equal(call(&borrower, "object.unpin", &id), TDM_E_STATE);
     assert_int_equal(object_fixture_count(scene).borrower_pins, 0);
     TRY(call(&borrower, "object.pin", &id));
-    tdm_ref_release(ref); /* the borrower's is the last */
+    tdm_ref_release(ref); /* The pin of the borrower is the last holder. */
     assert_int_equal(object_fixture_count(scene).owned, 1);
     TRY(call(&borrower, "object.unpin", &id));
     assert_int_equal(object_fixture_count(scene).owned, 0);
@@ -129,7 +129,7 @@ static void the_end_of_a_connection_ends_its_own_holds_alone(void **state)
     remote_peer_close(&borrowers[1]);
 }
 
-static void the_end_of_the_owner_ends_what_is_lent(void **state)
+static void pins_end_with_the_owner(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer borrower;
@@ -142,34 +142,34 @@ static void the_end_of_the_owner_ends_what_is_lent(void **state)
     tdm__borrowers_destroy(scene->objects);
     assert_int_equal(object_fixture_count(scene).borrower_pins, 0);
     assert_int_equal(atomic_load(&ref->holders_count), 1);
-    remote_peer_cut(&borrower); /* nobody is told twice */
+    remote_peer_cut(&borrower); /* The connection's end after the unpin changes nothing. */
     object_fixture_settle(scene);
     assert_int_equal(atomic_load(&ref->holders_count), 1);
     tdm_ref_release(ref);
     remote_peer_close(&borrower);
 }
 
-/* ---- get -------------------------------------------------------------------------------- */
+/* ---- object.get, object.fetch, object.sibling ----------------------------------------------- */
 
-static void those_who_ask_early_are_answered_in_their_order(void **state)
+static void early_requests_are_replied_to_in_order(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_reply replies[2];
     struct remote_reply later;
     struct remote_peer borrower;
     struct tdm__id id;
-    tdm_ref *ref = promise(scene, &id);
+    tdm_ref *ref = create_incomplete(scene, &id);
 
     object_fixture_borrower(scene, &borrower);
-    ask(&borrower, &replies[0], "object.get", &id);
-    ask(&borrower, &replies[1], "object.fetch", &id);
+    send_request(&borrower, &replies[0], "object.get", &id);
+    send_request(&borrower, &replies[1], "object.fetch", &id);
     object_fixture_settle(scene);
     assert_int_equal(replies[0].count + replies[1].count, 0);
-    keep_promise(ref);
+    complete(ref);
     expect_seven(&borrower, &replies[0]);
     expect_seven(&borrower, &replies[1]);
     assert_true(replies[0].order < replies[1].order);
-    ask(&borrower, &later, "object.get", &id);
+    send_request(&borrower, &later, "object.get", &id);
     expect_seven(&borrower, &later);
     tdm_ref_release(ref);
     remote_peer_close(&borrower);
@@ -181,13 +181,13 @@ static void a_failure_is_the_value(void **state)
     struct remote_reply replies[2];
     struct remote_peer borrower;
     struct tdm__id id;
-    tdm_ref *ref = promise(scene, &id);
+    tdm_ref *ref = create_incomplete(scene, &id);
 
     object_fixture_borrower(scene, &borrower);
-    ask(&borrower, &replies[0], "object.get", &id);
+    send_request(&borrower, &replies[0], "object.get", &id);
     object_fixture_settle(scene);
-    tdm__ref_complete(ref, TDM_E_CANCELED, NULL, NULL); /* without words */
-    ask(&borrower, &replies[1], "object.get", &id);
+    tdm__ref_complete(ref, TDM_E_CANCELED, NULL, NULL); /* The failure has no text. */
+    send_request(&borrower, &replies[1], "object.get", &id);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(remote_peer_wait(&borrower, &replies[i]), TDM_E_CANCELED);
         assert_string_equal(replies[i].detail, "");
@@ -196,62 +196,63 @@ static void a_failure_is_the_value(void **state)
     remote_peer_close(&borrower);
 }
 
-/* A question is no hold. */
-static void who_asks_without_a_hold_may_lose_the_value(void **state)
+/* A request for the value is not a pin. */
+static void request_without_a_pin_may_lose_the_value(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_reply reply;
     struct remote_peer borrower;
     struct tdm__id id;
-    tdm_ref *ref = promise(scene, &id);
+    tdm_ref *ref = create_incomplete(scene, &id);
 
     object_fixture_borrower(scene, &borrower);
-    ask(&borrower, &reply, "object.get", &id);
+    send_request(&borrower, &reply, "object.get", &id);
     object_fixture_settle(scene);
     tdm_ref_release(ref);
     assert_int_equal(remote_peer_wait(&borrower, &reply), TDM_E_VALUE_LOST);
-    assert_string_equal(reply.detail, "nobody holds the object");
+    assert_string_equal(reply.detail, "the object is no longer referenced");
     remote_peer_close(&borrower);
 }
 
-static void who_asked_and_left_takes_nothing_along(void **state)
+static void closed_requester_does_not_affect_others(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_reply replies[2];
     struct remote_peer borrowers[2];
     struct tdm__id id;
-    tdm_ref *ref = promise(scene, &id);
+    tdm_ref *ref = create_incomplete(scene, &id);
 
     for (int i = 0; i < 2; i++) {
         object_fixture_borrower(scene, &borrowers[i]);
         TRY(call(&borrowers[i], "object.pin", &id));
-        ask(&borrowers[i], &replies[i], "object.get", &id);
+        send_request(&borrowers[i], &replies[i], "object.get", &id);
     }
     object_fixture_settle(scene);
     remote_peer_cut(&borrowers[0]);
     assert_int_equal(remote_peer_wait(&borrowers[0], &replies[0]), TDM_E_CLOSED);
     object_fixture_settle(scene);
     assert_int_equal(object_fixture_count(scene).borrower_pins, 1);
-    keep_promise(ref);
+    complete(ref);
     expect_seven(&borrowers[1], &replies[1]);
     tdm_ref_release(ref);
     remote_peer_close(&borrowers[0]);
     remote_peer_close(&borrowers[1]);
 }
 
-/* Only who fetches a large value may pass it on: else two could wait for each other. */
-static void a_value_that_is_not_fetched_here_is_not_near(void **state)
+/* Only a process that fetches a large value itself may pass it on; otherwise two could wait for
+ * each other. */
+static void value_that_is_not_fetched_here_is_refused(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_reply reply;
     struct remote_peer borrower;
     struct tdm__id ids[2];
     tdm_ref *there = put(scene, &ids[0]);
-    tdm_ref *to_come = promise(scene, &ids[1]);
+    tdm_ref *to_come = create_incomplete(scene, &ids[1]);
 
     object_fixture_borrower(scene, &borrower);
     for (int i = 0; i < 2; i++) {
-        ask(&borrower, &reply, "object.sibling", &ids[i]);
+        send_request(&borrower, &reply, "object.sibling", &ids[i]);
         assert_int_equal(remote_peer_wait(&borrower, &reply), TDM_E_VALUE_LOST);
         assert_string_equal(reply.detail, "this does not fetch the value");
     }
@@ -260,7 +261,7 @@ static void a_value_that_is_not_fetched_here_is_not_near(void **state)
     remote_peer_close(&borrower);
 }
 
-/* ---- wrong frames ----------------------------------------------------------------------- */
+/* ---- malformed requests ------------------------------------------------------------------- */
 
 static void wrong_calls_are_refused_and_count_nothing(void **state)
 {
@@ -288,7 +289,7 @@ static void wrong_calls_are_refused_and_count_nothing(void **state)
     remote_peer_close(&borrower);
 }
 
-/* ---- where it listens ------------------------------------------------------------------- */
+/* ---- the address of the owner ------------------------------------------------------------- */
 
 static void a_reference_is_passed_on_only_where_others_can_ask(void **state)
 {
@@ -312,14 +313,14 @@ static void a_reference_is_passed_on_only_where_others_can_ask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OBJECT_FIXTURE_TEST(a_process_holds_an_object_once),
+        OBJECT_FIXTURE_TEST(process_pins_an_object_once),
         OBJECT_FIXTURE_TEST(the_end_of_a_connection_ends_its_own_holds_alone),
-        OBJECT_FIXTURE_TEST(the_end_of_the_owner_ends_what_is_lent),
-        OBJECT_FIXTURE_TEST(those_who_ask_early_are_answered_in_their_order),
+        OBJECT_FIXTURE_TEST(pins_end_with_the_owner),
+        OBJECT_FIXTURE_TEST(early_requests_are_replied_to_in_order),
         OBJECT_FIXTURE_TEST(a_failure_is_the_value),
-        OBJECT_FIXTURE_TEST(who_asks_without_a_hold_may_lose_the_value),
-        OBJECT_FIXTURE_TEST(who_asked_and_left_takes_nothing_along),
-        OBJECT_FIXTURE_TEST(a_value_that_is_not_fetched_here_is_not_near),
+        OBJECT_FIXTURE_TEST(request_without_a_pin_may_lose_the_value),
+        OBJECT_FIXTURE_TEST(closed_requester_does_not_affect_others),
+        OBJECT_FIXTURE_TEST(value_that_is_not_fetched_here_is_refused),
         OBJECT_FIXTURE_TEST(wrong_calls_are_refused_and_count_nothing),
         OBJECT_FIXTURE_TEST(a_reference_is_passed_on_only_where_others_can_ask),
     };

@@ -1,4 +1,4 @@
-/* pending_call_test.c - one call: what it asks for, and how its results are handed out. */
+/* pending_call_test.c - one call: its options, and how its results are completed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/pending_call.h"
 
@@ -48,7 +48,7 @@ static void another_number_of_values_fails_all_results(void **state)
 
     (void)state;
     call_for_three(refs);
-    peer_complete(&peer, 0); /* one value */
+    peer_complete(&peer, 0); /* The reply has one value. */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tdm_get(refs[i], PEER_WAIT_MS, ""), TDM_E_TYPE);
         assert_string_equal(tdm_error_detail(), "method m replied 1 values, 3 were asked for");
@@ -75,7 +75,7 @@ static void a_failure_is_that_of_all_results_and_so_is_a_cancellation(void **sta
     }
 }
 
-static void a_silent_failure_is_said_to_be_silent(void **state)
+static void failure_without_text_gets_one(void **state)
 {
     tdm_ref *ref = peer_call(&peer, 1, NULL);
 
@@ -87,7 +87,7 @@ static void a_silent_failure_is_said_to_be_silent(void **state)
     tdm_ref_release(ref);
 }
 
-static void what_cannot_be_asked_for_is_refused(void **state)
+static void invalid_call_options_are_refused(void **state)
 {
     const struct tdm_call_options many = {.results_count = 100000};
     tdm_ref *ref;
@@ -104,8 +104,8 @@ int main(void)
         FOUND_PEER_TEST(several_values_become_several_results),
         FOUND_PEER_TEST(another_number_of_values_fails_all_results),
         FOUND_PEER_TEST(a_failure_is_that_of_all_results_and_so_is_a_cancellation),
-        FOUND_PEER_TEST(a_silent_failure_is_said_to_be_silent),
-        FOUND_PEER_TEST(what_cannot_be_asked_for_is_refused),
+        FOUND_PEER_TEST(failure_without_text_gets_one),
+        FOUND_PEER_TEST(invalid_call_options_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* pins_test.c - references kept for what contains them: all or none, and told once settled. */
+/* pins_test.c - pinned references: all or none, with callbacks once they are settled. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/object_fixture.h"
 
@@ -50,7 +50,7 @@ static void give_back(struct exported *exported)
     remote_peer_close(&exported->owner);
 }
 
-/* All three, as one that was packed has them. */
+/* Adds all three references to `holds`, as packing them would. */
 static void hold_all(const struct exported *exported, struct tdm__pins *holds)
 {
     *holds = (struct tdm__pins){0};
@@ -59,7 +59,7 @@ static void hold_all(const struct exported *exported, struct tdm__pins *holds)
     }
 }
 
-/* ---- a list ----------------------------------------------------------------------------- */
+/* ---- a list of pins ----------------------------------------------------------------------- */
 
 static void the_same_reference_is_held_as_often_as_it_was_added(void **state)
 {
@@ -68,141 +68,145 @@ static void the_same_reference_is_held_as_often_as_it_was_added(void **state)
     tdm_ref *ref;
 
     TRY(tdm_put(scene->runtime, &ref, "i", (int64_t)7));
-    for (uint32_t i = 0; i < 9; i++) { /* more than there is room for at first */
+    for (uint32_t i = 0; i < 9; i++) { /* More than the initial capacity. */
         TRY(tdm__pins_add(&holds, ref));
         assert_int_equal(atomic_load(&ref->holders_count), 2 + i);
     }
     tdm__pins_release(&holds);
     assert_int_equal(atomic_load(&ref->holders_count), 1);
     assert_int_equal(holds.count, 0);
-    tdm__pins_release(&holds); /* of nothing */
+    tdm__pins_release(&holds); /* Releasing an empty list does nothing. */
     tdm_ref_release(ref);
 }
 
-/* ---- settled ---------------------------------------------------------------------------- */
+/* ---- settled references ------------------------------------------------------------------- */
 
-struct told {
+/* What a settled callback does and observes. */
+struct settled_callback {
     uint32_t count;
-    uint32_t at;      /* in the order of all that are told */
-    tdm_ref *lets_go; /* of this; NULL: of nothing */
+    uint32_t at;           /* Position of the callback among all that were called, from 1. */
+    tdm_ref *released_ref; /* Reference that the callback releases; NULL for none. */
 };
-static uint32_t told_total;
+static uint32_t settled_callbacks_total;
 
 static void on_settled(void *arg)
 {
-    struct told *told = arg;
+    struct settled_callback *settled_callback = arg;
 
-    told->count++;
-    told->at = ++told_total;
-    tdm_ref_release(told->lets_go);
-    told->lets_go = NULL;
+    settled_callback->count++;
+    settled_callback->at = ++settled_callbacks_total;
+    tdm_ref_release(settled_callback->released_ref);
+    settled_callback->released_ref = NULL;
 }
 
-static void of_nothing_it_is_told_at_once(void **state)
+static void empty_list_is_settled_at_once(void **state)
 {
     struct object_fixture *scene = *state;
     struct tdm__pins holds = {0};
-    struct told told = {0};
+    struct settled_callback settled_callback = {0};
 
     assert_true(tdm__pins_are_settled(&holds));
     TRY(tdm__pins_wait_settled(scene->runtime, &holds, 0));
-    TRY(tdm__pins_on_settled(scene->runtime, &holds, on_settled, &told));
-    assert_int_equal(told.count, 1);
+    TRY(tdm__pins_on_settled(scene->runtime, &holds, on_settled, &settled_callback));
+    assert_int_equal(settled_callback.count, 1);
 }
 
-static void it_is_told_once_with_the_last_reply(void **state)
+static void callback_runs_once_after_the_last_reply(void **state)
 {
     struct exported exported;
     struct tdm__pins holds;
-    struct told told = {0};
+    struct settled_callback settled_callback = {0};
 
     borrow(&exported, *state);
     hold_all(&exported, &holds);
-    TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &told));
-    tdm__pins_release(&holds); /* it keeps its own */
+    TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &settled_callback));
+    tdm__pins_release(&holds); /* The wait holds the references itself. */
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(told.count, 0);
+        assert_int_equal(settled_callback.count, 0);
         assert_true(atomic_load(&exported.refs[i]->holders_count) > 1);
         acknowledge(&exported);
     }
-    assert_int_equal(told.count, 1);
+    assert_int_equal(settled_callback.count, 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(atomic_load(&exported.refs[i]->holders_count), 1);
     }
     give_back(&exported);
-    assert_int_equal(told.count, 1);
+    assert_int_equal(settled_callback.count, 1);
 }
 
-static void several_are_told_in_the_order_in_which_they_asked(void **state)
+static void callbacks_run_in_registration_order(void **state)
 {
     struct exported exported;
     struct tdm__pins holds;
-    struct told told[3] = {{0}, {0}, {0}};
+    struct settled_callback settled_callback[3] = {{0}, {0}, {0}};
 
     borrow(&exported, *state);
     hold_all(&exported, &holds);
-    told[0].lets_go = exported.refs[0]; /* and so comes back to the list */
+    /* Releasing the reference calls the check for settled references again. */
+    settled_callback[0].released_ref = exported.refs[0];
     exported.refs[0] = NULL;
-    told_total = 0;
+    settled_callbacks_total = 0;
     for (int i = 0; i < 3; i++) {
-        TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &told[i]));
+        TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled,
+                                 &settled_callback[i]));
     }
     tdm__pins_release(&holds);
     for (int i = 0; i < 3; i++) {
         acknowledge(&exported);
     }
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(told[i].count, 1);
-        assert_int_equal(told[i].at, i + 1);
+        assert_int_equal(settled_callback[i].count, 1);
+        assert_int_equal(settled_callback[i].at, i + 1);
     }
     give_back(&exported);
 }
 
-static void an_owner_that_is_gone_has_nothing_to_settle(void **state)
+static void references_of_an_ended_owner_are_settled(void **state)
 {
     struct exported exported;
     struct tdm__pins holds;
-    struct told told = {0};
+    struct settled_callback settled_callback = {0};
 
     borrow(&exported, *state);
     hold_all(&exported, &holds);
     assert_int_equal(tdm__pins_wait_settled(exported.scene->runtime, &holds, 0), TDM_E_TIMEOUT);
-    TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &told));
+    TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &settled_callback));
     remote_peer_cut(&exported.owner);
     TRY(tdm__pins_wait_settled(exported.scene->runtime, &holds, REMOTE_PEER_WAIT_MS));
     object_fixture_settle(exported.scene);
-    assert_int_equal(told.count, 1);
+    assert_int_equal(settled_callback.count, 1);
     tdm__pins_release(&holds);
     give_back(&exported);
 }
 
-static void at_the_end_all_are_told_settled_or_not(void **state)
+static void all_callbacks_run_when_the_runtime_stops(void **state)
 {
     struct exported exported;
     struct tdm__pins holds;
-    struct told told[2] = {{0}, {0}};
+    struct settled_callback settled_callback[2] = {{0}, {0}};
 
     borrow(&exported, *state);
     hold_all(&exported, &holds);
     for (int i = 0; i < 2; i++) {
-        TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled, &told[i]));
+        TRY(tdm__pins_on_settled(exported.scene->runtime, &holds, on_settled,
+                                 &settled_callback[i]));
     }
     tdm__pins_release(&holds);
     tdm__pins_abandon_settling(exported.scene->runtime);
-    assert_int_equal(told[0].count + told[1].count, 2);
+    assert_int_equal(settled_callback[0].count + settled_callback[1].count, 2);
     for (int i = 0; i < 3; i++) {
         acknowledge(&exported);
     }
-    assert_int_equal(told[0].count + told[1].count, 2);
+    assert_int_equal(settled_callback[0].count + settled_callback[1].count, 2);
     give_back(&exported);
 }
 
 /* ---- what a document contains ------------------------------------------------------------ */
 
-/* A reference of this process, and behind it one that cannot be opened. */
-static void of_a_wrong_document_nothing_is_held(void **state)
+/* A reference of this process, followed by one that cannot be opened. */
+static void malformed_document_pins_nothing(void **state)
 {
-    static const char wrong[] = "\xc7\x01"; /* a reference of one byte, which is no array */
+    static const char wrong[] = "\xc7\x01"; /* A reference of one byte, which is not an array. */
     struct object_fixture *scene = *state;
     struct tdm__pins holds = {0};
     char bytes[512];
@@ -245,7 +249,7 @@ static tdm_status pack(tdm_runtime *runtime, tdm_writer *writer, struct tdm__pin
     return status;
 }
 
-static void what_is_packed_is_held_or_refused(void **state)
+static void packed_references_are_pinned_or_refused(void **state)
 {
     struct object_fixture *scene = *state;
     struct tdm__pins holds = {0};
@@ -265,7 +269,8 @@ static void what_is_packed_is_held_or_refused(void **state)
     TRY(pack(scene->runtime, writers[0], &holds, "iR", (int64_t)1, ref));
     assert_int_equal(holds.count, 1);
     inner = tdm_writer_bytes(writers[0]);
-    TRY(pack(scene->runtime, writers[1], &holds, "p", &inner)); /* inside what others packed */
+    /* The references are inside a value that was packed before. */
+    TRY(pack(scene->runtime, writers[1], &holds, "p", &inner));
     assert_int_equal(holds.count, 2);
     assert_int_equal(atomic_load(&ref->holders_count), 3);
     tdm__pins_release(&holds);
@@ -279,13 +284,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OBJECT_FIXTURE_TEST(the_same_reference_is_held_as_often_as_it_was_added),
-        OBJECT_FIXTURE_TEST(of_nothing_it_is_told_at_once),
-        OBJECT_FIXTURE_TEST(it_is_told_once_with_the_last_reply),
-        OBJECT_FIXTURE_TEST(several_are_told_in_the_order_in_which_they_asked),
-        OBJECT_FIXTURE_TEST(an_owner_that_is_gone_has_nothing_to_settle),
-        OBJECT_FIXTURE_TEST(at_the_end_all_are_told_settled_or_not),
-        OBJECT_FIXTURE_TEST(of_a_wrong_document_nothing_is_held),
-        OBJECT_FIXTURE_TEST(what_is_packed_is_held_or_refused),
+        OBJECT_FIXTURE_TEST(empty_list_is_settled_at_once),
+        OBJECT_FIXTURE_TEST(callback_runs_once_after_the_last_reply),
+        OBJECT_FIXTURE_TEST(callbacks_run_in_registration_order),
+        OBJECT_FIXTURE_TEST(references_of_an_ended_owner_are_settled),
+        OBJECT_FIXTURE_TEST(all_callbacks_run_when_the_runtime_stops),
+        OBJECT_FIXTURE_TEST(malformed_document_pins_nothing),
+        OBJECT_FIXTURE_TEST(packed_references_are_pinned_or_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

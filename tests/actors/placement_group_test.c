@@ -1,5 +1,5 @@
-/* placement_group_test.c - bundles are held all or none, in order, and given back with the
- * group. */
+/* placement_group_test.c - bundles are reserved all or none, in order, and released with the
+ * placement group. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -50,7 +50,8 @@ static void every_strategy_places_what_fits_one_node(void **state)
             assert_int_equal(tdm_placement_group_locate_bundle(group, i, &place), TDM_OK);
             assert_string_equal(place.node_id, node.node_id);
             assert_int_equal(place.gpus_count, 1);
-            assert_int_equal(place.gpu_indices[0], i); /* the promised order */
+            /* GPUs are given out in the promised order. */
+            assert_int_equal(place.gpu_indices[0], i);
         }
         assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
     }
@@ -81,7 +82,7 @@ static void a_timeout_tells_what_is_wanted_and_what_is_free(void **state)
     assert_non_null(strstr(tdm_error_detail(), "GPU 2"));
     assert_non_null(strstr(tdm_error_detail(), "of 4"));
     assert_int_equal(tdm_placement_group_remove(held, TEST_TIMEOUT_MS), TDM_OK);
-    /* The one that gave up must not come to hold anything later. */
+    /* The placement group whose creation timed out must not reserve anything later. */
     held = create(&(struct tdm_bundle){.num_gpus = 4}, 1, TDM_PACK);
     assert_int_equal(tdm_placement_group_remove(held, TEST_TIMEOUT_MS), TDM_OK);
     assert_int_equal(tdm_placement_group_remove(NULL, 0), TDM_OK);
@@ -147,7 +148,7 @@ static void what_a_bundle_never_holds_is_refused(void **state)
     assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
-static void mistakes_are_told(void **state)
+static void wrong_requests_are_refused(void **state)
 {
     tdm_placement_group *group;
 
@@ -177,7 +178,7 @@ static tdm_placement_group *create_stage(void)
     return group;
 }
 
-/* NULL if it is gone afterwards. */
+/* Removes the group; returns NULL if it does not exist afterwards. */
 static void *remove_group(void *group)
 {
     const struct tdm_placement_group_state *groups = NULL;
@@ -197,7 +198,7 @@ static void *remove_group(void *group)
 
 enum { REMOVERS = 4 };
 
-static void all_who_remove_a_group_wait_until_it_is_gone(void **state)
+static void every_remover_waits_until_the_group_is_removed(void **state)
 {
     tdm_placement_group *groups[REMOVERS];
     pthread_t threads[REMOVERS];
@@ -229,8 +230,8 @@ int main(void)
         cmocka_unit_test(a_timeout_tells_what_is_wanted_and_what_is_free),
         cmocka_unit_test(actors_share_the_gpu_of_their_bundle),
         cmocka_unit_test(what_a_bundle_never_holds_is_refused),
-        cmocka_unit_test(all_who_remove_a_group_wait_until_it_is_gone),
-        cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(every_remover_waits_until_the_group_is_removed),
+        cmocka_unit_test(wrong_requests_are_refused),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed;

@@ -1,4 +1,5 @@
-/* pull_test.c - large values between two nodes: arguments, results, items, and cut lines. */
+/* pull_test.c - large values between two nodes: arguments, results, items, and closed
+ * connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/pull.h"
 
@@ -22,7 +23,8 @@
 #include <cmocka.h>
 
 enum { MIB = 1 << 20 };
-static const size_t data_bytes = 21 * MIB + 17; /* six chunks, the last a small one */
+/* Six chunks; the last one is small. */
+static const size_t data_bytes = 21 * MIB + 17;
 
 static uint8_t byte_at(size_t i)
 {
@@ -53,11 +55,12 @@ static uint8_t *make_data(void)
 
 struct distant {
     tdm_ref *ref;
-    char order[32]; /* of the calls of note() */
+    char order[32]; /* Digits of the calls of note(), in order. */
     size_t noted_count;
 };
 
-/* note (digit, bytes);  order (): the digits, which begin anew */
+/* Method note (digit, bytes): appends the digit. Method order (): replies the digits and clears
+ * them. */
 static tdm_status distant_note(tdm_call *call, void *self)
 {
     struct distant *distant = self;
@@ -82,7 +85,7 @@ static tdm_status distant_order(tdm_call *call, void *self)
     return status;
 }
 
-/* echo (bytes) */
+/* Method echo (bytes): replies the bytes. */
 static tdm_status distant_echo(tdm_call *call, void *self)
 {
     const void *bytes;
@@ -93,7 +96,7 @@ static tdm_status distant_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "b", bytes, size_bytes);
 }
 
-/* check (bytes): 1 if they are the data */
+/* Method check (bytes): replies 1 if they are the test data. */
 static tdm_status distant_check(tdm_call *call, void *self)
 {
     const void *bytes;
@@ -104,7 +107,7 @@ static tdm_status distant_check(tdm_call *call, void *self)
     return tdm_call_reply(call, "?", is_data(bytes, size_bytes) ? 1 : 0);
 }
 
-/* keep (reference);  read (): 1 if its value is the data */
+/* Method keep (reference): keeps it. Method read (): replies 1 if its value is the test data. */
 static tdm_status distant_keep(tdm_call *call, void *self)
 {
     return tdm_call_unpack(call, "R", &((struct distant *)self)->ref);
@@ -129,7 +132,8 @@ static tdm_status distant_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* make (): the data;  put (): a reference to it;  stream (count): as often as that */
+/* Method make (): replies the test data. Method put (): replies a reference to them. Method
+ * stream (count): streams them that many times. */
 static tdm_status distant_make(tdm_call *call, void *self)
 {
     uint8_t *data = make_data();
@@ -171,7 +175,7 @@ static tdm_status distant_stream(tdm_call *call, void *self)
     return status;
 }
 
-/* use (): bytes in use, values lent */
+/* Method use (): replies bytes in use and the number of exported values. */
 static tdm_status distant_use(tdm_call *call, void *self)
 {
     struct tdm__object_memory_stats use;
@@ -201,27 +205,28 @@ TDM_ACTOR_CLASS(distant, .state_bytes = sizeof(struct distant), .destruct = dist
                     {"echo", distant_echo, NULL},
                 });
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------ */
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
-static tdm_actor *far;
+/* A driver of the first node. */
+static tdm_runtime *runtime;
+static tdm_actor *remote_actor;
 static uint8_t *data;
 
-static void must(tdm_status status)
+static void assert_ok(tdm_status status)
 {
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
     }
 }
 
-static tdm_actor *create_far(void)
+static tdm_actor *create_remote_actor(void)
 {
     struct tdm_actor_options options = {.labels = {"side=second"}};
     tdm_actor *actor = NULL;
 
-    must(tdm_actor_create(runtime, "distant", &options, &actor, ""));
-    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_create(runtime, "distant", &options, &actor, ""));
+    assert_ok(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -229,7 +234,7 @@ static int said(tdm_ref *ref)
 {
     int yes = 0;
 
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "?", &yes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "?", &yes));
     tdm_ref_release(ref);
     return yes;
 }
@@ -239,12 +244,13 @@ static void assert_is_data(tdm_ref *ref)
     const void *bytes;
     size_t size_bytes;
 
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
     assert_true(is_data(bytes, size_bytes));
     tdm_ref_release(ref);
 }
 
-/* Loans come back, and kept answers go, by messages of their own. */
+/* Waits until nothing is exported: exports are returned and cached replies are freed by
+ * messages. */
 static void assert_nothing_is_exported(void)
 {
     struct tdm__object_memory_stats here = {0};
@@ -254,8 +260,8 @@ static void assert_nothing_is_exported(void)
     for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
         tdm_ref *ref;
 
-        must(tdm_actor_call(far, "use", &ref, ""));
-        must(tdm_get(ref, TEST_TIMEOUT_MS, "uu", &used_bytes, &exported_count));
+        assert_ok(tdm_actor_call(remote_actor, "use", &ref, ""));
+        assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "uu", &used_bytes, &exported_count));
         tdm_ref_release(ref);
         tdm__object_memory_stats(runtime, &here);
         if (used_bytes + exported_count + here.used_bytes + here.exported_count == 0) {
@@ -263,15 +269,15 @@ static void assert_nothing_is_exported(void)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("there %llu bytes, %llu lent; here %llu, %u", (unsigned long long)used_bytes,
+    fail_msg("there %llu bytes, %llu exported; here %llu, %u", (unsigned long long)used_bytes,
              (unsigned long long)exported_count, (unsigned long long)here.used_bytes,
              here.exported_count);
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
 
-/* The first test: no segment is here yet that could be used again. */
-static void a_value_for_which_there_is_no_room_goes_back(void **state)
+/* Must be the first test: no idle segment exists yet that could be reused. */
+static void value_without_memory_is_returned(void **state)
 {
     const struct rlimit none = {.rlim_cur = MIB, .rlim_max = RLIM_INFINITY};
     struct rlimit before;
@@ -280,8 +286,8 @@ static void a_value_for_which_there_is_no_room_goes_back(void **state)
     tdm_ref *inner;
 
     (void)state;
-    must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_actor_call(remote_actor, "put", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, SIG_IGN);
@@ -298,9 +304,9 @@ static void large_arguments_and_results_cross(void **state)
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_actor_call(far, "check", &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(remote_actor, "check", &ref, "b", (const void *)data, data_bytes));
     assert_true(said(ref));
-    must(tdm_actor_call(far, "make", &ref, ""));
+    assert_ok(tdm_actor_call(remote_actor, "make", &ref, ""));
     assert_is_data(ref);
     assert_nothing_is_exported();
 }
@@ -311,17 +317,17 @@ static void calls_behind_a_large_one_keep_their_order(void **state)
     tdm_ref *refs[3];
 
     (void)state;
-    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(far, "check", &refs[0], "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(far, "keep", &refs[1], "R", put));
-    must(tdm_actor_call(far, "read", &refs[2], ""));
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(remote_actor, "check", &refs[0], "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(remote_actor, "keep", &refs[1], "R", put));
+    assert_ok(tdm_actor_call(remote_actor, "read", &refs[2], ""));
     tdm_ref_release(put);
     assert_true(said(refs[2]));
     assert_true(said(refs[0]));
-    must(tdm_get(refs[1], 0, ""));
+    assert_ok(tdm_get(refs[1], 0, ""));
     tdm_ref_release(refs[1]);
-    must(tdm_actor_call(far, "drop", &refs[1], ""));
-    must(tdm_get(refs[1], TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_actor_call(remote_actor, "drop", &refs[1], ""));
+    assert_ok(tdm_get(refs[1], TEST_TIMEOUT_MS, ""));
     tdm_ref_release(refs[1]);
     assert_nothing_is_exported();
 }
@@ -335,10 +341,10 @@ static void a_reference_is_fetched_once(void **state)
     uint64_t used_bytes;
 
     (void)state;
-    must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_actor_call(remote_actor, "put", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
-    must(tdm_ref_copy(inner, &copy));
+    assert_ok(tdm_ref_copy(inner, &copy));
     assert_is_data(copy);
     tdm__object_memory_stats(runtime, &use);
     used_bytes = use.used_bytes;
@@ -358,10 +364,10 @@ static void the_other_nodes_objects_are_listed(void **state)
 
     (void)state;
     tdm_runtime_describe(runtime, &node);
-    must(tdm_actor_call(far, "put", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_actor_call(remote_actor, "put", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
-    must(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, &missing));
+    assert_ok(tdm_list_objects(runtime, TEST_TIMEOUT_MS, &objects, &count, &missing));
     assert_true(missing.nodes == 0 && missing.processes == 0);
     assert_int_equal(count, 1);
     assert_string_not_equal(objects[0].node_id, node.node_id);
@@ -378,16 +384,16 @@ static void large_items_cross_in_order(void **state)
     tdm_ref *item;
 
     (void)state;
-    must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)3));
+    assert_ok(tdm_actor_stream(remote_actor, "stream", NULL, &stream, "i", (int64_t)3));
     for (int i = 0; i < 3; i++) {
-        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+        assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
         assert_is_data(item);
     }
     assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item), TDM_E_END);
     tdm_stream_destroy(stream);
 
-    must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)30));
-    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+    assert_ok(tdm_actor_stream(remote_actor, "stream", NULL, &stream, "i", (int64_t)30));
+    assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
     tdm_ref_release(item);
     tdm_stream_destroy(stream);
     assert_nothing_is_exported();
@@ -401,7 +407,8 @@ static bool pulls(void *arg)
     return pending_call == NULL || pending_call->pull != NULL;
 }
 
-/* The line is cut in the middle of a result: it is fetched again over the next one. */
+/* The connection is closed while a result is fetched; the result is fetched again over the next
+ * one. */
 static void a_result_cut_midway_comes_again(void **state)
 {
     tdm_ref *ref = NULL;
@@ -410,16 +417,16 @@ static void a_result_cut_midway_comes_again(void **state)
     {
         TDM__LOCK(runtime);
 
-        must(tdm_actor_call(far, "make", &ref, ""));
-        must(tdm__runtime_wait(runtime, pulls, far->channel, TEST_TIMEOUT_MS));
-        assert_non_null(TAILQ_FIRST(&far->channel->in_flight));
-        tdm__conn_close(far->channel->conn);
+        assert_ok(tdm_actor_call(remote_actor, "make", &ref, ""));
+        assert_ok(tdm__runtime_wait(runtime, pulls, remote_actor->channel, TEST_TIMEOUT_MS));
+        assert_non_null(TAILQ_FIRST(&remote_actor->channel->in_flight));
+        tdm__conn_close(remote_actor->channel->conn);
     }
     assert_is_data(ref);
     assert_nothing_is_exported();
 }
 
-/* The arguments that come with the call once more are not fetched, and what lends them ends. */
+/* The arguments that arrive with the repeated call are not fetched, and their export ends. */
 static void a_call_sent_again_takes_its_arguments_back(void **state)
 {
     tdm_ref *ref = NULL;
@@ -428,10 +435,10 @@ static void a_call_sent_again_takes_its_arguments_back(void **state)
     {
         TDM__LOCK(runtime);
 
-        must(tdm_actor_call(far, "echo", &ref, "b", (const void *)data, data_bytes));
-        must(tdm__runtime_wait(runtime, pulls, far->channel, TEST_TIMEOUT_MS));
-        assert_non_null(TAILQ_FIRST(&far->channel->in_flight));
-        tdm__conn_close(far->channel->conn);
+        assert_ok(tdm_actor_call(remote_actor, "echo", &ref, "b", (const void *)data, data_bytes));
+        assert_ok(tdm__runtime_wait(runtime, pulls, remote_actor->channel, TEST_TIMEOUT_MS));
+        assert_non_null(TAILQ_FIRST(&remote_actor->channel->in_flight));
+        tdm__conn_close(remote_actor->channel->conn);
     }
     assert_is_data(ref);
     assert_nothing_is_exported();
@@ -450,7 +457,8 @@ static bool is_open(void *arg)
     return link->state == TDM__CHANNEL_OPEN && tdm__conn_is_open(link->conn);
 }
 
-/* Cut after that many milliseconds: somewhere before, in, or after the large arguments. */
+/* Closes the connection after that many milliseconds, which is before, during or after the
+ * transfer of the large arguments. */
 static void note_and_cut(int milliseconds)
 {
     tdm_ref *refs[3];
@@ -460,20 +468,22 @@ static void note_and_cut(int milliseconds)
     {
         TDM__LOCK(runtime);
 
-        must(tdm_actor_call(far, "note", &refs[0], "ib", (int64_t)1, (const void *)data,
-                            data_bytes));
-        must(tdm_actor_call(far, "note", &refs[1], "ib", (int64_t)2, "small", (size_t)5));
-        must(tdm_actor_call(far, "note", &refs[2], "ib", (int64_t)3, "small", (size_t)5));
+        assert_ok(tdm_actor_call(remote_actor, "note", &refs[0], "ib", (int64_t)1,
+                                 (const void *)data, data_bytes));
+        assert_ok(
+            tdm_actor_call(remote_actor, "note", &refs[1], "ib", (int64_t)2, "small", (size_t)5));
+        assert_ok(
+            tdm_actor_call(remote_actor, "note", &refs[2], "ib", (int64_t)3, "small", (size_t)5));
         (void)tdm__runtime_wait(runtime, never, NULL, milliseconds);
-        tdm__conn_close(far->channel->conn);
-        must(tdm__runtime_wait(runtime, is_open, far->channel, TEST_TIMEOUT_MS));
+        tdm__conn_close(remote_actor->channel->conn);
+        assert_ok(tdm__runtime_wait(runtime, is_open, remote_actor->channel, TEST_TIMEOUT_MS));
     }
     for (int i = 0; i < 3; i++) {
-        must(tdm_get(refs[i], TEST_TIMEOUT_MS, ""));
+        assert_ok(tdm_get(refs[i], TEST_TIMEOUT_MS, ""));
         tdm_ref_release(refs[i]);
     }
-    must(tdm_actor_call(far, "order", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "s", &order));
+    assert_ok(tdm_actor_call(remote_actor, "order", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "s", &order));
     assert_string_equal(order, "123");
     tdm_ref_release(ref);
 }
@@ -487,9 +497,9 @@ static void calls_behind_one_that_was_cut_keep_their_order(void **state)
     assert_nothing_is_exported();
 }
 
-static void a_maker_killed_midway_is_named(void **state)
+static void death_of_the_exporter_is_named(void **state)
 {
-    tdm_actor *mortal = create_far();
+    tdm_actor *mortal = create_remote_actor();
     tdm_ref *ref;
     tdm_ref *inner = NULL;
     tdm_ref *result = NULL;
@@ -497,19 +507,20 @@ static void a_maker_killed_midway_is_named(void **state)
     tdm_status status;
 
     (void)state;
-    must(tdm_actor_call(mortal, "put", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_actor_call(mortal, "put", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     {
         TDM__LOCK(runtime);
 
-        must(tdm_actor_call(mortal, "make", &result, ""));
-        must(tdm__runtime_wait(runtime, pulls, mortal->channel, TEST_TIMEOUT_MS));
+        assert_ok(tdm_actor_call(mortal, "make", &result, ""));
+        assert_ok(tdm__runtime_wait(runtime, pulls, mortal->channel, TEST_TIMEOUT_MS));
         tdm__reference_fetch(inner);
-        must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+        assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     }
     status = tdm_get_value(result, TEST_TIMEOUT_MS, &value);
-    assert_true(status == TDM_E_ACTOR_DIED || status == TDM_OK); /* it may have been faster */
+    /* The call may have ended before the actor was killed. */
+    assert_true(status == TDM_E_ACTOR_DIED || status == TDM_OK);
     status = tdm_get_value(inner, TEST_TIMEOUT_MS, &value);
     if (status != TDM_OK) {
         assert_int_equal(status, TDM_E_OWNER_DIED);
@@ -523,26 +534,26 @@ static void a_maker_killed_midway_is_named(void **state)
 
 static void a_reader_killed_midway_returns_its_export(void **state)
 {
-    tdm_actor *mortal = create_far();
+    tdm_actor *mortal = create_remote_actor();
     tdm_ref *ref;
     tdm_ref *result;
     const tdm_value *value;
     struct tdm__object_memory_stats use = {0};
 
     (void)state;
-    must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
-    must(tdm_actor_call(mortal, "keep", &result, "R", ref));
-    must(tdm_get(result, TEST_TIMEOUT_MS, ""));
+    assert_ok(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(mortal, "keep", &result, "R", ref));
+    assert_ok(tdm_get(result, TEST_TIMEOUT_MS, ""));
     tdm_ref_release(result);
-    must(tdm_actor_call(mortal, "read", &result, ""));
+    assert_ok(tdm_actor_call(mortal, "read", &result, ""));
     for (int i = 0; i < TEST_TIMEOUT_MS && use.exported_count == 0; i++) {
         tdm__object_memory_stats(runtime, &use);
         (void)poll(NULL, 0, 1);
         if (tdm_get_value(result, 0, &value) == TDM_OK) {
-            break; /* it was faster */
+            break; /* The call ended before the connection was closed. */
         }
     }
-    must(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_kill(mortal, TEST_TIMEOUT_MS));
     tdm_ref_release(result);
     tdm_ref_release(ref);
     tdm_actor_destroy(mortal);
@@ -572,7 +583,7 @@ static void hostile_offers_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_for_which_there_is_no_room_goes_back),
+        cmocka_unit_test(value_without_memory_is_returned),
         cmocka_unit_test(large_arguments_and_results_cross),
         cmocka_unit_test(calls_behind_a_large_one_keep_their_order),
         cmocka_unit_test(a_reference_is_fetched_once),
@@ -581,14 +592,15 @@ int main(void)
         cmocka_unit_test(a_result_cut_midway_comes_again),
         cmocka_unit_test(a_call_sent_again_takes_its_arguments_back),
         cmocka_unit_test(calls_behind_one_that_was_cut_keep_their_order),
-        cmocka_unit_test(a_maker_killed_midway_is_named),
+        cmocka_unit_test(death_of_the_exporter_is_named),
         cmocka_unit_test(a_reader_killed_midway_returns_its_export),
         cmocka_unit_test(hostile_offers_are_refused),
     };
     int failed = 1;
 
     if (getenv("TANDEM_WORKER") != NULL) {
-        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+        /* Never returns TDM_OK without a daemon. */
+        return tdm_runtime_start(NULL, &runtime) == TDM_OK;
     }
     actor_fixture_prepare();
     data = make_data();
@@ -597,9 +609,9 @@ int main(void)
 
         options.address = cluster.first.address;
         if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
-            far = create_far();
+            remote_actor = create_remote_actor();
             failed = cmocka_run_group_tests(tests, NULL, NULL);
-            tdm_actor_destroy(far);
+            tdm_actor_destroy(remote_actor);
         }
     }
     if (runtime == NULL) {

@@ -1,4 +1,5 @@
-/* ref_callbacks_test.c - who waits for results is told, once, and all of many come or one fails. */
+/* ref_callbacks_test.c - callbacks of references run once; tdm_get_many() returns all results or
+ * one failure. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref.h"
 #include "tests/support/channel_peer.h"
@@ -11,7 +12,7 @@
 
 static struct channel_peer peer;
 
-struct seen {
+struct observed_callback {
     uint32_t count;
     tdm_status status;
     int64_t number;
@@ -21,58 +22,59 @@ struct seen {
 
 static void on_done(void *arg, tdm_ref *ref)
 {
-    struct seen *seen = arg;
+    struct observed_callback *observed_callback = arg;
 
-    seen->count++;
-    if (seen->waits) { /* the lock is free: anything may be called */
+    observed_callback->count++;
+    if (observed_callback
+            ->waits) { /* The callback runs without the lock, so it may call any function. */
         tdm_ref *other = peer_call(&peer, 99, NULL);
 
         peer_hold(&peer, 1);
         peer_complete(&peer, 0);
-        assert_int_equal(tdm_get(other, PEER_WAIT_MS, "i", &seen->number), TDM_OK);
+        assert_int_equal(tdm_get(other, PEER_WAIT_MS, "i", &observed_callback->number), TDM_OK);
         tdm_ref_release(other);
     }
-    seen->status = tdm_get(ref, 0, "i", &seen->number);
-    if (seen->releases) {
+    observed_callback->status = tdm_get(ref, 0, "i", &observed_callback->number);
+    if (observed_callback->releases) {
         tdm_ref_release(ref);
     }
 }
 
-static bool was_seen(void *arg)
+static bool callback_was_called(void *arg)
 {
-    return ((const struct seen *)arg)->count > 0;
+    return ((const struct observed_callback *)arg)->count > 0;
 }
 
-static void a_result_that_is_there_is_told_at_once(void **state)
+static void callback_of_a_complete_reference_runs_at_once(void **state)
 {
-    struct seen seen = {.releases = true};
+    struct observed_callback observed_callback = {.releases = true};
     tdm_ref *ref;
 
     (void)state;
     assert_int_equal(tdm_put(peer.runtime, &ref, "i", (int64_t)5), TDM_OK);
-    assert_int_equal(tdm_ref_on_done(ref, on_done, &seen), TDM_OK);
-    assert_int_equal(seen.count, 1);
-    assert_int_equal(seen.number, 5);
+    assert_int_equal(tdm_ref_on_done(ref, on_done, &observed_callback), TDM_OK);
+    assert_int_equal(observed_callback.count, 1);
+    assert_int_equal(observed_callback.number, 5);
 }
 
-static void a_result_is_told_once_when_it_comes(void **state)
+static void callback_runs_once_when_the_result_arrives(void **state)
 {
-    struct seen seen[2] = {{.waits = true}, {.releases = true}};
+    struct observed_callback observed_callback[2] = {{.waits = true}, {.releases = true}};
     tdm_ref *ref = peer_call(&peer, 3, NULL);
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tdm_ref_on_done(ref, on_done, &seen[i]), TDM_OK);
+        assert_int_equal(tdm_ref_on_done(ref, on_done, &observed_callback[i]), TDM_OK);
     }
     peer_hold(&peer, 1);
     peer_complete(&peer, 0);
-    assert_int_equal(seen[0].count, 0);
-    peer_run_until(&peer, was_seen, &seen[1]);
+    assert_int_equal(observed_callback[0].count, 0);
+    peer_run_until(&peer, callback_was_called, &observed_callback[1]);
     peer_settle(&peer);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(seen[i].count, 1);
-        assert_int_equal(seen[i].status, TDM_OK);
-        assert_int_equal(seen[i].number, 3);
+        assert_int_equal(observed_callback[i].count, 1);
+        assert_int_equal(observed_callback[i].status, TDM_OK);
+        assert_int_equal(observed_callback[i].number, 3);
     }
 }
 
@@ -81,36 +83,37 @@ static bool is_done(void *arg)
     return ((const tdm_ref *)arg)->done;
 }
 
-static void a_result_is_told_before_the_runtime_ends(void **state)
+static void callback_runs_before_the_runtime_stops(void **state)
 {
-    struct seen seen = {.releases = true};
+    struct observed_callback observed_callback = {.releases = true};
     tdm_ref *ref;
 
     (void)state;
     peer_create(&peer);
     peer_found(&peer);
     ref = peer_call(&peer, 5, NULL);
-    assert_int_equal(tdm_ref_on_done(ref, on_done, &seen), TDM_OK);
+    assert_int_equal(tdm_ref_on_done(ref, on_done, &observed_callback), TDM_OK);
     peer_hold(&peer, 1);
     peer_complete(&peer, 0);
-    peer_run_until(&peer, is_done, ref); /* and no further */
-    assert_int_equal(seen.count, 0);
+    /* The loop runs until the reference is complete and no further. */
+    peer_run_until(&peer, is_done, ref);
+    assert_int_equal(observed_callback.count, 0);
     peer_destroy(&peer);
-    assert_int_equal(seen.count, 1);
-    assert_int_equal(seen.number, 5);
+    assert_int_equal(observed_callback.count, 1);
+    assert_int_equal(observed_callback.number, 5);
 }
 
-static void failures_are_told_as_well(void **state)
+static void callback_runs_for_failures(void **state)
 {
-    struct seen seen = {.releases = true};
+    struct observed_callback observed_callback = {.releases = true};
     tdm_ref *ref = peer_call(&peer, 3, NULL);
 
     (void)state;
-    assert_int_equal(tdm_ref_on_done(ref, on_done, &seen), TDM_OK);
+    assert_int_equal(tdm_ref_on_done(ref, on_done, &observed_callback), TDM_OK);
     assert_int_equal(tdm_cancel(ref, 0), TDM_OK);
-    assert_int_equal(seen.count, 0);
-    peer_run_until(&peer, was_seen, &seen);
-    assert_int_equal(seen.status, TDM_E_CANCELED);
+    assert_int_equal(observed_callback.count, 0);
+    peer_run_until(&peer, callback_was_called, &observed_callback);
+    assert_int_equal(observed_callback.status, TDM_E_CANCELED);
 }
 
 static void all_of_many_are_given_in_order(void **state)
@@ -156,10 +159,10 @@ static void the_first_failure_comes_without_the_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FOUND_PEER_TEST(a_result_that_is_there_is_told_at_once),
-        FOUND_PEER_TEST(a_result_is_told_once_when_it_comes),
-        cmocka_unit_test(a_result_is_told_before_the_runtime_ends),
-        FOUND_PEER_TEST(failures_are_told_as_well),
+        FOUND_PEER_TEST(callback_of_a_complete_reference_runs_at_once),
+        FOUND_PEER_TEST(callback_runs_once_when_the_result_arrives),
+        cmocka_unit_test(callback_runs_before_the_runtime_stops),
+        FOUND_PEER_TEST(callback_runs_for_failures),
         FOUND_PEER_TEST(all_of_many_are_given_in_order),
         FOUND_PEER_TEST(the_first_failure_comes_without_the_others),
     };

@@ -1,4 +1,4 @@
-/* ref_test.c - results are waited for, read, kept and let go. */
+/* ref_test.c - results are awaited, read, kept and released. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -31,7 +31,7 @@ static void a_result_that_is_late_can_be_read_later(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_result_that_nobody_wants_is_dropped(void **state)
+static void unwanted_result_is_dropped(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
@@ -45,7 +45,7 @@ static void a_result_that_nobody_wants_is_dropped(void **state)
     tdm_actor_destroy(actor);
 }
 
-/* One thread makes the calls, another reads the results and lets go of them. */
+/* Passes results from the thread that makes the calls to one that reads and releases them. */
 struct relay {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -73,7 +73,7 @@ static void *read_relayed(void *arg)
     return NULL;
 }
 
-static void results_are_read_and_let_go_of_while_another_thread_calls(void **state)
+static void results_are_read_and_released_while_another_thread_calls(void **state)
 {
     static struct relay relay = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                                  .changed = PTHREAD_COND_INITIALIZER};
@@ -95,7 +95,7 @@ static void results_are_read_and_let_go_of_while_another_thread_calls(void **sta
     tdm_actor_destroy(actor);
 }
 
-static void a_wait_tells_who_is_done(void **state)
+static void wait_reports_complete_references(void **state)
 {
     tdm_actor *slow = actor_fixture_create(runtime, NULL);
     tdm_actor *quick = actor_fixture_create(runtime, NULL);
@@ -142,9 +142,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_result_that_is_late_can_be_read_later),
-        cmocka_unit_test(a_result_that_nobody_wants_is_dropped),
-        cmocka_unit_test(results_are_read_and_let_go_of_while_another_thread_calls),
-        cmocka_unit_test(a_wait_tells_who_is_done),
+        cmocka_unit_test(unwanted_result_is_dropped),
+        cmocka_unit_test(results_are_read_and_released_while_another_thread_calls),
+        cmocka_unit_test(wait_reports_complete_references),
         cmocka_unit_test(what_is_put_can_be_read),
     };
     int failed;

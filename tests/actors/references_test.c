@@ -1,4 +1,5 @@
-/* references_test.c - references and handles passed on: borrowed, counted, lost with owners. */
+/* references_test.c - references and handles passed between processes: borrowed, counted, lost
+ * with their owners. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
@@ -33,7 +34,7 @@ static tdm_status shelf_of(int64_t shelf)
     return shelf >= 0 && shelf < SHELVES ? TDM_OK : tdm_fail(TDM_E_INVAL, "no such shelf");
 }
 
-/* keep (shelf, reference) */
+/* Method keep (shelf, reference): keeps the reference on that shelf. */
 static tdm_status keeper_keep(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -47,7 +48,7 @@ static tdm_status keeper_keep(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* read (shelf): the integer that its value is */
+/* Method read (shelf): replies the integer in the kept value. */
 static tdm_status keeper_read(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -60,7 +61,7 @@ static tdm_status keeper_read(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* drop (shelf) */
+/* Method drop (shelf): releases the reference. */
 static tdm_status keeper_drop(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -73,7 +74,7 @@ static tdm_status keeper_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* give (shelf): its reference */
+/* Method give (shelf): replies the reference. */
 static tdm_status keeper_give(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -84,7 +85,7 @@ static tdm_status keeper_give(tdm_call *call, void *self)
     return tdm_call_reply(call, "R", keeper->refs[shelf]);
 }
 
-/* make (number): a reference to a value that nobody else holds */
+/* Method make (number): replies a reference to a value that no other process holds. */
 static tdm_status keeper_make(tdm_call *call, void *self)
 {
     int64_t number;
@@ -99,7 +100,7 @@ static tdm_status keeper_make(tdm_call *call, void *self)
     return status;
 }
 
-/* stream (count): items (index, reference to a value that nobody else holds) */
+/* Method stream (count): streams (index, reference to a value that no other process holds). */
 static tdm_status keeper_stream(tdm_call *call, void *self)
 {
     int64_t count;
@@ -118,7 +119,7 @@ static tdm_status keeper_stream(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* make_marked (number, path): as make; there is a file when the answer has left */
+/* Method make_marked (number, path): as make; creates the file when the reply has been sent. */
 static tdm_status keeper_make_marked(tdm_call *call, void *self)
 {
     const char *path;
@@ -137,7 +138,7 @@ static tdm_status keeper_make_marked(tdm_call *call, void *self)
     return status;
 }
 
-/* echo (value): the same, references inside included */
+/* Method echo (value): replies the value, including references inside it. */
 static tdm_status keeper_echo(tdm_call *call, void *self)
 {
     const tdm_value *value;
@@ -147,7 +148,7 @@ static tdm_status keeper_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "v", value);
 }
 
-/* linger (milliseconds, number): the number, later */
+/* Method linger (milliseconds, number): replies the number after that time. */
 static tdm_status keeper_linger(tdm_call *call, void *self)
 {
     int64_t milliseconds;
@@ -160,7 +161,8 @@ static tdm_status keeper_linger(tdm_call *call, void *self)
                       : tdm_call_reply(call, "i", number);
 }
 
-/* make_late (milliseconds): a reference, and bytes that need a segment, later */
+/* Method make_late (milliseconds): replies a reference, and bytes that need a segment, after
+ * that time. */
 static tdm_status keeper_make_late(tdm_call *call, void *self)
 {
     static char bytes[300 * 1024];
@@ -177,7 +179,8 @@ static tdm_status keeper_make_late(tdm_call *call, void *self)
     return status;
 }
 
-/* employ (handle): keeps it;  ask (): what its method "count" of this actor says */
+/* Method employ (handle): keeps the handle. Method ask (): replies the result of method "count"
+ * of that actor. */
 static tdm_status keeper_employ(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -203,7 +206,7 @@ static tdm_status keeper_ask(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* counts (): owned, borrower_pins, borrowed, kept */
+/* Method counts (): replies owned, borrower_pins, borrowed and reply_pins. */
 static tdm_status keeper_counts(tdm_call *call, void *self)
 {
     struct tdm__ref_table_counts count;
@@ -249,13 +252,13 @@ TDM_ACTOR_CLASS(keeper, .state_bytes = sizeof(struct keeper), .destruct = keeper
                     {"exit", keeper_exit, NULL},
                 });
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------ */
 
 static tdm_runtime *runtime;
 static tdm_actor *first;
 static tdm_actor *second;
 
-static void must(tdm_status status)
+static void assert_ok(tdm_status status)
 {
     if (status != TDM_OK) {
         fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -266,8 +269,8 @@ static tdm_actor *keeper_create(void)
 {
     tdm_actor *actor = NULL;
 
-    must(tdm_actor_create(runtime, "keeper", NULL, &actor, ""));
-    must(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_create(runtime, "keeper", NULL, &actor, ""));
+    assert_ok(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     return actor;
 }
 
@@ -275,11 +278,11 @@ static tdm_ref *put(int64_t number)
 {
     tdm_ref *ref = NULL;
 
-    must(tdm_put(runtime, &ref, "i", number));
+    assert_ok(tdm_put(runtime, &ref, "i", number));
     return ref;
 }
 
-/* The status of the call, which has ended. */
+/* Waits for the call and returns its status. */
 static tdm_status done(tdm_ref *ref)
 {
     const tdm_value *value;
@@ -293,16 +296,16 @@ static void keep(tdm_actor *actor, int64_t shelf, tdm_ref *reply_pins)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "keep", &ref, "iR", shelf, reply_pins));
-    must(done(ref));
+    assert_ok(tdm_actor_call(actor, "keep", &ref, "iR", shelf, reply_pins));
+    assert_ok(done(ref));
 }
 
 static void drop(tdm_actor *actor, int64_t shelf)
 {
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "drop", &ref, "i", shelf));
-    must(done(ref));
+    assert_ok(tdm_actor_call(actor, "drop", &ref, "i", shelf));
+    assert_ok(done(ref));
 }
 
 static tdm_status read_shelf(tdm_actor *actor, int64_t shelf, int64_t *number_out)
@@ -310,7 +313,7 @@ static tdm_status read_shelf(tdm_actor *actor, int64_t shelf, int64_t *number_ou
     tdm_ref *ref;
     tdm_status status;
 
-    must(tdm_actor_call(actor, "read", &ref, "i", shelf));
+    assert_ok(tdm_actor_call(actor, "read", &ref, "i", shelf));
     status = tdm_get(ref, TEST_TIMEOUT_MS, "i", number_out);
     tdm_ref_release(ref);
     return status;
@@ -320,18 +323,18 @@ static int64_t shelf_number(tdm_actor *actor, int64_t shelf)
 {
     int64_t number = 0;
 
-    must(read_shelf(actor, shelf, &number));
+    assert_ok(read_shelf(actor, shelf, &number));
     return number;
 }
 
-/* A reference that a method replied. */
+/* Returns the reference that a method replied. */
 static tdm_ref *given(tdm_actor *actor, const char *method, int64_t argument)
 {
     tdm_ref *ref;
     tdm_ref *inner = NULL;
 
-    must(tdm_actor_call(actor, method, &ref, "i", argument));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_actor_call(actor, method, &ref, "i", argument));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
     return inner;
 }
@@ -348,9 +351,9 @@ static struct counts counts_of(tdm_actor *actor)
     struct counts counts = {0};
     tdm_ref *ref;
 
-    must(tdm_actor_call(actor, "counts", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &counts.owned, &counts.borrower_pins,
-                 &counts.borrowed, &counts.reply_pins));
+    assert_ok(tdm_actor_call(actor, "counts", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "uuuu", &counts.owned, &counts.borrower_pins,
+                      &counts.borrowed, &counts.reply_pins));
     tdm_ref_release(ref);
     return counts;
 }
@@ -369,7 +372,7 @@ static bool all_gone(struct counts counts)
            counts.reply_pins == 0;
 }
 
-/* Drops travel by themselves: waits until nothing is counted anywhere. */
+/* Waits until nothing is counted in any process, since unpins are messages. */
 static void assert_nothing_is_held(void)
 {
     struct counts here = {0};
@@ -423,7 +426,7 @@ static void a_borrower_passes_it_on(void **state)
     back = given(first, "give", 0);
     keep(second, 1, back);
     drop(first, 0);
-    must(tdm_get(back, 0, "i", &number)); /* it is home */
+    assert_ok(tdm_get(back, 0, "i", &number)); /* The reference has returned to its owner. */
     assert_int_equal(number, 8);
     tdm_ref_release(back);
     assert_int_equal(shelf_number(second, 1), 8);
@@ -443,7 +446,7 @@ static void an_actors_reference_reaches_others_through_a_driver(void **state)
     drop(second, 0);
 
     ref = given(first, "make", 10);
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 10);
     tdm_ref_release(ref);
     assert_nothing_is_held();
@@ -456,12 +459,12 @@ static void a_result_to_come_can_be_passed_on(void **state)
     int64_t number;
 
     (void)state;
-    must(tdm_actor_call(first, "linger", &late, "ii", (int64_t)50, (int64_t)11));
+    assert_ok(tdm_actor_call(first, "linger", &late, "ii", (int64_t)50, (int64_t)11));
     keep(second, 0, late);
     tdm_ref_release(late);
     assert_int_equal(shelf_number(second, 0), 11);
 
-    must(tdm_actor_call(first, "linger", &failed, "ii", (int64_t)20, (int64_t)-1));
+    assert_ok(tdm_actor_call(first, "linger", &failed, "ii", (int64_t)20, (int64_t)-1));
     keep(second, 1, failed);
     tdm_ref_release(failed);
     assert_int_equal(read_shelf(second, 1, &number), TDM_E_METHOD);
@@ -482,36 +485,36 @@ static void references_inside_values_live_with_them(void **state)
     int64_t number;
 
     (void)state;
-    must(tdm_put(runtime, &outer, "(sR)", "inside", inner));
+    assert_ok(tdm_put(runtime, &outer, "(sR)", "inside", inner));
     tdm_ref_release(inner);
-    must(tdm_actor_call(first, "echo", &ref, "r", outer));
+    assert_ok(tdm_actor_call(first, "echo", &ref, "r", outer));
     tdm_ref_release(outer);
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "v", &values));
-    must(tdm_value_ref(runtime, tdm_value_at(values, 1), &found));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "v", &values));
+    assert_ok(tdm_value_ref(runtime, tdm_value_at(values, 1), &found));
     tdm_ref_release(ref);
-    must(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 12);
     assert_int_equal(tdm_value_ref(runtime, NULL, &none), TDM_E_TYPE);
     assert_null(none);
     tdm_ref_release(found);
 
-    /* The same with a value that another process owns, which contains one of a third. */
+    /* The same with a value that another process owns, which contains a reference of a third. */
     found = given(first, "make", 13);
-    must(tdm_put(runtime, &outer, "R", found));
+    assert_ok(tdm_put(runtime, &outer, "R", found));
     tdm_ref_release(found);
     keep(second, 0, outer);
     tdm_ref_release(outer);
     outer = given(second, "give", 0);
     drop(second, 0);
-    must(tdm_get(outer, TEST_TIMEOUT_MS, "R", &found));
+    assert_ok(tdm_get(outer, TEST_TIMEOUT_MS, "R", &found));
     tdm_ref_release(outer);
-    must(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_get(found, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 13);
     tdm_ref_release(found);
     assert_nothing_is_held();
 }
 
-static void many_are_waited_for_together(void **state)
+static void many_references_are_awaited_together(void **state)
 {
     tdm_ref *refs[3];
     const tdm_value *values[3];
@@ -521,21 +524,21 @@ static void many_are_waited_for_together(void **state)
     (void)state;
     refs[0] = put(1);
     refs[1] = given(first, "make", 2);
-    must(tdm_actor_call(second, "linger", &refs[2], "ii", (int64_t)20, (int64_t)3));
-    must(tdm_wait(refs, 3, 3, TEST_TIMEOUT_MS, ready));
-    must(tdm_get_many(refs, 3, TEST_TIMEOUT_MS, values));
+    assert_ok(tdm_actor_call(second, "linger", &refs[2], "ii", (int64_t)20, (int64_t)3));
+    assert_ok(tdm_wait(refs, 3, 3, TEST_TIMEOUT_MS, ready));
+    assert_ok(tdm_get_many(refs, 3, TEST_TIMEOUT_MS, values));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tdm_value_int(tdm_value_at(values[i], 0), 0), i + 1);
     }
-    must(tdm_ref_copy(refs[1], &copy));
+    assert_ok(tdm_ref_copy(refs[1], &copy));
     for (int i = 0; i < 3; i++) {
         tdm_ref_release(refs[i]);
     }
-    must(tdm_get_many(&copy, 1, 0, values));
+    assert_ok(tdm_get_many(&copy, 1, 0, values));
     tdm_ref_release(copy);
 
-    must(tdm_actor_call(first, "linger", &refs[0], "ii", (int64_t)0, (int64_t)-1));
-    must(tdm_actor_call(second, "linger", &refs[1], "ii", (int64_t)300, (int64_t)1));
+    assert_ok(tdm_actor_call(first, "linger", &refs[0], "ii", (int64_t)0, (int64_t)-1));
+    assert_ok(tdm_actor_call(second, "linger", &refs[1], "ii", (int64_t)300, (int64_t)1));
     assert_int_equal(tdm_get_many(refs, 2, TEST_TIMEOUT_MS, values), TDM_E_METHOD);
     assert_non_null(strstr(tdm_error_detail(), "result 1 of 2"));
     assert_int_equal(tdm_get_many(&refs[1], 1, 0, values), TDM_E_TIMEOUT);
@@ -551,7 +554,7 @@ static void counts_of_many_puts_return_to_zero(void **state)
         tdm_ref *ref = put(i);
         int64_t number = -1;
 
-        must(tdm_get(ref, 0, "i", &number));
+        assert_ok(tdm_get(ref, 0, "i", &number));
         assert_int_equal(number, i);
         if (i % 100 == 0) {
             keep(first, 0, ref);
@@ -563,22 +566,22 @@ static void counts_of_many_puts_return_to_zero(void **state)
     assert_nothing_is_held();
 }
 
-/* ---- streams and answers that are sent again --------------------------------------------- */
+/* ---- streams, and replies that are sent again --------------------------------------------- */
 
 static void references_come_in_items(void **state)
 {
-    enum { ITEMS = 40 }; /* more than may be ahead */
+    enum { ITEMS = 40 }; /* More items than the actor may send without credit. */
     tdm_ref *found[ITEMS];
     tdm_stream *stream;
     tdm_ref *item;
 
     (void)state;
-    must(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)ITEMS));
+    assert_ok(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)ITEMS));
     for (int64_t i = 0; i < ITEMS; i++) {
         int64_t index = -1;
 
-        must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
-        must(tdm_get(item, TEST_TIMEOUT_MS, "iR", &index, &found[i]));
+        assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+        assert_ok(tdm_get(item, TEST_TIMEOUT_MS, "iR", &index, &found[i]));
         assert_int_equal(index, i);
         tdm_ref_release(item);
     }
@@ -587,27 +590,27 @@ static void references_come_in_items(void **state)
     for (int64_t i = 0; i < ITEMS; i++) {
         int64_t number = 0;
 
-        must(tdm_get(found[i], TEST_TIMEOUT_MS, "i", &number));
+        assert_ok(tdm_get(found[i], TEST_TIMEOUT_MS, "i", &number));
         assert_int_equal(number, 100 + i);
         tdm_ref_release(found[i]);
     }
     assert_nothing_is_held();
 }
 
-static void items_that_nobody_takes_leave_nothing_held(void **state)
+static void items_that_are_not_taken_leave_nothing_pinned(void **state)
 {
     tdm_stream *stream;
     tdm_ref *item;
 
     (void)state;
-    must(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)1000));
-    must(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
+    assert_ok(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)1000));
+    assert_ok(tdm_stream_next(stream, TEST_TIMEOUT_MS, &item));
     tdm_ref_release(item);
     tdm_stream_destroy(stream);
     assert_nothing_is_held();
 }
 
-/* Cuts the connection when the answer is in it, unread: this thread has the loop. */
+/* Closes the connection when the reply has arrived but is unread; this thread has the loop. */
 static void cut_after(tdm_actor *actor, const char *path)
 {
     bool marked = false;
@@ -620,7 +623,7 @@ static void cut_after(tdm_actor *actor, const char *path)
     tdm__conn_close(actor->channel->conn);
 }
 
-static void an_answer_sent_again_still_has_its_references(void **state)
+static void repeated_reply_still_has_its_references(void **state)
 {
     tdm_actor *actor = keeper_create();
     char path[256];
@@ -631,16 +634,16 @@ static void an_answer_sent_again_still_has_its_references(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/marked", runtime->directory);
-    (void)counts_of(actor); /* there is a connection */
+    (void)counts_of(actor); /* This creates the connection. */
     {
         TDM__LOCK(runtime);
 
-        must(tdm_actor_call(actor, "make_marked", &ref, "is", (int64_t)17, path));
+        assert_ok(tdm_actor_call(actor, "make_marked", &ref, "is", (int64_t)17, path));
         cut_after(actor, path);
     }
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "R", &inner));
     tdm_ref_release(ref);
-    must(tdm_get(inner, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_get(inner, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 17);
     tdm_ref_release(inner);
     for (int i = 0; i < TEST_TIMEOUT_MS / 5; i++) {
@@ -656,34 +659,34 @@ static void an_answer_sent_again_still_has_its_references(void **state)
     assert_nothing_is_held();
 }
 
-static void an_answer_too_late_leaves_nothing_held(void **state)
+static void late_reply_leaves_nothing_pinned(void **state)
 {
     struct tdm_call_options options = {.timeout_ms = 100};
     struct tdm__object_memory_stats use;
     tdm_ref *ref;
 
     (void)state;
-    must(tdm_actor_call_with(first, "make_late", &options, &ref, "i", (int64_t)300));
+    assert_ok(tdm_actor_call_with(first, "make_late", &options, &ref, "i", (int64_t)300));
     assert_int_equal(done(ref), TDM_E_TIMEOUT);
     assert_nothing_is_held();
     tdm__object_memory_stats(runtime, &use);
     assert_int_equal(use.read_count, 0);
 }
 
-/* ---- deaths ----------------------------------------------------------------------------- */
+/* ---- ends of processes -------------------------------------------------------------------- */
 
-/* Where the actor listens for those who borrow from it. */
-static void owner_socket(tdm_actor *actor, char *path, size_t room)
+/* Writes the path of the socket at which the actor listens for borrowers. */
+static void owner_socket(tdm_actor *actor, char *path, size_t path_bytes)
 {
     struct tdm_runtime_info node;
     struct tdm_actor_info info;
 
     tdm_runtime_describe(runtime, &node);
     tdm_actor_describe(actor, &info);
-    (void)snprintf(path, room, "%s/" TDM__OWNER_SOCKET, node.directory, info.id);
+    (void)snprintf(path, path_bytes, "%s/" TDM__OWNER_SOCKET, node.directory, info.id);
 }
 
-static void the_owners_death_loses_what_is_not_here(void **state)
+static void missing_values_are_lost_when_the_owner_dies(void **state)
 {
     tdm_actor *owner = keeper_create();
     char socket[200];
@@ -693,19 +696,19 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     int64_t number;
 
     (void)state;
-    must(tdm_get(here, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_get(here, TEST_TIMEOUT_MS, "i", &number));
     keep(first, 0, lost);
     owner_socket(owner, socket, sizeof(socket));
     assert_int_equal(access(socket, F_OK), 0);
-    must(tdm_actor_call(owner, "exit", &ref, ""));
+    assert_ok(tdm_actor_call(owner, "exit", &ref, ""));
     assert_int_equal(done(ref), TDM_E_ACTOR_DIED);
     assert_int_equal(access(socket, F_OK), -1);
     assert_int_equal(tdm_get(lost, TEST_TIMEOUT_MS, "i", &number), TDM_E_OWNER_DIED);
     assert_non_null(strstr(tdm_error_detail(), "exit code 9"));
-    must(tdm_get(here, 0, "i", &number));
+    assert_ok(tdm_get(here, 0, "i", &number));
     assert_int_equal(number, 14);
     assert_int_equal(read_shelf(first, 0, &number), TDM_E_OWNER_DIED);
-    /* Passed on now, nobody can register it; the receiver is told, too. */
+    /* Passed on now, no process can register as a borrower; the receiver gets the failure, too. */
     keep(second, 0, lost);
     assert_int_equal(read_shelf(second, 0, &number), TDM_E_OWNER_DIED);
     drop(first, 0);
@@ -726,7 +729,7 @@ static void a_borrowers_death_returns_its_holds(void **state)
     keep(first, 0, ref);
     tdm_ref_release(ref);
     assert_int_equal(counts_here().borrower_pins, 2);
-    must(tdm_actor_kill(borrower, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_kill(borrower, TEST_TIMEOUT_MS));
     tdm_actor_destroy(borrower);
     assert_int_equal(shelf_number(first, 0), 16);
     drop(first, 0);
@@ -742,18 +745,20 @@ static void a_handle_works_where_it_arrives(void **state)
     int64_t number;
 
     (void)state;
-    must(tdm_actor_call(first, "employ", &ref, "h", third));
-    must(done(ref));
-    must(tdm_actor_call(first, "ask", &ref, ""));
-    must(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
+    assert_ok(tdm_actor_call(first, "employ", &ref, "h", third));
+    assert_ok(done(ref));
+    assert_ok(tdm_actor_call(first, "ask", &ref, ""));
+    assert_ok(tdm_get(ref, TEST_TIMEOUT_MS, "i", &number));
     assert_int_equal(number, 42);
     tdm_ref_release(ref);
     assert_int_equal(counts_of(first).borrowed, 1);
 
-    must(tdm_actor_call(first, "employ", &ref, "h", second)); /* lets go of the third */
-    must(done(ref));
-    must(tdm_actor_call(first, "employ", &ref, "h", first)); /* a handle to itself */
-    must(done(ref));
+    /* The actor releases its handle to the third. */
+    assert_ok(tdm_actor_call(first, "employ", &ref, "h", second));
+    assert_ok(done(ref));
+    /* The actor gets a handle to itself. */
+    assert_ok(tdm_actor_call(first, "employ", &ref, "h", first));
+    assert_ok(done(ref));
     tdm_actor_destroy(third);
     assert_int_equal(counts_of(first).borrowed, 1);
 }
@@ -766,13 +771,13 @@ int main(void)
         cmocka_unit_test(an_actors_reference_reaches_others_through_a_driver),
         cmocka_unit_test(a_result_to_come_can_be_passed_on),
         cmocka_unit_test(references_inside_values_live_with_them),
-        cmocka_unit_test(many_are_waited_for_together),
+        cmocka_unit_test(many_references_are_awaited_together),
         cmocka_unit_test(counts_of_many_puts_return_to_zero),
         cmocka_unit_test(references_come_in_items),
-        cmocka_unit_test(items_that_nobody_takes_leave_nothing_held),
-        cmocka_unit_test(an_answer_sent_again_still_has_its_references),
-        cmocka_unit_test(an_answer_too_late_leaves_nothing_held),
-        cmocka_unit_test(the_owners_death_loses_what_is_not_here),
+        cmocka_unit_test(items_that_are_not_taken_leave_nothing_pinned),
+        cmocka_unit_test(repeated_reply_still_has_its_references),
+        cmocka_unit_test(late_reply_leaves_nothing_pinned),
+        cmocka_unit_test(missing_values_are_lost_when_the_owner_dies),
         cmocka_unit_test(a_borrowers_death_returns_its_holds),
         cmocka_unit_test(a_handle_works_where_it_arrives),
     };

@@ -1,5 +1,5 @@
-/* reply_pins_test.c - what an answer contains is kept until its caller has settled, and no longer.
- */
+/* reply_pins_test.c - references in replies are pinned until the caller has settled, and no
+ * longer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/object_fixture.h"
 
@@ -14,28 +14,29 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-/* ---- the callee: an answer with one reference -------------------------------------------- */
+/* ---- the callee: a reply with one reference ------------------------------------------------- */
 
-struct called {
+/* A reply that contains one reference. */
+struct sent_reply {
     struct object_fixture *scene;
-    tdm_ref *ref;                    /* the user's */
-    struct tdm__passed_refs *passed; /* as the kept answer owns it */
+    tdm_ref *ref;                    /* Held as the user holds it. */
+    struct tdm__passed_refs *passed; /* Owned as the reply cache owns it. */
 };
 
-static void reply_with(struct called *called, struct object_fixture *scene)
+static void reply_with(struct sent_reply *sent_reply, struct object_fixture *scene)
 {
     struct tdm__pins holds = {0};
 
-    called->scene = scene;
-    TRY(tdm_put(scene->runtime, &called->ref, "i", (int64_t)7));
-    TRY(tdm__pins_add(&holds, called->ref));
-    TRY(tdm__passed_refs_create(&holds, &called->passed));
+    sent_reply->scene = scene;
+    TRY(tdm_put(scene->runtime, &sent_reply->ref, "i", (int64_t)7));
+    TRY(tdm__pins_add(&holds, sent_reply->ref));
+    TRY(tdm__passed_refs_create(&holds, &sent_reply->passed));
     assert_int_equal(holds.count, 0);
 }
 
-static bool is_held(const struct called *called)
+static bool is_held(const struct sent_reply *sent_reply)
 {
-    return atomic_load(&called->ref->holders_count) > 1;
+    return atomic_load(&sent_reply->ref->holders_count) > 1;
 }
 
 static bool has_arrived(void *arg)
@@ -43,11 +44,12 @@ static bool has_arrived(void *arg)
     return ((const struct object_fixture *)arg)->last != NULL;
 }
 
-/* A call of `caller` that is answered with it, as item `item`; how that went. */
-static tdm_status send_to(struct called *called, struct remote_peer *caller, uint64_t item,
+/* Replies to a call of `caller`, as stream item `item`, with the reference. Returns the status
+ * of the registration. */
+static tdm_status send_to(struct sent_reply *sent_reply, struct remote_peer *caller, uint64_t item,
                           uint64_t *call_id_out)
 {
-    struct object_fixture *scene = called->scene;
+    struct object_fixture *scene = sent_reply->scene;
     struct remote_reply reply;
     struct tdm__incoming_call *incoming;
     tdm_status status;
@@ -57,7 +59,7 @@ static tdm_status send_to(struct called *called, struct remote_peer *caller, uin
     incoming = scene->last;
     scene->last = NULL;
     *call_id_out = tdm__incoming_call_id(incoming);
-    status = tdm__reply_pins_create(scene->runtime, incoming, item, called->passed);
+    status = tdm__reply_pins_create(scene->runtime, incoming, item, sent_reply->passed);
     tdm__incoming_reply_pack(incoming, "");
     TRY(remote_peer_wait(caller, &reply));
     remote_reply_free(&reply);
@@ -69,34 +71,34 @@ static void settle(struct remote_peer *caller, uint64_t call_id, uint64_t item)
     TRY(remote_peer_call(caller, "object.settled", "uu", call_id, item));
 }
 
-static void nothing_passed_is_nothing_to_keep(void **state)
+static void reply_without_references_pins_nothing(void **state)
 {
     struct object_fixture *scene = *state;
-    struct called called = {.scene = scene};
+    struct sent_reply sent_reply = {.scene = scene};
     struct tdm__pins none = {0};
     struct remote_peer caller;
     uint64_t call_id;
 
-    TRY(tdm__passed_refs_create(&none, &called.passed));
-    assert_null(called.passed);
+    TRY(tdm__passed_refs_create(&none, &sent_reply.passed));
+    assert_null(sent_reply.passed);
     object_fixture_borrower(scene, &caller);
-    TRY(send_to(&called, &caller, 0, &call_id));
+    TRY(send_to(&sent_reply, &caller, 0, &call_id));
     assert_int_equal(object_fixture_count(scene).reply_pins, 0);
-    tdm__passed_refs_release(called.passed);
+    tdm__passed_refs_release(sent_reply.passed);
     remote_peer_close(&caller);
 }
 
-static void only_its_caller_settles_it(void **state)
+static void only_the_caller_settles_a_reply(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callers[2];
-    struct called called;
+    struct sent_reply sent_reply;
     uint64_t call_id;
 
-    reply_with(&called, scene);
+    reply_with(&sent_reply, scene);
     object_fixture_borrower(scene, &callers[0]);
     object_fixture_borrower(scene, &callers[1]);
-    TRY(send_to(&called, &callers[0], 3, &call_id));
+    TRY(send_to(&sent_reply, &callers[0], 3, &call_id));
     settle(&callers[1], call_id, 3);
     settle(&callers[0], call_id + 1, 3);
     settle(&callers[0], call_id, 0);
@@ -104,112 +106,113 @@ static void only_its_caller_settles_it(void **state)
                      TDM_E_PROTOCOL);
     assert_int_equal(remote_peer_call(&callers[0], "object.settled", ""), TDM_E_PROTOCOL);
     assert_int_equal(object_fixture_count(scene).reply_pins, 1);
-    assert_true(is_held(&called));
+    assert_true(is_held(&sent_reply));
     settle(&callers[0], call_id, 3);
     assert_int_equal(object_fixture_count(scene).reply_pins, 0);
-    assert_false(is_held(&called));
-    settle(&callers[0], call_id, 3); /* twice is fine */
-    tdm__passed_refs_release(called.passed);
-    tdm_ref_release(called.ref);
+    assert_false(is_held(&sent_reply));
+    settle(&callers[0], call_id, 3); /* Acknowledging twice is allowed. */
+    tdm__passed_refs_release(sent_reply.passed);
+    tdm_ref_release(sent_reply.ref);
     remote_peer_close(&callers[0]);
     remote_peer_close(&callers[1]);
 }
 
-/* The answer may be asked for again: over another connection. */
-static void a_caller_that_comes_again_finds_it(void **state)
+/* The caller requests the reply again over another connection. */
+static void reconnected_caller_gets_the_references(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callers[2];
-    struct called called;
+    struct sent_reply sent_reply;
     uint64_t first;
     uint64_t again;
 
-    reply_with(&called, scene);
+    reply_with(&sent_reply, scene);
     object_fixture_borrower(scene, &callers[0]);
     object_fixture_borrower(scene, &callers[1]);
-    TRY(send_to(&called, &callers[0], 0, &first));
+    TRY(send_to(&sent_reply, &callers[0], 0, &first));
     remote_peer_cut(&callers[0]);
     object_fixture_settle(scene);
     assert_int_equal(object_fixture_count(scene).reply_pins, 1);
-    assert_true(is_held(&called));
-    TRY(send_to(&called, &callers[1], 0, &again));
+    assert_true(is_held(&sent_reply));
+    TRY(send_to(&sent_reply, &callers[1], 0, &again));
     assert_int_equal(object_fixture_count(scene).reply_pins, 1);
     settle(&callers[1], again, 0);
-    assert_false(is_held(&called));
-    tdm__passed_refs_release(called.passed);
-    tdm_ref_release(called.ref);
+    assert_false(is_held(&sent_reply));
+    tdm__passed_refs_release(sent_reply.passed);
+    tdm_ref_release(sent_reply.ref);
     remote_peer_close(&callers[0]);
     remote_peer_close(&callers[1]);
 }
 
-static void the_end_of_the_old_connection_is_nothing_to_the_new(void **state)
+static void closing_the_old_connection_keeps_the_pins(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callers[2];
-    struct called called;
+    struct sent_reply sent_reply;
     uint64_t call_id;
 
-    reply_with(&called, scene);
+    reply_with(&sent_reply, scene);
     object_fixture_borrower(scene, &callers[0]);
     object_fixture_borrower(scene, &callers[1]);
-    TRY(send_to(&called, &callers[0], 0, &call_id));
-    TRY(send_to(&called, &callers[1], 0, &call_id));
-    tdm__passed_refs_release(called.passed); /* no answer is left to send again */
+    TRY(send_to(&sent_reply, &callers[0], 0, &call_id));
+    TRY(send_to(&sent_reply, &callers[1], 0, &call_id));
+    /* The reply is no longer cached, so it cannot be sent again. */
+    tdm__passed_refs_release(sent_reply.passed);
     remote_peer_cut(&callers[0]);
     object_fixture_settle(scene);
     assert_int_equal(object_fixture_count(scene).reply_pins, 1);
-    assert_true(is_held(&called));
+    assert_true(is_held(&sent_reply));
     remote_peer_cut(&callers[1]);
     object_fixture_settle(scene);
     assert_int_equal(object_fixture_count(scene).reply_pins, 0);
-    assert_false(is_held(&called));
-    tdm_ref_release(called.ref);
+    assert_false(is_held(&sent_reply));
+    tdm_ref_release(sent_reply.ref);
     remote_peer_close(&callers[0]);
     remote_peer_close(&callers[1]);
 }
 
-static void without_caller_and_answer_it_is_kept_for_nobody(void **state)
+static void pins_end_without_caller_and_cached_reply(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer caller;
-    struct called called;
+    struct sent_reply sent_reply;
     uint64_t call_id;
 
-    reply_with(&called, scene);
+    reply_with(&sent_reply, scene);
     object_fixture_borrower(scene, &caller);
-    TRY(send_to(&called, &caller, 0, &call_id));
+    TRY(send_to(&sent_reply, &caller, 0, &call_id));
     remote_peer_cut(&caller);
     object_fixture_settle(scene);
-    assert_true(is_held(&called));
-    tdm__passed_refs_release(called.passed);
+    assert_true(is_held(&sent_reply));
+    tdm__passed_refs_release(sent_reply.passed);
     assert_int_equal(object_fixture_count(scene).reply_pins, 0);
-    assert_false(is_held(&called));
-    tdm_ref_release(called.ref);
+    assert_false(is_held(&sent_reply));
+    tdm_ref_release(sent_reply.ref);
     remote_peer_close(&caller);
 }
 
-/* Its references are gone: the same answer would name what is not there. */
-static void what_was_let_go_of_is_not_sent_again(void **state)
+/* The references have been released, so the same reply would name objects that do not exist. */
+static void released_references_are_not_sent_again(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer caller;
-    struct called called;
+    struct sent_reply sent_reply;
     uint64_t call_id;
 
-    reply_with(&called, scene);
+    reply_with(&sent_reply, scene);
     object_fixture_borrower(scene, &caller);
-    TRY(send_to(&called, &caller, 0, &call_id));
+    TRY(send_to(&sent_reply, &caller, 0, &call_id));
     settle(&caller, call_id, 0);
-    assert_int_equal(send_to(&called, &caller, 0, &call_id), TDM_E_VALUE_LOST);
+    assert_int_equal(send_to(&sent_reply, &caller, 0, &call_id), TDM_E_VALUE_LOST);
     assert_int_equal(object_fixture_count(scene).reply_pins, 0);
-    tdm__passed_refs_release(called.passed);
-    tdm_ref_release(called.ref);
+    tdm__passed_refs_release(sent_reply.passed);
+    tdm_ref_release(sent_reply.ref);
     remote_peer_close(&caller);
 }
 
-/* ---- the caller ------------------------------------------------------------------------- */
+/* ---- the caller ----------------------------------------------------------------------------- */
 
-/* An answer over the connection to `callee`, with one reference of `owner`. */
+/* Lets a reply arrive over the connection to `callee`, with one reference of `owner`. */
 static void arrive(struct object_fixture *scene, struct tdm__conn *conn,
                    const struct remote_peer *owner)
 {
@@ -242,7 +245,7 @@ static struct tdm__conn *connect_to(struct object_fixture *scene, struct remote_
     return conn;
 }
 
-static void the_callee_is_told_when_the_owner_has_answered(void **state)
+static void callee_is_told_after_the_owner_acknowledged(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callee;
@@ -269,7 +272,7 @@ static void the_callee_is_told_when_the_owner_has_answered(void **state)
     remote_peer_close(&owner);
 }
 
-static void an_owner_that_is_gone_keeps_no_callee_waiting(void **state)
+static void ended_owner_does_not_delay_the_callee(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callee;
@@ -284,7 +287,7 @@ static void an_owner_that_is_gone_keeps_no_callee_waiting(void **state)
     remote_peer_close(&callee);
 }
 
-static void a_callee_that_is_gone_is_told_nothing(void **state)
+static void ended_callee_is_not_told(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callee;
@@ -306,15 +309,15 @@ static void a_callee_that_is_gone_is_told_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OBJECT_FIXTURE_TEST(nothing_passed_is_nothing_to_keep),
-        OBJECT_FIXTURE_TEST(only_its_caller_settles_it),
-        OBJECT_FIXTURE_TEST(a_caller_that_comes_again_finds_it),
-        OBJECT_FIXTURE_TEST(the_end_of_the_old_connection_is_nothing_to_the_new),
-        OBJECT_FIXTURE_TEST(without_caller_and_answer_it_is_kept_for_nobody),
-        OBJECT_FIXTURE_TEST(what_was_let_go_of_is_not_sent_again),
-        OBJECT_FIXTURE_TEST(the_callee_is_told_when_the_owner_has_answered),
-        OBJECT_FIXTURE_TEST(an_owner_that_is_gone_keeps_no_callee_waiting),
-        OBJECT_FIXTURE_TEST(a_callee_that_is_gone_is_told_nothing),
+        OBJECT_FIXTURE_TEST(reply_without_references_pins_nothing),
+        OBJECT_FIXTURE_TEST(only_the_caller_settles_a_reply),
+        OBJECT_FIXTURE_TEST(reconnected_caller_gets_the_references),
+        OBJECT_FIXTURE_TEST(closing_the_old_connection_keeps_the_pins),
+        OBJECT_FIXTURE_TEST(pins_end_without_caller_and_cached_reply),
+        OBJECT_FIXTURE_TEST(released_references_are_not_sent_again),
+        OBJECT_FIXTURE_TEST(callee_is_told_after_the_owner_acknowledged),
+        OBJECT_FIXTURE_TEST(ended_owner_does_not_delay_the_callee),
+        OBJECT_FIXTURE_TEST(ended_callee_is_not_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,7 @@ struct reader {
     tdm_ref *ref;
 };
 
-/* keep (reference);  drop () */
+/* Method keep (reference): keeps it. Method drop (): releases it. */
 static tdm_status reader_keep(tdm_call *call, void *self)
 {
     return tdm_call_unpack(call, "R", &((struct reader *)self)->ref);
@@ -49,7 +49,7 @@ static tdm_status reader_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* read (): 1 if the value is what was put */
+/* Method read (): replies 1 if the value is what was put. */
 static tdm_status reader_read(tdm_call *call, void *self)
 {
     const uint8_t *bytes;
@@ -64,7 +64,8 @@ static tdm_status reader_read(tdm_call *call, void *self)
     return tdm_call_reply(call, "?", same ? 1 : 0);
 }
 
-/* use (): bytes in use here, values lent, values read that others lend, bytes of the node */
+/* Method use (): replies bytes in use here, exported values, imported values, and bytes of the
+ * node. */
 static tdm_status reader_use(tdm_call *call, void *self)
 {
     struct tdm__object_memory_stats use;
@@ -95,10 +96,11 @@ TDM_ACTOR_CLASS(reader, .state_bytes = sizeof(struct reader), .destruct = reader
                     {"pid", reader_pid, NULL},
                 });
 
-/* ---- asking ----------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------ */
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+/* A driver of the first node. */
+static tdm_runtime *runtime;
 static tdm_actor *readers[READERS];
 static uint8_t *data;
 
@@ -165,7 +167,7 @@ static struct tdm__object_memory_stats use_of(tdm_actor *actor)
     return use;
 }
 
-/* What all readers hold, together. */
+/* Returns the sums over all readers. */
 static struct tdm__object_memory_stats use_of_all(tdm_actor *const *actors, int count)
 {
     struct tdm__object_memory_stats sum = {0};
@@ -191,7 +193,7 @@ static tdm_ref *put_and_pass(tdm_actor *const *actors, int count)
     return put;
 }
 
-/* Loans come back, and holds go, by messages of their own. */
+/* Waits until nothing is exported or pinned, since exports are returned by messages. */
 static void assert_nothing_is_left(tdm_actor *const *actors, int count)
 {
     struct tdm__object_memory_stats sum = {0};
@@ -207,7 +209,7 @@ static void assert_nothing_is_left(tdm_actor *const *actors, int count)
         }
         (void)poll(NULL, 0, 5);
     }
-    fail_msg("there %llu bytes, %u lent, %u read; here %llu, %u",
+    fail_msg("there %llu bytes, %u exported, %u imported; here %llu, %u",
              (unsigned long long)sum.used_bytes, sum.exported_count, sum.read_count,
              (unsigned long long)here.used_bytes, here.exported_count);
 }
@@ -268,7 +270,7 @@ static void what_is_lent_outlives_the_fetchers_reference(void **state)
     finish(start(readers[0], "drop"));
     tdm_ref_release(put);
     finish_read(start(readers[1], "read"));
-    finish_read(start(readers[2], "read")); /* nobody of the node holds a copy of its own */
+    finish_read(start(readers[2], "read")); /* No reader of this node has a copy of its own. */
     drop_all(readers, READERS);
 }
 
@@ -277,7 +279,8 @@ static uint64_t used_there(void)
     return use_of(readers[2]).node_used_bytes;
 }
 
-/* Killed as soon as its segment is there: most of the value has not come then. */
+/* Kills the fetching process as soon as its segment exists, when most of the value has not
+ * arrived. */
 static void a_fetcher_killed_midway_keeps_nobody_waiting(void **state)
 {
     tdm_actor *mortal = create_reader();
@@ -300,7 +303,8 @@ static void a_fetcher_killed_midway_keeps_nobody_waiting(void **state)
     reads[1] = start(readers[0], "read");
     (void)use_of(readers[2]);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
-    (void)tdm_get_value(reads[0], TEST_TIMEOUT_MS, &value); /* it may have been faster */
+    /* The value may have arrived before the process was killed. */
+    (void)tdm_get_value(reads[0], TEST_TIMEOUT_MS, &value);
     tdm_ref_release(reads[0]);
     finish_read(reads[1]);
     tdm_ref_release(put);

@@ -1,5 +1,5 @@
-/* segment_test.c - segments are written once, read by many, recycled warm, and never trusted.
- */
+/* segment_test.c - segments are written once, read by many, reused while warm, and checked by
+ * readers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/segment.h"
 
@@ -17,11 +17,11 @@
 
 enum { SIZE_BYTES = 300000, CAPACITY_BYTES = 5 * TDM__SEGMENT_ALIGN_BYTES };
 
-static struct tdm__segment *make(struct tdm__segments *segments, size_t size_bytes)
+static struct tdm__segment *segment_create(struct tdm__segments *segments, size_t size_bytes)
 {
     struct tdm__segment *segment;
 
-    assert_int_equal(tdm__segments_make(segments, size_bytes, &segment), TDM_OK);
+    assert_int_equal(tdm__segments_create(segments, size_bytes, &segment), TDM_OK);
     return segment;
 }
 
@@ -35,7 +35,7 @@ static void a_reader_sees_what_the_writer_wrote(void **state)
     (void)state;
     tdm__segments_init(&segments);
     tdm__segment_views_init(&views, 0);
-    segment = make(&segments, SIZE_BYTES);
+    segment = segment_create(&segments, SIZE_BYTES);
     assert_int_equal(segment->capacity_bytes, CAPACITY_BYTES);
     memset(segment->address, 7, SIZE_BYTES);
     assert_int_equal(
@@ -48,8 +48,8 @@ static void a_reader_sees_what_the_writer_wrote(void **state)
     tdm__segments_fini(&segments);
 }
 
-/* Is every page of the first `size_bytes` in memory? */
-static bool is_there(const struct tdm__segment *segment, size_t size_bytes)
+/* Returns true if every page of the first `size_bytes` is in memory. */
+static bool pages_are_resident(const struct tdm__segment *segment, size_t size_bytes)
 {
     unsigned char pages[CAPACITY_BYTES / 4096];
 
@@ -69,10 +69,10 @@ static void the_pages_of_a_fresh_one_are_made_at_once(void **state)
 
     (void)state;
     tdm__segments_init(&segments);
-    segment = make(&segments, SIZE_BYTES);
-    assert_false(is_there(segment, SIZE_BYTES));
+    segment = segment_create(&segments, SIZE_BYTES);
+    assert_false(pages_are_resident(segment, SIZE_BYTES));
     tdm__segment_populate(segment, SIZE_BYTES);
-    if (!is_there(segment, SIZE_BYTES)) {
+    if (!pages_are_resident(segment, SIZE_BYTES)) {
         print_message("this kernel has no MADV_POPULATE_WRITE\n");
     }
     memset(segment->address, 7, SIZE_BYTES);
@@ -84,19 +84,19 @@ static void the_pages_of_a_fresh_one_are_made_at_once(void **state)
     tdm__segments_fini(&segments);
 }
 
-static void nobody_else_can_write(void **state)
+static void only_the_creator_can_write(void **state)
 {
     struct tdm__segments segments;
     struct tdm__segment *segment;
 
     (void)state;
     tdm__segments_init(&segments);
-    segment = make(&segments, SIZE_BYTES);
+    segment = segment_create(&segments, SIZE_BYTES);
     assert_ptr_equal(mmap(NULL, CAPACITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0),
                      MAP_FAILED);
     assert_int_equal(write(segment->fd, "x", 1), -1);
     assert_int_not_equal(ftruncate(segment->fd, 0), 0);
-    ((char *)segment->address)[0] = 'x'; /* its maker still can */
+    ((char *)segment->address)[0] = 'x'; /* The creator can still write. */
     tdm__segments_fini(&segments);
 }
 
@@ -108,8 +108,8 @@ static void idle_segments_are_used_again_if_they_fit(void **state)
 
     (void)state;
     tdm__segments_init(&segments);
-    small = make(&segments, 1);
-    large = make(&segments, SIZE_BYTES);
+    small = segment_create(&segments, 1);
+    large = segment_create(&segments, SIZE_BYTES);
     assert_null(tdm__segments_reuse(&segments, 1));
     tdm__segments_recycle(&segments, small);
     tdm__segments_recycle(&segments, large);
@@ -129,7 +129,7 @@ static void trimming_frees_the_coldest_first(void **state)
     (void)state;
     tdm__segments_init(&segments);
     for (int i = 0; i < 3; i++) {
-        all[i] = make(&segments, 1);
+        all[i] = segment_create(&segments, 1);
     }
     for (int i = 0; i < 3; i++) {
         tdm__segments_recycle(&segments, all[i]);
@@ -153,7 +153,7 @@ static void views_are_kept_within_their_bound(void **state)
     tdm__segments_init(&segments);
     tdm__segment_views_init(&views, TDM__SEGMENT_ALIGN_BYTES);
     for (int i = 0; i < 2; i++) {
-        segment[i] = make(&segments, 1);
+        segment[i] = segment_create(&segments, 1);
         assert_int_equal(tdm__segment_views_open(&views, &segment[i]->id, dup(segment[i]->fd),
                                                  TDM__SEGMENT_ALIGN_BYTES, &view[i]),
                          TDM_OK);
@@ -162,7 +162,7 @@ static void views_are_kept_within_their_bound(void **state)
     tdm__segment_views_release(&views, view[0]);
     assert_ptr_equal(tdm__segment_views_find(&views, &segment[0]->id), view[0]);
     tdm__segment_views_release(&views, view[0]);
-    tdm__segment_views_release(&views, view[1]); /* the other one has to go */
+    tdm__segment_views_release(&views, view[1]); /* The other mapping must be unmapped. */
     assert_null(tdm__segment_views_find(&views, &segment[0]->id));
     assert_int_equal(tdm__segment_views_trim(&views), TDM__SEGMENT_ALIGN_BYTES);
     assert_true(TAILQ_EMPTY(&views.all));
@@ -170,7 +170,7 @@ static void views_are_kept_within_their_bound(void **state)
     tdm__segments_fini(&segments);
 }
 
-static void views_go_with_their_lender(void **state)
+static void views_are_unmapped_when_the_exporter_closes(void **state)
 {
     struct tdm__segments segments;
     struct tdm__segment_views views;
@@ -182,7 +182,7 @@ static void views_go_with_their_lender(void **state)
     tdm__segments_init(&segments);
     tdm__segment_views_init(&views, UINT64_MAX);
     for (int i = 0; i < 3; i++) {
-        segment[i] = make(&segments, 1);
+        segment[i] = segment_create(&segments, 1);
         assert_int_equal(tdm__segment_views_open(&views, &segment[i]->id, dup(segment[i]->fd),
                                                  TDM__SEGMENT_ALIGN_BYTES, &view[i]),
                          TDM_OK);
@@ -193,7 +193,7 @@ static void views_go_with_their_lender(void **state)
     tdm__segment_views_forget(&views, &exporters[0]);
     assert_null(tdm__segment_views_find(&views, &segment[0]->id));
     assert_memory_equal(view[1]->address, segment[1]->address, TDM__SEGMENT_ALIGN_BYTES);
-    tdm__segment_views_release(&views, view[1]); /* its last reader */
+    tdm__segment_views_release(&views, view[1]); /* The last reader releases it. */
     assert_null(tdm__segment_views_find(&views, &segment[1]->id));
     assert_int_equal(tdm__segment_views_trim(&views), TDM__SEGMENT_ALIGN_BYTES);
     assert_true(TAILQ_EMPTY(&views.all));
@@ -214,7 +214,7 @@ static void expect_refusal(int fd, size_t capacity_bytes, const char *why)
     tdm__segment_views_fini(&views);
 }
 
-static void what_is_no_segment_is_refused(void **state)
+static void descriptor_of_no_segment_is_refused(void **state)
 {
     struct tdm__segments segments;
     const struct tdm__segment *segment;
@@ -222,7 +222,7 @@ static void what_is_no_segment_is_refused(void **state)
 
     (void)state;
     tdm__segments_init(&segments);
-    segment = make(&segments, 1);
+    segment = segment_create(&segments, 1);
     assert_int_equal(ftruncate(unsealed, TDM__SEGMENT_ALIGN_BYTES), 0);
     expect_refusal(unsealed, TDM__SEGMENT_ALIGN_BYTES, "not sealed");
     expect_refusal(open("/dev/null", O_RDWR | O_CLOEXEC), 1, "not sealed");
@@ -236,12 +236,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_sees_what_the_writer_wrote),
         cmocka_unit_test(the_pages_of_a_fresh_one_are_made_at_once),
-        cmocka_unit_test(nobody_else_can_write),
+        cmocka_unit_test(only_the_creator_can_write),
         cmocka_unit_test(idle_segments_are_used_again_if_they_fit),
         cmocka_unit_test(trimming_frees_the_coldest_first),
         cmocka_unit_test(views_are_kept_within_their_bound),
-        cmocka_unit_test(views_go_with_their_lender),
-        cmocka_unit_test(what_is_no_segment_is_refused),
+        cmocka_unit_test(views_are_unmapped_when_the_exporter_closes),
+        cmocka_unit_test(descriptor_of_no_segment_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* send_queue_test.c - every call of a channel ends once, in order, whatever becomes of the actor.
- */
+/* send_queue_test.c - every call of a channel is completed once and in order, whatever happens
+ * to the actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/send_queue.h"
 
@@ -29,7 +29,8 @@ static void expect_failure(tdm_ref *ref, tdm_status status, const char *part)
     tdm_ref_release(ref);
 }
 
-/* ---- one thing at a time ---------------------------------------------------------------- */
+/* ---- awaited_call event at a time
+ * ------------------------------------------------------------------ */
 
 static void calls_wait_for_their_actor_and_keep_their_order(void **state)
 {
@@ -49,7 +50,7 @@ static void calls_wait_for_their_actor_and_keep_their_order(void **state)
     }
 }
 
-static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
+static void closed_connection_is_reopened_and_nothing_runs_twice(void **state)
 {
     tdm_ref *refs[4];
 
@@ -59,7 +60,7 @@ static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
         refs[i] = peer_call(&peer, i, NULL);
     }
     peer_hold(&peer, 3);
-    peer_complete(&peer, 0); /* its answer is lost with the connection, or not */
+    peer_complete(&peer, 0); /* The reply may be lost with the connection. */
     peer_cut(&peer);
     refs[3] = peer_call(&peer, 3, NULL);
     peer_hold(&peer, 3);
@@ -73,7 +74,7 @@ static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
     }
 }
 
-/* As a new call, whose second answer may be lost as any other's. */
+/* The failed call is sent as a new awaited_call, whose reply may be lost like any other. */
 static void a_failure_that_may_is_tried_again_under_a_new_number(void **state)
 {
     const struct tdm_call_options options = {.max_retries = 2, .retry_failures = {TDM_ANY_FAILURE}};
@@ -117,7 +118,7 @@ static void a_canceled_call_is_not_tried_again(void **state)
     assert_int_equal(peer.runs_count, 1);
 }
 
-/* It would for ever be answered the same, as fast as messages go. */
+/* The actor would reply in the same way forever, as fast as messages travel. */
 static void a_method_that_is_not_there_is_not_tried_again(void **state)
 {
     const struct tdm_call_options options = {.max_retries = -1,
@@ -134,7 +135,7 @@ static void a_method_that_is_not_there_is_not_tried_again(void **state)
     expect_failure(ref, TDM_E_NOT_FOUND, "no method");
 }
 
-static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **state)
+static void daemon_is_asked_about_an_unreachable_actor(void **state)
 {
     char address[sizeof(peer.address)];
     tdm_ref *ref = peer_call(&peer, 7, NULL);
@@ -143,7 +144,7 @@ static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **stat
     memcpy(address, peer.address, sizeof(address));
     (void)snprintf(peer.address, sizeof(peer.address), "unix:/tmp/channel_peer.%d.gone",
                    (int)getpid());
-    peer_found(&peer); /* by what the daemon knew */
+    peer_found(&peer); /* The address is what the daemon knew before the actor ended. */
     memcpy(peer.address, address, sizeof(address));
     peer_hold(&peer, 1);
     peer_complete(&peer, 0);
@@ -155,7 +156,7 @@ static bool was_released(void *arg)
     return ((const struct channel_peer *)arg)->releases_count > 0;
 }
 
-static void the_last_call_lets_go_of_the_actor_also_if_its_argument_fails(void **state)
+static void last_call_releases_the_actor_even_if_its_argument_fails(void **state)
 {
     tdm_ref *argument;
     tdm_ref *ref;
@@ -240,7 +241,7 @@ static void the_actors_retries_are_the_default_and_a_call_may_have_none(void **s
     peer_expect_result(refs[1], 1);
 }
 
-static void a_death_is_told_from_the_callers_view(void **state)
+static void death_message_names_the_callers_call(void **state)
 {
     tdm_ref *ref;
 
@@ -257,7 +258,7 @@ static void a_death_is_told_from_the_callers_view(void **state)
     assert_int_equal(tdm_actor_call(&peer.actor, "m", NULL, ""), TDM_E_ACTOR_DIED);
 }
 
-static void being_ready_is_not_being_asked_about(void **state)
+static void waiting_for_readiness_does_not_query_the_daemon(void **state)
 {
     (void)state;
     peer_found(&peer);
@@ -278,14 +279,14 @@ static void a_deadline_ends_a_call_wherever_it_is(void **state)
 
     (void)state;
     expect_failure(peer_call(&peer, 0, &soon), TDM_E_TIMEOUT,
-                   "no answer from actor m: it is not there yet, in method m");
+                   "no reply from actor m: the actor is not connected, in method m");
     peer_found(&peer);
     ref = peer_call(&peer, 1, &soon);
     late = peer_call(&peer, 2, NULL);
     peer_hold(&peer, 2);
     assert_true(tdm__incoming_deadline(peer.held[0]) <= tdm__clock_ms() + 30);
-    expect_failure(ref, TDM_E_TIMEOUT, "no answer from actor m, in method m, call 1");
-    peer_complete(&peer, 0); /* too late */
+    expect_failure(ref, TDM_E_TIMEOUT, "no reply from actor m, in method m, call 1");
+    peer_complete(&peer, 0); /* The reply arrives after the deadline. */
     peer_complete(&peer, 0);
     peer_expect_result(late, 2);
 }
@@ -298,7 +299,8 @@ static void a_canceled_call_that_waits_is_never_sent(void **state)
     refs[0] = peer_call(&peer, 0, NULL);
     refs[1] = peer_call(&peer, 1, NULL);
     assert_int_equal(tdm_cancel(refs[0], 0), TDM_OK);
-    assert_int_equal(tdm_cancel(refs[0], 1), TDM_OK); /* has no effect */
+    /* Canceling a completed call has no effect. */
+    assert_int_equal(tdm_cancel(refs[0], 1), TDM_OK);
     expect_failure(refs[0], TDM_E_CANCELED, "method m of actor m");
     peer_found(&peer);
     peer_hold(&peer, 1);
@@ -313,7 +315,7 @@ static bool was_killed(void *arg)
     return ((const struct channel_peer *)arg)->kills_count > 0;
 }
 
-static void a_canceled_call_that_runs_is_told_and_by_force_killed(void **state)
+static void running_call_is_canceled_or_killed(void **state)
 {
     tdm_ref *ref;
 
@@ -326,7 +328,7 @@ static void a_canceled_call_that_runs_is_told_and_by_force_killed(void **state)
     peer_settle(&peer);
     assert_int_equal(peer.cancels_count, 1);
     assert_int_equal(peer.kills_count, 0);
-    peer_complete(&peer, 0); /* nobody is there for it */
+    peer_complete(&peer, 0); /* No call waits for this reply. */
     ref = peer_call(&peer, 1, NULL);
     peer_hold(&peer, 1);
     assert_int_equal(tdm_cancel(ref, 1), TDM_OK);
@@ -359,13 +361,14 @@ static void too_many_pending_calls_are_refused_at_once(void **state)
     peer_complete(&peer, 0);
     peer_expect_result(refs[0], 0);
     refs[2] = peer_call(&peer, 2, NULL);
-    assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK); /* makes room, too */
+    /* A canceled call no longer counts as pending. */
+    assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK);
     tdm_ref_release(peer_call(&peer, 3, NULL));
     tdm_ref_release(refs[1]);
     tdm_ref_release(refs[2]);
 }
 
-static void a_caller_who_falls_silent_acknowledges(void **state)
+static void idle_caller_acknowledges_replies(void **state)
 {
     tdm_ref *refs[100];
 
@@ -385,21 +388,22 @@ static void a_caller_who_falls_silent_acknowledges(void **state)
     assert_int_equal(peer.acknowledged, 100);
 }
 
-/* ---- anything, in any order ------------------------------------------------------------- */
+/* ---- random events ------------------------------------------------------------------------ */
 
 enum { PROGRAM_CALLS = 60 };
 
+/* A random sequence of calls and failures, and what the calls should return. */
 struct program {
     struct test_random chance;
     bool restarts;
-    bool fails; /* methods do, and repeatable calls are tried again */
+    bool fails; /* Methods fail, and repeatable calls are retried. */
     tdm_ref *refs[PROGRAM_CALLS];
     bool repeatable[PROGRAM_CALLS];
     bool canceled[PROGRAM_CALLS];
     int64_t made;
 };
 
-static void make_one(struct program *program)
+static void program_make_call(struct program *program)
 {
     struct tdm_call_options options = {0};
     int64_t i = program->made;
@@ -414,7 +418,7 @@ static void make_one(struct program *program)
     program->made++;
 }
 
-static void cancel_one(struct program *program)
+static void program_cancel_call(struct program *program)
 {
     uint32_t i;
 
@@ -426,7 +430,7 @@ static void cancel_one(struct program *program)
     program->canceled[i] = true;
 }
 
-static void answer_one(struct program *program)
+static void program_reply_to_call(struct program *program)
 {
     uint32_t index = test_random_below(&program->chance, peer.held_count);
 
@@ -437,42 +441,42 @@ static void answer_one(struct program *program)
     }
 }
 
-static void one_step(struct program *program)
+static void program_step(struct program *program)
 {
     uint32_t what = test_random_below(&program->chance, 100);
 
     if (what < 40) {
-        make_one(program);
+        program_make_call(program);
     } else if (what < 65 && peer.held_count > 0) {
-        answer_one(program);
+        program_reply_to_call(program);
     } else if (what < 69) {
         peer_cut(&peer);
     } else if (what < 72 && program->restarts && peer.actor_conn != NULL) {
         peer_restart(&peer);
     } else if (what < 75) {
-        cancel_one(program);
+        program_cancel_call(program);
     } else {
         (void)tdm__loop_run(peer.runtime->loop, NULL, NULL, tdm__deadline_after(0));
     }
 }
 
-struct one {
+struct awaited_call {
     const tdm_ref *ref;
 };
 
 static bool ref_is_done_or_held(void *arg)
 {
-    return ((const struct one *)arg)->ref->done || peer.held_count > 0;
+    return ((const struct awaited_call *)arg)->ref->done || peer.held_count > 0;
 }
 
-static void check_result(struct program *program, int64_t i)
+static void program_check_result(struct program *program, int64_t i)
 {
-    struct one one = {program->refs[i]};
+    struct awaited_call awaited_call = {program->refs[i]};
     int64_t number = -1;
     tdm_status status;
 
-    while (!one.ref->done) {
-        peer_run_until(&peer, ref_is_done_or_held, &one);
+    while (!awaited_call.ref->done) {
+        peer_run_until(&peer, ref_is_done_or_held, &awaited_call);
         if (peer.held_count > 0) {
             peer_complete(&peer, 0);
         }
@@ -488,9 +492,9 @@ static void check_result(struct program *program, int64_t i)
     tdm_ref_release(program->refs[i]);
 }
 
-/* Each incarnation sees each call once, in the order made, and again only what failed there;
- * only repeatable ones are seen more than once. */
-static void check_runs(const struct program *program)
+/* Asserts that each incarnation of the actor receives each call once and in order, and a second
+ * time only if it failed there. Only repeatable calls are received more than once. */
+static void program_check_executions(const struct program *program)
 {
     uint32_t seen[PROGRAM_CALLS] = {0};
 
@@ -506,23 +510,24 @@ static void check_runs(const struct program *program)
     }
     for (int64_t i = 0; i < program->made; i++) {
         assert_true(seen[i] > 0 || program->canceled[i] ||
-                    (program->restarts && !program->repeatable[i])); /* in flight */
+                    /* The call was in flight when the actor ended. */
+                    (program->restarts && !program->repeatable[i]));
     }
 }
 
-static void run_program(uint64_t seed, bool restarts, bool fails)
+static void program_run(uint64_t seed, bool restarts, bool fails)
 {
     struct program program = {.chance = {seed}, .restarts = restarts, .fails = fails};
 
     peer_create(&peer);
     peer_found(&peer);
     for (int step = 0; step < 250; step++) {
-        one_step(&program);
+        program_step(&program);
     }
     for (int64_t i = 0; i < program.made; i++) {
-        check_result(&program, i);
+        program_check_result(&program, i);
     }
-    check_runs(&program);
+    program_check_executions(&program);
     peer_settle(&peer);
     assert_int_equal(peer.channel->pending_count, 0);
     peer_destroy(&peer);
@@ -537,7 +542,7 @@ static void random_programs_keep_their_promises(void **state)
         uint64_t seed = test_random_next(&chance);
 
         print_message("program %d: state %llu\n", i, (unsigned long long)seed);
-        run_program(seed, i % 2 == 1, i % 4 >= 2);
+        program_run(seed, i % 2 == 1, i % 4 >= 2);
     }
 }
 
@@ -545,23 +550,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PEER_TEST(calls_wait_for_their_actor_and_keep_their_order),
-        PEER_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
+        PEER_TEST(closed_connection_is_reopened_and_nothing_runs_twice),
         PEER_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
         PEER_TEST(a_canceled_call_is_not_tried_again),
         PEER_TEST(a_method_that_is_not_there_is_not_tried_again),
-        PEER_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
-        PEER_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
+        PEER_TEST(daemon_is_asked_about_an_unreachable_actor),
+        PEER_TEST(last_call_releases_the_actor_even_if_its_argument_fails),
         PEER_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
         PEER_TEST(retries_are_used_up),
         PEER_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
-        PEER_TEST(a_death_is_told_from_the_callers_view),
-        PEER_TEST(being_ready_is_not_being_asked_about),
+        PEER_TEST(death_message_names_the_callers_call),
+        PEER_TEST(waiting_for_readiness_does_not_query_the_daemon),
         PEER_TEST(a_deadline_ends_a_call_wherever_it_is),
         PEER_TEST(a_canceled_call_that_waits_is_never_sent),
-        PEER_TEST(a_canceled_call_that_runs_is_told_and_by_force_killed),
+        PEER_TEST(running_call_is_canceled_or_killed),
         PEER_TEST(what_was_put_cannot_be_canceled),
         PEER_TEST(too_many_pending_calls_are_refused_at_once),
-        PEER_TEST(a_caller_who_falls_silent_acknowledges),
+        PEER_TEST(idle_caller_acknowledges_replies),
         cmocka_unit_test(random_programs_keep_their_promises),
     };
 

@@ -1,4 +1,4 @@
-/* spill_test.c - a value in a file without a name, and disks that are full. */
+/* spill_test.c - values in files without a name, and disks that are full. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/spill.h"
 
@@ -54,7 +54,7 @@ static void a_file_that_was_cut_is_not_read(void **state)
     (void)close(fd);
 }
 
-static void a_full_disk_says_how_far_it_came(void **state)
+static void full_disk_failure_names_the_written_bytes(void **state)
 {
     const struct tdm_bytes bytes = {value, VALUE_BYTES};
     struct rlimit before;
@@ -81,7 +81,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_and_has_no_name),
         cmocka_unit_test(a_file_that_was_cut_is_not_read),
-        cmocka_unit_test(a_full_disk_says_how_far_it_came),
+        cmocka_unit_test(full_disk_failure_names_the_written_bytes),
     };
     const char *base = getenv("TMPDIR");
     int failed;
@@ -96,5 +96,5 @@ int main(void)
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(value);
-    return failed + (rmdir(directory) == 0 ? 0 : 1); /* nothing is left in it */
+    return failed + (rmdir(directory) == 0 ? 0 : 1); /* The directory is empty afterwards. */
 }

@@ -1,4 +1,4 @@
-/* state_record_test.c - rows are maps, and a list has no more of them than it may. */
+/* state_record_test.c - state records are maps, and a list has a maximum number of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/state_record.h"
 

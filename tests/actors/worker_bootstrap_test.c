@@ -1,6 +1,5 @@
-/* worker_bootstrap_test.c - what a worker is told survives its memory file; other files are
- * refused.
- */
+/* worker_bootstrap_test.c - bootstrap records are read as they were written; other files are
+ * refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
 
@@ -34,7 +33,7 @@ static void a_record_survives_its_file(void **state)
         tdm__actor_spec_create("engine", NULL, (struct tdm_bytes){"\x90", 1}, &bootstrap.spec),
         TDM_OK);
     assert_int_equal(tdm__bootstrap_write(&bootstrap, &fd), TDM_OK);
-    assert_int_equal(write(fd, "x", 1), -1); /* sealed */
+    assert_int_equal(write(fd, "x", 1), -1); /* The file is sealed. */
     assert_int_equal(tdm__bootstrap_read(fd, &back), TDM_OK);
     assert_memory_equal(back.token, bootstrap.token, sizeof(back.token));
     assert_true(tdm__id_equal(&back.node, &bootstrap.node));

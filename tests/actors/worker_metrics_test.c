@@ -1,4 +1,4 @@
-/* worker_metrics_test.c - a worker's numbers as they travel. */
+/* worker_metrics_test.c - the metrics of a worker, packed and parsed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_metrics.h"
 
