@@ -32,8 +32,8 @@ struct tdm__node_state {
         void *bytes;       /* One packed record, owned; NULL in an unused entry. */
         size_t size_bytes; /* Length of the packed record. */
     } ended[512];          /* a ring */
-    uint32_t ended_next;
-    uint64_t ended_count;
+    uint32_t ended_next;   /* Index of the entry of `ended` that is overwritten next. */
+    uint64_t ended_count;  /* Actors that have ended since the node started. */
 };
 
 /* Writes the record of one actor. `text` is the cause of its death; NULL if it has not died. */
