@@ -9,6 +9,7 @@
  * The module keeps no data. Its functions hold the loop's lock while they read the channels of
  * actors/client and the calls of actors/server. The records are shown by "tandem list calls" and by
  * tdm_state_calls(). */
+
 #include "actors/call_list.h"
 
 #include "actors/client/actor_channel.h"

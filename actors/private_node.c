@@ -10,6 +10,7 @@
  * Invariant: when the driver's end of the socket closes, for whatever reason, the supervisor kills
  * the daemon and all processes below it. Shutting down only the sending direction asks the daemon
  * for a graceful end. Everything here runs on the thread that starts or stops the runtime. */
+
 #include "actors/private_node.h"
 
 #include "actors/common/actor_spec.h"

@@ -12,6 +12,7 @@
  * driver the background poller drives the loop while no thread of the user does. Any thread may
  * call the public functions; the loop's lock serialises them. A forked child keeps a marked copy
  * that refuses every use. */
+
 #include "actors/runtime.h"
 
 #include "actors/call_list.h"

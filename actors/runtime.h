@@ -39,7 +39,7 @@ struct tdm_runtime {
     struct tdm__object_memory *memory; /* Shared memory that holds large values, owned. */
     /* Table of references that are owned or borrowed by this process; owned. */
     struct tdm__ref_table *objects;
-    /* Buffer kept for the arguments of the next call, owned; NULL if there is none. */
+    /* Buffer kept for the arguments of the next call, owned; NULL if absent. */
     struct tdm__call_arguments *cached_arguments;
     /* Highest call sequence number of all destroyed channels. A later channel to the same actor
      * continues above it, because the actor sees the same caller. */
@@ -95,7 +95,7 @@ void tdm__runtime_destroy(tdm_runtime *runtime);
 /* Makes `conn` the runtime's connection to its daemon. When it closes, a worker exits and the calls
  * of a driver fail. */
 void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn);
-/* Makes `runtime` the one that tdm_runtime_current() returns; NULL if there is none any more. */
+/* Makes `runtime` the one that tdm_runtime_current() returns; NULL if absent any more. */
 void tdm__runtime_set_current(tdm_runtime *runtime);
 
 /* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the

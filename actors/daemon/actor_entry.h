@@ -11,7 +11,7 @@
 enum actor_waiter_kind {
     WAITER_FOR_START, /* The reply is the description of the started actor, or its death. */
     /* The caller killed the actor; the reply is empty and sent once the actor's name is free. */
-    WAITER_FOR_END /* killed it: answered with nothing, once its name is free */
+    WAITER_FOR_END
 };
 
 /* A call that waits for the start or the end of an actor. The entry owns it. */
@@ -36,13 +36,13 @@ struct actor_entry {
     struct tdm__actor_record record;
     /* Name of the node in `record`, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
-    /* Worker process on this node, borrowed; NULL if there is none. */
+    /* Worker process on this node, borrowed; NULL if absent. */
     struct tdm__worker_process *worker;
     int64_t started_ms; /* Start of the current worker in milliseconds on CLOCK_MONOTONIC. */
     int64_t pid;        /* Process id of the constructed worker; 0 before that. */
     /* Address of the worker for callers on this node; "" until it is constructed. */
     char unix_address[TDM__ADDRESS_BYTES];
-    /* Address of the worker for callers on other nodes; "" if there is none. */
+    /* Address of the worker for callers on other nodes; "" if absent. */
     char tcp_address[TDM__ADDRESS_BYTES];
     /* Why the worker ends, where its exit status cannot tell; "" if that is not known. */
     char failure[TDM__ADDRESS_BYTES * 4];

@@ -12,6 +12,7 @@
  * Invariants: a release exists for at most one pending request at a time (`is_sent`); it outlives
  * its actor entry; waiters for the end are told when the name is free. Everything runs on the
  * daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -80,7 +81,7 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     struct placement_release *release = arg;
 
     if (status != TDM_OK) {
-        tdm__log(TDM__WARN, "actors", "giving a link back: %s: %s", tdm_strerror(status), detail);
+        tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status), detail);
     }
     /* The reply does not depend on the result, because the actor itself is gone. */
     placement_release_notify(release);
@@ -121,11 +122,11 @@ static void placement_release_send(struct placement_release *release)
         return;
     }
     if (release->record_is_lost && node_must_join_first(release->node)) {
-        return; /* tdm__node_actors_rewrite() sends it */
+        return; /* The function tdm__node_actors_rewrite() sends it later. */
     }
     release->is_sent = true;
     if (placement_release_submit(release) != TDM_OK) {
-        tdm__log(TDM__ERROR, "actors", "a link is not given back: %s", tdm_error_detail());
+        tdm__log(TDM__ERROR, "actors", "resources are not given back: %s", tdm_error_detail());
         placement_release_finish(release);
     }
 }
@@ -221,7 +222,7 @@ void tdm__actor_entry_release_placement(struct actor_entry *entry,
     struct placement_release *release = calloc(1, sizeof(*release));
 
     if (release == NULL) {
-        tdm__log(TDM__ERROR, "actors", "out of memory: a link is not given back");
+        tdm__log(TDM__ERROR, "actors", "out of memory: resources are not given back");
         return;
     }
     if (reservation == ACTOR_RESERVES_UNKNOWN) {
@@ -260,7 +261,7 @@ bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
 /* Reports that no resources were reserved. */
 static void on_placement_failed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
-    tdm__log(TDM__INFO, "actors", "actor %s has no link: %s", entry->label, detail);
+    tdm__log(TDM__INFO, "actors", "actor %s has no place: %s", entry->label, detail);
     tdm__actor_entry_handle(
         entry,
         (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED, .status = status, .detail = detail});

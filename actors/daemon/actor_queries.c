@@ -10,6 +10,7 @@
  * A query by name reads name/... of the store and then asks the actor's node for its description;
  * the lifecycle uses the same for get_if_exists. Invariant: each query owns its incoming call and
  * replies exactly once, then frees itself. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -24,11 +25,12 @@
  * node. */
 enum { LOOK_UP_MS = 5000, EARLY_MS = 3000 };
 
-/* "actor.await"    (id, false, creator's node): its description once it lives, or its death
- * "actor.fate"     the same from one who lost the connection to it: does it live at all?
- * "actor.kill"     (id, may it be restarted?): nothing, once it is gone and its name free
- * "actor.why"      (id): why it does not live yet, in words
- * "actor.release"  its last handle is gone; from its creator */
+/* The methods of a query. AWAIT is "actor.await" (id, false, creator's node): the reply is the
+ * description once the actor lives, or its death. FATE is "actor.fate" (id): the same from a caller
+ * that lost its connection, so the worker is pinged. KILL is "actor.kill" (id, may restart): the
+ * reply is empty, once the actor is gone and its name is free. WHY is "actor.why" (id): the reply
+ * is a text why the actor does not live yet. RELEASE is "actor.release" (id): the creator's last
+ * handle is gone. */
 enum actor_query_kind { AWAIT, FATE, KILL, WHY, RELEASE };
 
 /* A query about the actor with a certain id. It owns itself until it has replied. */

@@ -11,6 +11,7 @@
  * Every message becomes an event of actor_lifecycle.h. Messages may be lost with their connection;
  * the states REMOTE_UNSURE and the list of nodes cover that. Everything runs on the daemon's loop
  * thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -9,6 +9,7 @@
  * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
  * Identities of creators are taken from the authenticated connection, never from the message.
  * Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -6,6 +6,7 @@
  * "actor.constructed", which becomes an event. After that the description of the actor (pid, node,
  * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.
  * Everything runs on the daemon's loop thread. */
+
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"

@@ -10,6 +10,7 @@
  * Invariants: an id is in the table at most once; each waiting call is owned by exactly one waiter
  * list; end waits are checked whenever an entry or a pending release goes. Everything runs on the
  * daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/state_service.h"
 #include "runtime/assert.h"

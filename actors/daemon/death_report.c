@@ -1,4 +1,4 @@
-/* death_report.c - the text that describes status_text an actor died. */
+/* death_report.c - the text that describes how an actor died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/death_report.h"
 

@@ -8,6 +8,7 @@
  *
  * Invariants: a reader sees only whole lines at the end; a line whose beginning was freed is
  * skipped; files of living processes are never removed. */
+
 #include "actors/daemon/log_files.h"
 
 #include "runtime/error.h"

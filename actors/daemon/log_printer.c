@@ -9,6 +9,7 @@
  * Folding: a printed line is remembered for FOLD_MS; equal lines of any process within that time
  * are only counted, and the count is printed afterwards. Invariant: a buffer contains whole lines.
  * Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/log_printer.h"
 
 #include "runtime/clock.h"

@@ -8,6 +8,7 @@
  * A scrape owns itself and is in the list of its service until it has replied. If the service is
  * destroyed before, `metrics` becomes NULL, and the last reply frees the scrape. Everything runs on
  * the daemon's loop thread. docs/observability.md lists the metrics. */
+
 #include "actors/daemon/metrics_service.h"
 
 #include "actors/common/worker_metrics.h"

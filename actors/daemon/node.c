@@ -6,6 +6,7 @@
  * tdm__node_stop() kills the rest and destroys the parts in reverse order. Each part is described
  * in its own file: worker_processes, actor_table, placement_group_service, peer_daemons,
  * node_lease, worker_logs, state_service. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/node.h"
 
 #include "actors/common/worker_bootstrap.h"

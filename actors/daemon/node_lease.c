@@ -10,6 +10,7 @@
  * to renew. The living node with the lowest id removes what dead nodes left in the store (the
  * sweep). A node whose record was lost joins again and rewrites the records of its actors and
  * groups. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -71,7 +72,7 @@ static void on_lease_rejoined(void *arg, tdm_status status, const char *detail)
     if (status == TDM_OK) {
         lease_on_joined(node);
     } else {
-        tdm__log(TDM__ERROR, "node", "is_joining again: %s: %s", tdm_strerror(status), detail);
+        tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
     }
 }
 
@@ -105,7 +106,7 @@ static void lease_set_store_error(struct tdm__node_lease *lease, const char *sto
     if (store_error[0] == '\0') {
         tdm__log(TDM__INFO, "node", "the lease is renewed again");
     } else {
-        tdm__log(TDM__WARN, "node", "is_renewing the lease, again each second: %s", store_error);
+        tdm__log(TDM__WARN, "node", "renewing the lease, again each second: %s", store_error);
     }
     (void)snprintf(lease->store_error, sizeof(lease->store_error), "%s", store_error);
 }
@@ -133,7 +134,7 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
     }
     lease->steady_ms = tdm__clock_ms();
     if (status == TDM_E_CONFLICT) {
-        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: is_joining again",
+        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
                  node->record.name);
         lease->lost_ms = tdm__clock_ms();
         lease_rejoin(node);
@@ -296,7 +297,7 @@ static void on_lease_timer(void *arg)
     (void)tdm__timer_set(lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
     tdm__workers_sweep_orphans(node->workers);
     tdm__node_retry_early_queries(node, tdm__clock_ms());
-    tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
+    tdm__node_actors_retry(node); /* Another node may have freed resources. */
     tdm__placement_groups_retry(node);
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);

@@ -9,6 +9,7 @@
  * tdm__node_peers_update() closes connections in both directions to nodes that are no longer in the
  * list of living nodes, so that no call outlives the lease of its peer. Everything runs on the
  * daemon's loop thread. */
+
 #include "actors/daemon/node.h"
 
 #include "runtime/assert.h"
@@ -296,7 +297,7 @@ static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_rec
 /* Search for a connection to a node. */
 struct peer_search {
     const struct tdm__id *id; /* Id of the node, borrowed. */
-    struct tdm__conn *conn;   /* The connection found; NULL if there is none. */
+    struct tdm__conn *conn;   /* The connection found; NULL if absent. */
 };
 
 /* Stores the connection if it leads to the wanted node. */
@@ -337,8 +338,8 @@ static void peers_set_live_nodes(struct tdm__node_peers *peers,
     }
 }
 
-/* A node that was not live_nodes at the last look either may have joined since this one was asked
- * for: it keeps the connections that it made. */
+/* A node that was missing in the previous list, too, may have joined after this list was read: the
+ * connections that it opened stay. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count)
 {

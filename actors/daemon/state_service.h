@@ -31,7 +31,7 @@ struct tdm__node_state {
     struct {
         void *bytes;       /* One packed record, owned; NULL in an unused entry. */
         size_t size_bytes; /* Length of the packed record. */
-    } ended[512];          /* a ring */
+    } ended[512];          /* Ring of the records of the actors that ended last. */
     uint32_t ended_next;   /* Index of the entry of `ended` that is overwritten next. */
     uint64_t ended_count;  /* Actors that have ended since the node started. */
 };

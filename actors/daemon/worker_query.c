@@ -1,4 +1,4 @@
-/* query.c - sends one request to every worker, or to every process, of a node. */
+/* worker_query.c - sends one request to every worker, or to every process, of a node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_query.h"
 
@@ -19,9 +19,10 @@ struct worker_query {
     uint32_t silent_count; /* Processes that did not reply successfully. */
 };
 
-struct worker_query_target {
-    struct worker_query *query;
-    struct tdm__queried_worker worker;
+/* One process that has been asked. It is freed with its reply. */
+struct query_target {
+    struct worker_query *query;        /* The query, borrowed. */
+    struct tdm__queried_worker worker; /* The process. */
 };
 
 /* Counts one reply, and ends the query after the last one. */
@@ -37,7 +38,7 @@ static void query_count_down(struct worker_query *query)
 /* Handles the reply of one process. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct worker_query_target *target = arg;
+    struct query_target *target = arg;
     struct worker_query *query = target->query;
 
     if (reply->status == TDM_OK) {
@@ -53,10 +54,10 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 static void worker_query_send(struct worker_query *query, struct tdm__conn *conn,
                               const struct tdm__queried_worker *worker)
 {
-    struct worker_query_target *target = malloc(sizeof(*target));
+    struct query_target *target = malloc(sizeof(*target));
 
     if (target != NULL) {
-        *target = (struct worker_query_target){query, *worker};
+        *target = (struct query_target){query, *worker};
         if (tdm__conn_call(conn, &query->request, on_query_reply, target, NULL) == TDM_OK) {
             query->pending++;
             return;

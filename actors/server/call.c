@@ -9,6 +9,7 @@
  * Only the method's thread reads `document` and `arguments`, so reading them needs no lock. A call
  * is replied to at most once: `is_replied` is set under the lock. Constructors have a tdm_call
  * without an executor, whose reply is ignored. */
+
 #include "actors/server/call.h"
 
 #include "actors/objects/large_value.h"
@@ -28,7 +29,7 @@ enum { CACHED_WRITER_BYTES_MAX = 1 << 20 };
 
 /* True on a thread that runs methods and may therefore keep a reply buffer. */
 static _Thread_local bool runs_methods;
-/* Empty buffer kept for the next reply of this thread, owned; NULL if there is none. */
+/* Empty buffer kept for the next reply of this thread, owned; NULL if absent. */
 static _Thread_local tdm_writer *cached_writer;
 
 void tdm__call_thread_init(void)

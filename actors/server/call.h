@@ -83,7 +83,7 @@ struct tdm_call {
     uint32_t start_holds;
     /* Number of reasons that delay the reply; see tdm__executor_hold_reply(). */
     uint32_t reply_holds;
-    /* Copy of the reply that is held back, owned; NULL if there is none. */
+    /* Copy of the reply that is held back, owned; NULL if absent. */
     struct tdm__cached_reply *held_reply;
 };
 

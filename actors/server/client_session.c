@@ -9,6 +9,7 @@
  * cached_reply_bytes is the sum over all sessions; a session with open calls is never removed. A
  * session expires after SILENCE_MS without calls. All functions are called with the loop's lock
  * held. See docs for the protocol. */
+
 #include "actors/server/client_session.h"
 
 #include "actors/server/call.h"
@@ -179,7 +180,7 @@ tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
 }
 
 /* Returns the session's unanswered call with that sequence number, searching the executor's list
- * from `call` on; NULL if there is none. */
+ * from `call` on; NULL if absent. */
 static tdm_call *session_find_call_from(tdm_call *call, const struct tdm__client_session *session,
                                         uint64_t sequence)
 {

@@ -27,10 +27,10 @@ struct tdm__client_session {
     TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;
     uint32_t cached_reply_count; /* Number of entries in `replies`. */
     uint32_t calls_count;        /* Number of received calls whose reply has not been sent. */
-    /* Cached reply that was resent last, borrowed; NULL if there is none. Callers repeat their
+    /* Cached reply that was resent last, borrowed; NULL if absent. Callers repeat their
      * calls in order, so the next search starts here. */
     struct tdm__cached_reply *resend_cursor;
-    /* Unanswered call that was repeated last, borrowed; NULL if there is none. The next search
+    /* Unanswered call that was repeated last, borrowed; NULL if absent. The next search
      * starts here. */
     tdm_call *resumed_call;
     /* Calls of an ordered actor that may not start yet, in order of arrival. The first one is held,
@@ -52,7 +52,7 @@ enum { TDM__CLIENT_SESSION_BUCKETS = 256, TDM__CACHED_REPLIES_MAX = 100000 };
 struct tdm__client_sessions {
     /* Lists of sessions with the same first byte of the id, owned. */
     struct tdm__client_session *buckets[TDM__CLIENT_SESSION_BUCKETS];
-    /* Session that was looked up last, borrowed; NULL if there is none. */
+    /* Session that was looked up last, borrowed; NULL if absent. */
     struct tdm__client_session *last;
     size_t cached_reply_bytes; /* Bytes of all cached replies of all sessions. */
     /* Time of the last sweep for expired sessions, in milliseconds on CLOCK_MONOTONIC. */

@@ -10,6 +10,7 @@
  * Invariants: underway_count never exceeds the concurrency_max while calls start; a call is in
  * `waiting` exactly while its state is TDM__CALL_WAITING. Every function is called with the loop's
  * lock held; methods and posts run without it. */
+
 #include "actors/server/concurrency_queue.h"
 
 #include "actors/common/actor_class.h"

@@ -14,6 +14,7 @@
  * The loop's lock guards everything. Arrivals come from the thread that drives the loop; methods
  * run on the main thread or on queue threads without the lock. The end has phases: running,
  * draining, stopping, stopped. */
+
 #include "actors/server/executor.h"
 
 #include "actors/client/child_calls.h"
@@ -66,9 +67,9 @@ struct tdm__executor {
     struct tdm__concurrency_queue call_queues[TDM_CONCURRENCY_GROUPS_MAX + 1];
     /* Queue of each method, by its index in the class. */
     struct tdm__concurrency_queue *call_queue_of_method[TDM_METHODS_MAX];
-    tdm__arrival_hook_fn *arrival_hook; /* Hook for arriving calls; NULL if there is none. */
+    tdm__arrival_hook_fn *arrival_hook; /* Hook for arriving calls; NULL if absent. */
     void *arrival_hook_arg;             /* First argument of `arrival_hook`, borrowed. */
-    tdm__reply_hook_fn *reply_hook;     /* Hook for replies; NULL if there is none. */
+    tdm__reply_hook_fn *reply_hook;     /* Hook for replies; NULL if absent. */
     void *reply_hook_arg;               /* First argument of `reply_hook`, borrowed. */
 };
 

@@ -9,6 +9,7 @@
  * requested by the daemon ("worker.exit"), by the actor (tdm_runtime_exit_actor) or forced by the
  * loss of the daemon, which exits at once. worker_exit() is the only graceful way out.
  * TDM__WORKER_VARIABLE tells workers and fork servers from drivers. */
+
 #include "actors/server/worker.h"
 
 #include "actors/call_list.h"
