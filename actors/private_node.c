@@ -63,7 +63,7 @@ static bool find_in_build_or_prefix(const char *file, char *path, size_t path_by
            find_program_beside(file, TDM_PROGRAMS_FROM_LIBRARIES "/", path, path_bytes);
 }
 
-/* Writes the path of the first tandemd in a folder of PATH; false if there is none. */
+/* Writes the path of the first tandemd in a folder of PATH; false if no folder has it. */
 static bool find_in_search_path(char *path, size_t path_bytes)
 {
     const char *directories = getenv("PATH");

@@ -157,7 +157,7 @@ static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reaso
     (void)reason;
     runtime->daemon = NULL;
     if (runtime->worker != NULL) {
-        tdm__worker_exit_without_daemon(runtime->worker); /* never returns */
+        tdm__worker_exit_without_daemon(runtime->worker); /* This does not return. */
     }
     tdm__actor_channels_fail_all(runtime, detail);
 }
@@ -392,7 +392,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runt
     const char *address;
     tdm_status status;
 
-    tdm__worker_run_if_one(); /* never returns in a worker */
+    tdm__worker_run_if_one(); /* This does not return in a worker. */
     TDM__REQUIRE(runtime_out);
     *runtime_out = NULL;
     if (current_runtime != NULL) {

@@ -81,7 +81,8 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     struct placement_release *release = arg;
 
     if (status != TDM_OK) {
-        tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status), detail);
+        tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status),
+                 detail);
     }
     /* The reply does not depend on the result, because the actor itself is gone. */
     placement_release_notify(release);

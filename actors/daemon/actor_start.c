@@ -1,7 +1,7 @@
 /* actor_start.c - starting the worker of an actor, and describing the actor to callers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* tdm__actor_entry_start() is an action of the lifecycle: it writes the bootstrap
+/* The function tdm__actor_entry_start() is an action of the lifecycle. It writes the bootstrap
  * (worker_bootstrap.h) and starts a worker process with the granted GPUs. The worker reports
  * "actor.constructed", which becomes an event. After that the description of the actor (pid, node,
  * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.

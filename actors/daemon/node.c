@@ -1,8 +1,8 @@
 /* node.c - starting and stopping the state of a daemon, and the service "node". */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* tdm__node_start() creates the parts of a node in the order of their dependencies and joins the
- * cluster by writing the node's record. tdm__node_end_actors() ends actors gracefully;
+/* The function tdm__node_start() creates the parts of a node in the order of their dependencies and
+ * joins the cluster by writing the node's record. tdm__node_end_actors() ends actors gracefully;
  * tdm__node_stop() kills the rest and destroys the parts in reverse order. Each part is described
  * in its own file: worker_processes, actor_table, placement_group_service, peer_daemons,
  * node_lease, worker_logs, state_service. Everything runs on the daemon's loop thread. */

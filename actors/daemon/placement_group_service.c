@@ -190,8 +190,8 @@ static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
     struct group *group = arg;
 
     if (reply->status != TDM_OK) {
-        tdm__log(TDM__INFO, "placement_groups",
-                 "ending a group's actors on another node: %s", reply->detail);
+        tdm__log(TDM__INFO, "placement_groups", "ending a group's actors on another node: %s",
+                 reply->detail);
         group->has_unheard_node = group->has_unheard_node ||
                                   is_store_failure(group->node, reply->status) ||
                                   !(group->was_asked_again || group->node->stopping);

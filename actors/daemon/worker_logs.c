@@ -72,7 +72,7 @@ struct tdm__worker_logs {
     uint64_t starting_number;        /* Number in the name of the file that was opened last. */
     /* Prints lines on this process's terminal, owned; NULL if nothing is printed. */
     struct tdm__log_printer *printer;
-    /* inotify descriptor for the directory, owned; -1 if not available, then the timer polls. */
+    /* Descriptor of inotify for the directory, owned; -1 if not available, then the timer polls. */
     int inotify_fd;
     /* Watch of `inotify_fd` in the loop, owned; NULL without it. */
     struct tdm__fd_watch *watch;

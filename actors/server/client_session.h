@@ -20,8 +20,8 @@ struct tdm__client_session {
     uint64_t highest_sequence; /* Highest sequence number of the calls received. */
     /* Replies up to this sequence number have reached the caller and are not kept. */
     uint64_t acknowledged_sequence;
-    /* Highest sequence number whose reply could not be cached for lack of memory; 0 if there is
-     * none. */
+    /* Highest sequence number whose reply could not be cached for lack of memory; 0 if every
+     * reply was cached. */
     uint64_t uncached_sequence;
     /* Cached replies by increasing sequence number, owned. */
     TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;

@@ -3,11 +3,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A queue either has its own threads (threaded actors) or is served by the main thread in
- * executor.c. Threads are created when work arrives and no thread is idle_threads, up to the
- * concurrency_max of the group; they end only when the queue stops. Each thread drives no loop: it
+ * executor.c. Threads are created when work arrives and no thread is idle, up to the
+ * limit of the group; they end only when the queue stops. Each thread drives no loop: it
  * sleeps on its own condition of the loop's lock and is woken for one piece of work.
  *
- * Invariants: underway_count never exceeds the concurrency_max while calls start; a call is in
+ * Invariants: underway_count never exceeds the limit while calls start; a call is in
  * `waiting` exactly while its state is TDM__CALL_WAITING. Every function is called with the loop's
  * lock held; methods and posts run without it. */
 

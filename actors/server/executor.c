@@ -41,7 +41,7 @@ enum executor_phase {
     EXECUTOR_RUNNING,  /* Normal operation. */
     EXECUTOR_DRAINING, /* Ends when all received calls are done; new calls are still accepted. */
     EXECUTOR_STOPPING, /* Starts no more methods and ends when the running ones have returned. */
-    EXECUTOR_STOPPED   /* tdm__executor_run() has left its loop; remaining calls fail. */
+    EXECUTOR_STOPPED   /* The main loop has ended; remaining calls fail. */
 };
 
 /* The executor of one actor, guarded by the loop's lock. */

@@ -370,7 +370,7 @@ void tdm__worker_run_if_one(void)
     }
     if (strcmp(role, "fork_server") == 0) {
         (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
-        tdm__fork_server_run_if_one();        /* returns in each worker it forks */
+        tdm__fork_server_run_if_one();        /* This returns in each forked worker. */
     }
     (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
     worker_main();
