@@ -37,8 +37,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Default time to join a node, and time to leave it, in milliseconds. */
-enum { START_TIMEOUT_MS = 10000, STOP_TIMEOUT_MS = 10000 };
+enum {
+    START_TIMEOUT_MS = 10000, /* Milliseconds to join a node, unless the options say otherwise. */
+    /* Milliseconds to wait for the end of this driver's actors and daemon. */
+    STOP_TIMEOUT_MS = 10000
+};
 
 /* Runtime of this process; NULL if none is started. Set by the starting thread only. */
 static tdm_runtime *current_runtime;

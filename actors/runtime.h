@@ -15,8 +15,10 @@ struct tdm__private_node;
 struct tdm__object_memory;
 struct tdm__ref_table;
 
-/* Capacities of a runtime's arrays of stop hooks and of GPU indices. */
-enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
+enum {
+    TDM__STOP_HOOKS_MAX = 8,                   /* Most stop hooks of a runtime. */
+    TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX /* Most GPUs granted to the actor of a worker. */
+};
 
 /* The runtime of one driver or worker process; there is at most one. The functions of the public
  * API that use it hold the loop's lock (TDM__LOCK). Identities and texts are set while it starts

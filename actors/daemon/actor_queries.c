@@ -21,17 +21,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds for reading a record from the store, and for an expected actor to arrive at this
- * node. */
-enum { LOOK_UP_MS = 5000, EARLY_MS = 3000 };
+enum {
+    LOOK_UP_MS = 5000, /* Milliseconds for reading a record from the store. */
+    EARLY_MS = 3000    /* Milliseconds that a query waits for an expected actor to arrive. */
+};
 
-/* The methods of a query. AWAIT is "actor.await" (id, false, creator's node): the reply is the
- * description once the actor lives, or its death. FATE is "actor.fate" (id): the same from a caller
- * that lost its connection, so the worker is pinged. KILL is "actor.kill" (id, may restart): the
- * reply is empty, once the actor is gone and its name is free. WHY is "actor.why" (id): the reply
- * is a text why the actor does not live yet. RELEASE is "actor.release" (id): the creator's last
- * handle is gone. */
-enum actor_query_kind { AWAIT, FATE, KILL, WHY, RELEASE };
+/* What a query asks for, and the method that asks it. */
+enum actor_query_kind {
+    /* "actor.await" (id, false, creator's node): replies with the description once the actor
+     * lives, or with its death. */
+    AWAIT,
+    /* "actor.fate" (id): like AWAIT, for a caller that lost its connection; the worker is
+     * pinged. */
+    FATE,
+    /* "actor.kill" (id, may restart): replies once the actor is gone and its name is free. */
+    KILL,
+    WHY,    /* "actor.why" (id): replies with a text why the actor does not live yet. */
+    RELEASE /* "actor.release" (id): the last handle of the creator is gone. */
+};
 
 /* A query about the actor with a certain id. It owns itself until it has replied. */
 struct actor_query {

@@ -11,11 +11,12 @@
 
 struct tdm__log_source;
 
+/* Limits of the text of a death report. */
 enum {
-    /* Most bytes of those lines. */
+    /* Capacity of a report; it fits into an error detail with a prefix of the caller. */
     TDM__DEATH_REPORT_BYTES = 2700,
-    TDM__DEATH_OUTPUT_LINES = 20,
-    TDM__DEATH_OUTPUT_BYTES = 2048
+    TDM__DEATH_OUTPUT_LINES = 20,  /* Most lines of stderr in a report. */
+    TDM__DEATH_OUTPUT_BYTES = 2048 /* Most bytes of stderr in a report. */
 };
 
 /* What is known about the death of a worker; all pointers are borrowed. */

@@ -24,8 +24,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Unit of st_blocks, granularity of holes, and most bytes of the label in a file name. */
-enum { DISK_BLOCK_BYTES = 512, PAGE_BYTES = 4096, LABEL_BYTES_MAX = 80 };
+enum {
+    DISK_BLOCK_BYTES = 512, /* Unit of st_blocks in struct stat. */
+    PAGE_BYTES = 4096,      /* Holes are a multiple of this size. */
+    LABEL_BYTES_MAX = 80    /* Most bytes of the label in a file name. */
+};
 
 void tdm__log_file_name(const char *label, const char *id_text, int64_t pid, const char *suffix,
                         char name[TDM__LOG_NAME_BYTES])

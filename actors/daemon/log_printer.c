@@ -22,14 +22,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Size of a buffer, PIPE_BUF; most bytes of a line; number of lines that are folded at a time; how
- * long a line is folded; and how long the last lines wait for the reader, both in milliseconds. */
 enum {
-    BUFFER_BYTES = 4096,
-    LINE_BYTES_MAX = 3900,
-    FOLDED_MAX = 64,
-    FOLD_MS = 5000,
-    FINAL_WRITE_MS = 1000
+    BUFFER_BYTES = 4096,   /* Capacity of a buffer, PIPE_BUF. */
+    LINE_BYTES_MAX = 3900, /* Most bytes of a line; a longer one is broken. */
+    FOLDED_MAX = 64,       /* Most lines that are folded at the same time. */
+    FOLD_MS = 5000,        /* Milliseconds for which repetitions of a line are counted. */
+    FINAL_WRITE_MS = 1000  /* Milliseconds that each of the last writes waits for the reader. */
 };
 
 /* A line that was printed a short while ago, and the number of its repetitions since. */
@@ -50,9 +48,9 @@ struct tdm__log_printer {
     bool fold;                          /* True if repeated lines are counted instead of printed. */
     /* Lines that were printed a short while ago. */
     struct folded_line folded_lines[FOLDED_MAX];
-    struct line_buffer { /* Whole lines that were taken and not written. */
-        char bytes[BUFFER_BYTES];
-        size_t count;
+    struct line_buffer {          /* Whole lines that were taken and not written. */
+        char bytes[BUFFER_BYTES]; /* The lines, each with its origin and its end. */
+        size_t count;             /* Number of bytes in `bytes`. */
     } buffers[TDM__LOG_STREAMS];
 };
 

@@ -13,8 +13,12 @@
  * takes fewer lines instead. Only the daemon's loop thread uses it. */
 struct tdm__log_printer;
 
-/* The two output streams of a process. */
-enum tdm__log_stream { TDM__LOG_OUT, TDM__LOG_ERR, TDM__LOG_STREAMS };
+/* The output streams of a process. */
+enum tdm__log_stream {
+    TDM__LOG_OUT,    /* Standard output. */
+    TDM__LOG_ERR,    /* Standard error. */
+    TDM__LOG_STREAMS /* Number of streams. */
+};
 
 /* Options of a printer. */
 struct tdm__log_printer_options {

@@ -26,8 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds that a worker, and the store, get to reply. */
-enum { WORKER_MS = 300, STORE_MS = 1000 };
+enum {
+    WORKER_MS = 300, /* Milliseconds that a worker gets to reply. */
+    STORE_MS = 1000  /* Milliseconds that the store gets to reply. */
+};
 /* Content type of the text format of Prometheus. */
 #define CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
@@ -143,7 +145,12 @@ static void write_pool(FILE *out, const char *name, const char *help, const stru
 }
 
 /* Which metric of an actor is written. */
-enum actor_metric { METRIC_CALLS, METRIC_FAILURES, METRIC_QUEUE_LENGTH, METRIC_TIMES };
+enum actor_metric {
+    METRIC_CALLS,        /* Number of calls that have run. */
+    METRIC_FAILURES,     /* Number of calls that have failed. */
+    METRIC_QUEUE_LENGTH, /* Number of calls that wait. */
+    METRIC_TIMES         /* Histogram of the run times of methods. */
+};
 
 /* Writes one metric for each actor that has replied. */
 static void write_actor_metric(FILE *out, const char *name, const struct scrape *scrape,

@@ -20,12 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most milliseconds of a request to the store; age of the last renewal at which actors are fenced;
- * most renewals that are sent in a second. */
 enum {
-    STORE_DEADLINE_MS = 10000,
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
+    /* Milliseconds since the last renewal after which actors are fenced. */
     FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS,
-    RENEWALS_MAX = 4
+    RENEWALS_MAX = 4 /* Most renewals that are sent in a second. */
 };
 
 /* This node's lease. struct tdm__node owns it. All times are milliseconds on CLOCK_MONOTONIC. */

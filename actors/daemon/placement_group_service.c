@@ -24,8 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds that a request to the store, and one to another node, may take. */
-enum { STORE_DEADLINE_MS = 10000, END_THERE_MS = 10000 };
+enum {
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
+    END_THERE_MS = 10000 /* Milliseconds that another node gets to end its actors in a group. */
+};
 
 /* A call that waits until a group is removed. */
 struct removal_waiter {

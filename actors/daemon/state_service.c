@@ -18,9 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds for reading from the store, number of attempts to read, and milliseconds that
- * another node gets to reply. */
-enum { STORE_MS = 3000, STORE_TRIES = 8, PEER_MS = 2000 };
+enum {
+    STORE_MS = 3000, /* Milliseconds for reading from the store, all attempts together. */
+    STORE_TRIES = 8, /* Most attempts to read from the store. */
+    PEER_MS = 2000   /* Milliseconds that another node gets to reply. */
+};
 
 /* ---- ended actors ----------------------------------------------------------------------- */
 

@@ -29,16 +29,16 @@
 #include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 64 << 10,
-    READ_BYTES_MAX = 1 << 20,
+    CHUNK_BYTES = 64 << 10,   /* Bytes that are read from a file at a time for printing. */
+    READ_BYTES_MAX = 1 << 20, /* Most bytes in one reply of "log.read". */
     /* Chunks of one file that are printed before the loop serves other events. */
     PRINT_CHUNKS_PER_PASS = 8,
-    PRINT_MS = 20,   /* Milliseconds from a written line to the terminal, at most. */
-    CHECK_MS = 1000, /* Milliseconds between checks of the sizes where nothing is printed. */
-    SLOW_READER_MS = 20,
-    PRUNE_MS = 60000,
-    ENDED_MAX = 512, /* Ended processes that are remembered. */
-    FINAL_PRINT_MS = 2000
+    PRINT_MS = 20,        /* Milliseconds from a written line to the terminal, at most. */
+    CHECK_MS = 1000,      /* Milliseconds between checks of the sizes where nothing is printed. */
+    SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
+    PRUNE_MS = 60000,     /* Milliseconds between removals of old files. */
+    ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
+    FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
 };
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};

@@ -37,9 +37,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Most descriptors passed to a worker; fork servers that are kept; milliseconds until a scheduled
- * sweep. */
-enum { START_FDS_MAX = 4, FORK_SERVERS_MAX = 16, SWEEP_MS = 100 };
+enum {
+    START_FDS_MAX = 4,     /* Most descriptors that are passed to a worker. */
+    FORK_SERVERS_MAX = 16, /* Number of keys and fork servers that are kept. */
+    SWEEP_MS = 100         /* Milliseconds until a scheduled sweep for orphans. */
+};
 
 /* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
  * it. */
@@ -87,6 +89,7 @@ struct fork_server {
     struct tdm__fd_watch *watch; /* Watch of `control`, owned; NULL while it does not run. */
 };
 
+/* The workers and fork servers of a daemon. struct tdm__node owns it. */
 struct tdm__workers {
     struct tdm__rpc *rpc; /* RPC endpoint of the daemon, borrowed. */
     const char *program;  /* Program for actors whose spec names none, borrowed. */

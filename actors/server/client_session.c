@@ -21,9 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A caller without calls for SILENCE_MS will not repeat one, so its session is removed. The table
- * is swept at most every SWEEP_EVERY_MS. */
-enum { SILENCE_MS = 5 * 60 * 1000, SWEEP_EVERY_MS = 60 * 1000 };
+enum {
+    /* Milliseconds without a call after which a session is removed: its caller will not repeat
+     * one. */
+    SILENCE_MS = 5 * 60 * 1000,
+    /* Milliseconds between two sweeps for expired sessions, at least. */
+    SWEEP_EVERY_MS = 60 * 1000
+};
 
 void tdm__client_sessions_init(struct tdm__client_sessions *client_sessions)
 {

@@ -41,9 +41,10 @@ struct tdm__client_session {
     int64_t silent_since_ms;
 };
 
-/* Number of hash buckets of the sessions, and most cached replies plus open calls of one session.
- */
-enum { TDM__CLIENT_SESSION_BUCKETS = 256, TDM__CACHED_REPLIES_MAX = 100000 };
+enum {
+    TDM__CLIENT_SESSION_BUCKETS = 256, /* Number of hash buckets of the sessions. */
+    TDM__CACHED_REPLIES_MAX = 100000   /* Most cached replies plus open calls of one session. */
+};
 /* Most bytes of cached replies of all sessions together. */
 #define TDM__CACHED_REPLY_BYTES_MAX ((size_t)256 << 20)
 

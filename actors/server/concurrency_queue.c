@@ -28,9 +28,9 @@
 
 /* A function that was posted to the queue and runs once. */
 struct queue_post {
-    STAILQ_ENTRY(queue_post) link;
-    void (*fn)(void *arg); /* Function to run without the loop's lock. */
-    void *arg;             /* Argument of `fn`, owned by the caller that posted it. */
+    STAILQ_ENTRY(queue_post) link; /* Entry in the list of posts of its queue. */
+    void (*fn)(void *arg);         /* Function to run without the loop's lock. */
+    void *arg;                     /* Argument of `fn`, owned by the caller that posted it. */
 };
 
 /* A thread that runs calls of one queue. Guarded by the loop's lock. */
@@ -39,8 +39,8 @@ struct queue_thread {
     /* Entry in the queue's list of idle threads, while `is_idle`. */
     SLIST_ENTRY(queue_thread) idle_link;
     struct tdm__concurrency_queue *call_queue; /* The queue that owns this thread. */
-    pthread_t thread;
-    struct tdm__loop_condition sleeper; /* Condition on which the idle thread sleeps. */
+    pthread_t thread;                          /* Handle for joining the thread. */
+    struct tdm__loop_condition sleeper;        /* Condition on which the idle thread sleeps. */
     bool is_idle; /* True while the thread sleeps; cleared by the thread that wakes it. */
 };
 

@@ -32,9 +32,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most waiting calls of an actor, default concurrency of an asynchronous class, and size of the
- * list of method names in an error message. */
-enum { CALLS_WAITING_MAX = 100000, ASYNCHRONOUS_CONCURRENCY = 1000, METHODS_TEXT_BYTES = 512 };
+enum {
+    CALLS_WAITING_MAX = 100000, /* Most calls that wait in an actor; further ones are refused. */
+    ASYNCHRONOUS_CONCURRENCY = 1000, /* Default max_concurrency of an asynchronous class. */
+    METHODS_TEXT_BYTES = 512         /* Capacity of the list of method names in an error message. */
+};
 
 /* Progress of the executor towards its end; it only moves forward. */
 enum executor_phase {

@@ -20,8 +20,10 @@
 #include <tandem/util.h>
 #include <time.h>
 
-/* Capacity of a new pool's arrays; nanoseconds in a millisecond. */
-enum { FIRST_CAPACITY = 8, NANOSECONDS_PER_MS = 1000000 };
+enum {
+    FIRST_CAPACITY = 8,          /* Capacity of a new pool's arrays. */
+    NANOSECONDS_PER_MS = 1000000 /* Nanoseconds in a millisecond. */
+};
 
 /* A call of a method with packed arguments, made by tdm_actor_pool_submit(). */
 struct method_call {

@@ -20,8 +20,11 @@
 
 /* ---- the actor -------------------------------------------------------------------------- */
 
-/* Milliseconds between checks whether the callers of waiting calls are still connected. */
-enum { CHECK_INTERVAL_MS = 1000, NANOSECONDS_PER_MS = 1000000 };
+enum {
+    /* Milliseconds between checks whether the callers of waiting calls are connected. */
+    CHECK_INTERVAL_MS = 1000,
+    NANOSECONDS_PER_MS = 1000000 /* Nanoseconds in a millisecond. */
+};
 
 /* A value in the queue, or one that waits for space. Guarded by the queue's mutex. */
 struct item {

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static char text[1 << 18]; /* of the last scrape */
+static char text[1 << 18]; /* Text of the last scrape. */
 
 static void scrape(void)
 {

@@ -33,7 +33,7 @@ static tdm_status shelf_of(int64_t shelf)
     return shelf >= 0 && shelf < SHELVES ? TDM_OK : tdm_fail(TDM_E_INVAL, "no such shelf");
 }
 
-/* keep (shelf, reference) */
+/* Method keep (shelf, reference): stores the reference. */
 static tdm_status keeper_keep(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -47,7 +47,7 @@ static tdm_status keeper_keep(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* read (shelf): the integer that its value is */
+/* Method read (shelf): returns the integer that the stored reference refers to. */
 static tdm_status keeper_read(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -60,7 +60,7 @@ static tdm_status keeper_read(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* drop (shelf) */
+/* Method drop (shelf): releases the stored reference. */
 static tdm_status keeper_drop(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -73,7 +73,7 @@ static tdm_status keeper_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* give (shelf): its reference */
+/* Method give (shelf): returns the stored reference. */
 static tdm_status keeper_give(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -84,7 +84,7 @@ static tdm_status keeper_give(tdm_call *call, void *self)
     return tdm_call_reply(call, "R", keeper->refs[shelf]);
 }
 
-/* make (number): a reference to a value that nobody else holds */
+/* Method make (number): returns the only reference to a new value. */
 static tdm_status keeper_make(tdm_call *call, void *self)
 {
     int64_t number;
@@ -99,7 +99,7 @@ static tdm_status keeper_make(tdm_call *call, void *self)
     return status;
 }
 
-/* stream (count): items (index, reference to a value that nobody else holds) */
+/* Method stream (count): yields items (index, the only reference to a new value). */
 static tdm_status keeper_stream(tdm_call *call, void *self)
 {
     int64_t count;
@@ -118,7 +118,7 @@ static tdm_status keeper_stream(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* make_marked (number, path): as make; there is a file when the answer has left */
+/* Method make_marked (number, path): like make; creates a file when the reply has been sent. */
 static tdm_status keeper_make_marked(tdm_call *call, void *self)
 {
     const char *path;
@@ -137,7 +137,7 @@ static tdm_status keeper_make_marked(tdm_call *call, void *self)
     return status;
 }
 
-/* echo (value): the same, references inside included */
+/* Method echo (value): returns its argument, with the references in it. */
 static tdm_status keeper_echo(tdm_call *call, void *self)
 {
     const tdm_value *value;
@@ -147,7 +147,7 @@ static tdm_status keeper_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "v", value);
 }
 
-/* linger (milliseconds, number): the number, later */
+/* Method linger (milliseconds, number): returns the number after a delay. */
 static tdm_status keeper_linger(tdm_call *call, void *self)
 {
     int64_t milliseconds;
@@ -160,7 +160,8 @@ static tdm_status keeper_linger(tdm_call *call, void *self)
                       : tdm_call_reply(call, "i", number);
 }
 
-/* make_late (milliseconds): a reference, and bytes that need a segment, later */
+/* Method make_late (milliseconds): returns, after a delay, a reference and bytes that need a
+ * segment. */
 static tdm_status keeper_make_late(tdm_call *call, void *self)
 {
     static char bytes[300 * 1024];
@@ -177,7 +178,8 @@ static tdm_status keeper_make_late(tdm_call *call, void *self)
     return status;
 }
 
-/* employ (handle): keeps it;  ask (): what its method "count" of this actor says */
+/* Method employ (handle) keeps the handle; method ask () returns what "count" of that actor
+ * replies. */
 static tdm_status keeper_employ(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -203,7 +205,7 @@ static tdm_status keeper_ask(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* counts (): owned, borrower_pins, borrowed, kept */
+/* Method counts (): returns the numbers of owned, pinned, borrowed and kept references. */
 static tdm_status keeper_counts(tdm_call *call, void *self)
 {
     struct tdm__ref_table_counts count;
@@ -423,7 +425,7 @@ static void a_borrower_passes_it_on(void **state)
     back = given(first, "give", 0);
     keep(second, 1, back);
     drop(first, 0);
-    must(tdm_get(back, 0, "i", &number)); /* it is home */
+    must(tdm_get(back, 0, "i", &number)); /* The value is back at its owner. */
     assert_int_equal(number, 8);
     tdm_ref_release(back);
     assert_int_equal(shelf_number(second, 1), 8);
@@ -567,7 +569,7 @@ static void counts_of_many_puts_return_to_zero(void **state)
 
 static void references_come_in_items(void **state)
 {
-    enum { ITEMS = 40 }; /* more than may be ahead */
+    enum { ITEMS = 40 }; /* More items than the stream may send ahead. */
     tdm_ref *found[ITEMS];
     tdm_stream *stream;
     tdm_ref *item;
@@ -631,7 +633,7 @@ static void an_answer_sent_again_still_has_its_references(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/marked", runtime->directory);
-    (void)counts_of(actor); /* there is a connection */
+    (void)counts_of(actor); /* The call opens a connection. */
     {
         TDM__LOCK(runtime);
 
@@ -705,7 +707,7 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     must(tdm_get(here, 0, "i", &number));
     assert_int_equal(number, 14);
     assert_int_equal(read_shelf(first, 0, &number), TDM_E_OWNER_DIED);
-    /* Passed on now, nobody can register it; the receiver is told, too. */
+    /* A reference that is passed on now cannot be registered; the receiver is told, too. */
     keep(second, 0, lost);
     assert_int_equal(read_shelf(second, 0, &number), TDM_E_OWNER_DIED);
     drop(first, 0);
@@ -750,9 +752,11 @@ static void a_handle_works_where_it_arrives(void **state)
     tdm_ref_release(ref);
     assert_int_equal(counts_of(first).borrowed, 1);
 
-    must(tdm_actor_call(first, "employ", &ref, "h", second)); /* lets go of the third */
+    /* This releases the handle of the third actor. */
+    must(tdm_actor_call(first, "employ", &ref, "h", second));
     must(done(ref));
-    must(tdm_actor_call(first, "employ", &ref, "h", first)); /* a handle to itself */
+    /* The actor gets a handle to itself. */
+    must(tdm_actor_call(first, "employ", &ref, "h", first));
     must(done(ref));
     tdm_actor_destroy(third);
     assert_int_equal(counts_of(first).borrowed, 1);

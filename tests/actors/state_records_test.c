@@ -128,8 +128,8 @@ static void each_node_tells_its_own_the_dead_first(void **state)
     const tdm_value *rows;
 
     (void)node_fixture_add(scene, ACTOR_WAITING);
-    (void)node_fixture_add(scene, ACTOR_REMOTE); /* the other node's to tell */
-    for (int i = 0; i < 514; i++) {              /* more than are kept */
+    (void)node_fixture_add(scene, ACTOR_REMOTE); /* The other node lists this actor. */
+    for (int i = 0; i < 514; i++) {              /* More actors end than the daemon remembers. */
         char text[16];
 
         (void)snprintf(text, sizeof(text), "end %d", i);
@@ -150,7 +150,7 @@ static void each_node_tells_its_own_the_dead_first(void **state)
 struct reading {
     struct node_fixture *scene;
     const struct tdm__store_record *more;
-    const char *without; /* records of that kind; NULL: none */
+    const char *without; /* Kind of records that are left out; NULL for none. */
     bool done;
 };
 

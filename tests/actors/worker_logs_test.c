@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static FILE *shown; /* stdout and stderr of this process, where the node prints */
+static FILE *shown; /* Reads stdout and stderr of this process, where the node prints. */
 
 /* ---- an actor that prints --------------------------------------------------------------- */
 
@@ -198,7 +198,7 @@ static int redirect(void)
         return 0;
     }
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(writing));
-    shown = fopen(path, "re"); /* an offset of its own */
+    shown = fopen(path, "re"); /* The second descriptor has its own file offset. */
     return shown != NULL && dup2(fileno(writing), STDOUT_FILENO) >= 0;
 }
 
