@@ -187,7 +187,8 @@ static tdm_status parse_ready_message(struct tdm__private_node *node, const char
     }
     if (address == NULL || *address != ' ' || node->daemon_pid <= 0 ||
         strlen(address + 1) >= sizeof(node->address)) {
-        return tdm__fail(TDM_E_PROTOCOL, "tandemd answered \"%.80s\"", line);
+        return tdm__fail(TDM_E_PROTOCOL, "tandemd sent \"%.80s\" instead of \"ready PID ADDRESS\"",
+                         line);
     }
     (void)snprintf(node->address, sizeof(node->address), "%s", address + 1);
     return TDM_OK;
@@ -207,13 +208,14 @@ static tdm_status wait_until_ready(struct tdm__private_node *node, int64_t timeo
         ready = poll(&reply, 1, (int)tdm__deadline_remaining_ms(deadline_ms));
     } while (ready < 0 && errno == EINTR);
     if (ready <= 0) {
-        return tdm__fail(TDM_E_TIMEOUT, "tandemd did not answer within %lld ms",
+        return tdm__fail(TDM_E_TIMEOUT, "tandemd was not ready within %lld ms",
                          (long long)timeout_ms);
     }
     /* SOCK_SEQPACKET: one message. */
     got = recv(node->supervisor_fd, line, sizeof(line) - 1, 0);
     if (got <= 0) {
-        return tdm__fail(TDM_E_NODE_LOST, "tandemd ended while starting; its words are on stderr");
+        return tdm__fail(TDM_E_NODE_LOST,
+                         "tandemd ended while starting; its messages are on stderr");
     }
     if (strncmp(line, "failed ", 7) == 0) {
         return tdm__fail(TDM_E_NODE_LOST, "tandemd: %s", line + 7);

@@ -99,7 +99,7 @@ static void actor_query_release_local(struct actor_entry *entry, struct actor_qu
 
 /* Returns a text why the actor does not live yet, in `text` if it must be built. */
 static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
-                                             size_t room)
+                                             size_t capacity)
 {
     const char *trouble = tdm__node_lease_store_error(entry->node);
 
@@ -109,7 +109,7 @@ static const char *actor_entry_why_not_alive(const struct actor_entry *entry, ch
     case ACTOR_FINDING_HOLDER:
     case ACTOR_WAITING:
         if (trouble[0] != '\0') {
-            (void)snprintf(text, room, "it waits for a place: %s", trouble);
+            (void)snprintf(text, capacity, "it waits for a place: %s", trouble);
             return text;
         }
         return entry->waits_for[0] != '\0' ? entry->waits_for : "it waits for a place";

@@ -23,7 +23,7 @@
 
 /* Writes the name of GPU `index` of this node. If the daemon's own DEVICES_VARIABLE has a list such
  * as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
-static void write_device_name(uint32_t index, char *text, size_t room)
+static void write_device_name(uint32_t index, char *text, size_t capacity)
 {
     const char *visible = getenv(DEVICES_VARIABLE);
 
@@ -31,27 +31,27 @@ static void write_device_name(uint32_t index, char *text, size_t room)
         size_t length = strcspn(visible, ",");
 
         if (i == index) {
-            (void)snprintf(text, room, "%.*s", (int)length, visible);
+            (void)snprintf(text, capacity, "%.*s", (int)length, visible);
             return;
         }
         visible += length + (visible[length] == ',' ? 1 : 0);
     }
-    (void)snprintf(text, room, "%u", index);
+    (void)snprintf(text, capacity, "%u", index);
 }
 
 /* Writes a setting such as "CUDA_VISIBLE_DEVICES=0,2" with the granted GPUs; the list is empty for
  * an actor without GPUs. */
-static void write_devices_setting(const struct tdm__grant *grant, char *text, size_t room)
+static void write_devices_setting(const struct tdm__grant *grant, char *text, size_t capacity)
 {
-    size_t used = (size_t)snprintf(text, room, DEVICES_VARIABLE "=");
+    size_t used = (size_t)snprintf(text, capacity, DEVICES_VARIABLE "=");
 
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         char device[64];
         int added;
 
         write_device_name(grant->gpu_indices[i], device, sizeof(device));
-        added = snprintf(text + used, room - used, "%s%s", i == 0 ? "" : ",", device);
-        used += (size_t)added < room - used ? (size_t)added : 0;
+        added = snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ",", device);
+        used += (size_t)added < capacity - used ? (size_t)added : 0;
     }
 }
 

@@ -86,20 +86,20 @@ void tdm__log_file_bound(const char *path, uint64_t size_bytes_max)
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* Reads until `room` bytes or the end of the file; returns the number of bytes read. */
-static size_t read_all(int fd, uint64_t offset, char *bytes, size_t room)
+/* Reads until `capacity` bytes or the end of the file; returns the number of bytes read. */
+static size_t read_all(int fd, uint64_t offset, char *bytes, size_t capacity)
 {
     size_t used = 0;
     ssize_t got;
 
-    while (used < room &&
-           (got = pread(fd, bytes + used, room - used, (off_t)(offset + used))) > 0) {
+    while (used < capacity &&
+           (got = pread(fd, bytes + used, capacity - used, (off_t)(offset + used))) > 0) {
         used += (size_t)got;
     }
     return used;
 }
 
-tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, size_t room,
+tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, size_t capacity,
                               struct tdm__log_file_range *range_out)
 {
     struct stat file_stat;
@@ -113,13 +113,13 @@ tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, si
     }
     data_offset = lseek(fd, (off_t)offset, SEEK_DATA);
     range_out->offset = data_offset < 0 ? offset : (uint64_t)data_offset;
-    range_out->bytes_count = read_all(fd, range_out->offset, bytes, room);
+    range_out->bytes_count = read_all(fd, range_out->offset, bytes, capacity);
     range_out->file_bytes = (uint64_t)file_stat.st_size;
     (void)close(fd);
     return TDM_OK;
 }
 
-size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text, size_t room)
+size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text, size_t capacity)
 {
     struct tdm__log_file_range range = {0};
     struct stat file_stat;
@@ -131,8 +131,9 @@ size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text
     if (stat(path, &file_stat) < 0 || file_stat.st_size == 0) {
         return 0;
     }
-    data_offset = (uint64_t)file_stat.st_size < room ? 0 : (uint64_t)file_stat.st_size - (room - 1);
-    if (tdm__log_file_read(path, data_offset, text, room - 1, &range) != TDM_OK) {
+    data_offset =
+        (uint64_t)file_stat.st_size < capacity ? 0 : (uint64_t)file_stat.st_size - (capacity - 1);
+    if (tdm__log_file_read(path, data_offset, text, capacity - 1, &range) != TDM_OK) {
         return 0;
     }
     while (range.bytes_count > 0 && text[range.bytes_count - 1] == '\n') {
@@ -166,7 +167,7 @@ struct log_file {
 struct log_file_list {
     struct log_file *all; /* Array of the files, owned. */
     size_t count;         /* Number of entries in `all`. */
-    size_t room;          /* Number of allocated entries of `all`. */
+    size_t capacity;      /* Number of allocated entries of `all`. */
     uint64_t bytes;       /* Bytes on disk of all files together. */
 };
 
@@ -192,15 +193,15 @@ static void log_file_list_add(struct log_file_list *log_file_list, int directory
         !S_ISREG(file_stat.st_mode)) {
         return;
     }
-    if (log_file_list->count == log_file_list->room) {
-        size_t room = log_file_list->room * 2 + 64;
-        struct log_file *all = realloc(log_file_list->all, room * sizeof(*all));
+    if (log_file_list->count == log_file_list->capacity) {
+        size_t capacity = log_file_list->capacity * 2 + 64;
+        struct log_file *all = realloc(log_file_list->all, capacity * sizeof(*all));
 
         if (all == NULL) {
             return;
         }
         log_file_list->all = all;
-        log_file_list->room = room;
+        log_file_list->capacity = capacity;
     }
     log_file_list->bytes += disk_bytes(&file_stat);
     log_file_list->all[log_file_list->count] =

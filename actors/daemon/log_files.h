@@ -32,13 +32,13 @@ struct tdm__log_file_range {
     uint64_t file_bytes; /* Length of the whole file in bytes. */
 };
 
-/* Reads at most `room` bytes at `offset`, or from where the remaining data begins if that is later.
- * TDM_E_NOT_FOUND if there is no file. */
-tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, size_t room,
+/* Reads at most `capacity` bytes at `offset`, or from where the remaining data begins if that is
+ * later. TDM_E_NOT_FOUND if there is no file. */
+tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, size_t capacity,
                               struct tdm__log_file_range *range_out);
-/* Copies the last whole lines, at most `lines_max` and as many as fit into `room` bytes, to `text`.
- * Returns their length; 0 if there is no file. */
-size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text, size_t room);
+/* Copies the last whole lines, at most `lines_max` and as many as fit into `capacity` bytes, to
+ * `text`. Returns their length; 0 if there is no file. */
+size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text, size_t capacity);
 
 /* Removes files of `directory`, longest unwritten first, until the rest takes at most
  * `total_bytes_max` on disk. Files for which is_live(arg, name) is true are kept. */

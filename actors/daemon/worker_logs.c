@@ -380,12 +380,12 @@ void tdm__log_source_ended(struct tdm__log_source *source)
 }
 
 size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t lines_max,
-                                  char *text, size_t room)
+                                  char *text, size_t capacity)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
     logs_write_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
-    return tdm__log_file_last_lines(path, lines_max, text, room);
+    return tdm__log_file_last_lines(path, lines_max, text, capacity);
 }
 
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)

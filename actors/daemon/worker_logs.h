@@ -46,10 +46,10 @@ void tdm__log_source_started(struct tdm__log_source *source, pid_t pid);
 /* Prints the last lines of a worker that has ended or never started. Afterwards only
  * tdm__log_source_last_lines() may be called, until the next worker ends. */
 void tdm__log_source_ended(struct tdm__log_source *source);
-/* Copies the last whole lines of the worker's stderr to `text`, which has `room` bytes. Returns
+/* Copies the last whole lines of the worker's stderr to `text`, which has `capacity` bytes. Returns
  * their length. */
 size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t lines_max,
-                                  char *text, size_t room);
+                                  char *text, size_t capacity);
 
 /* Returns the number of bytes that were never printed because they were written faster than the
  * daemon could print. */

@@ -436,20 +436,20 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
  * without memory. */
 static char *worker_create_key(const struct worker *worker)
 {
-    size_t room = sizeof(worker->program) + sizeof(worker->directory) + 2;
+    size_t capacity = sizeof(worker->program) + sizeof(worker->directory) + 2;
     char *key;
     size_t used;
 
     for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        room += strlen(*entry) + 1;
+        capacity += strlen(*entry) + 1;
     }
-    key = malloc(room);
+    key = malloc(capacity);
     if (key == NULL) {
         return NULL;
     }
-    used = (size_t)snprintf(key, room, "%s\n%s", worker->program, worker->directory);
+    used = (size_t)snprintf(key, capacity, "%s\n%s", worker->program, worker->directory);
     for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        used += (size_t)snprintf(key + used, room - used, "\n%s", *entry);
+        used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
     }
     return key;
 }

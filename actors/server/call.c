@@ -197,7 +197,7 @@ int tdm_call_is_canceled(tdm_call *call)
 static tdm_status call_check_not_replied(const tdm_call *call)
 {
     return call->is_replied
-               ? tdm__fail(TDM_E_STATE, "a call is answered once, and this one has been")
+               ? tdm__fail(TDM_E_STATE, "the call already has a reply; a method may reply once")
                : TDM_OK;
 }
 
@@ -339,7 +339,7 @@ tdm_status tdm_call_keep(tdm_call *call)
         return tdm__fail(TDM_E_STATE, "only methods of an asynchronous class may keep their calls");
     }
     if (call->is_replied) {
-        return tdm__fail(TDM_E_STATE, "the call has been answered, there is nothing to keep");
+        return tdm__fail(TDM_E_STATE, "the call already has a reply and cannot be kept");
     }
     call->is_kept = true;
     return TDM_OK;
@@ -379,7 +379,7 @@ static tdm_status call_check_stream(const tdm_call *call)
 {
     if (call->executor == NULL || call->is_replied || !call->wants_items) {
         return tdm__fail(TDM_E_STATE, call->executor != NULL && call->is_replied
-                                          ? "the stream has ended: its call is answered"
+                                          ? "the stream has ended: its call already has a reply"
                                           : "the caller asked for no stream");
     }
     return TDM_OK;
@@ -397,7 +397,7 @@ static tdm_status call_wait_for_consumer(tdm_call *call)
     }
     TDM_TRY(status);
     if (tdm_call_is_canceled(call) != 0 || call->is_replied) {
-        return tdm__fail(TDM_E_CANCELED, "nobody takes the items any more");
+        return tdm__fail(TDM_E_CANCELED, "the caller reads no more items");
     }
     return TDM_OK;
 }

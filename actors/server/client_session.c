@@ -148,7 +148,7 @@ static tdm_status client_session_add(struct tdm__client_sessions *client_session
     struct tdm__client_session *session = calloc(1, sizeof(*session));
 
     if (session == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a record of the caller %s", peer->name);
+        return tdm__fail(TDM_E_NOMEM, "a session of the caller %s", peer->name);
     }
     session->id = peer->id;
     session->node = *session_node_of_peer(peer);
@@ -262,7 +262,8 @@ tdm_status tdm__client_session_check_may_run(const struct tdm__client_session *s
                                              uint64_t sequence)
 {
     if (sequence <= session->acknowledged_sequence) {
-        return tdm__fail(TDM_E_PROTOCOL, "call %llu comes again, its reply was acknowledged",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "call %llu was repeated although its reply was acknowledged",
                          (unsigned long long)sequence);
     }
     if (sequence <= session->uncached_sequence) {

@@ -686,7 +686,7 @@ static void executor_fail_all_calls(struct tdm__executor *executor)
             executor_reply_failure(call, TDM_E_ACTOR_DIED,
                                    "the actor ended before it came to this call");
         } else if (!call->is_replied) {
-            executor_reply_failure(call, TDM_E_ACTOR_DIED, "the actor ended before it answered");
+            executor_reply_failure(call, TDM_E_ACTOR_DIED, "the actor ended before it replied");
         }
     }
 }
@@ -802,7 +802,8 @@ static tdm_status executor_find_queue(struct tdm__executor *executor,
                                                tdm__concurrency_group_id(group));
     return *call_queue_out != NULL
                ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "class %s: method \"%s\" is in a group \"%s\" it has not",
+               : tdm__fail(TDM_E_INVAL,
+                           "class %s: method \"%s\" names the undeclared concurrency group \"%s\"",
                            executor->actor_class->name, method->name, group);
 }
 
@@ -834,7 +835,7 @@ tdm_status tdm__executor_create(const struct tdm__executor_options *options,
     tdm_status status;
 
     if (executor == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "what runs an actor's calls");
+        return tdm__fail(TDM_E_NOMEM, "the executor of an actor");
     }
     executor->loop = options->loop;
     executor->actor_class = options->actor_class;

@@ -81,18 +81,18 @@ static int64_t now_ms(void)
 /* Doubles the capacity of the arrays. */
 static tdm_status pool_grow(tdm_actor_pool *pool)
 {
-    uint32_t room = pool->actors_capacity == 0 ? FIRST_CAPACITY : 2 * pool->actors_capacity;
-    tdm_actor **actors = realloc(pool->actors, room * sizeof(tdm_actor *));
-    tdm_ref **refs = realloc(pool->refs, room * sizeof(tdm_ref *));
-    uint8_t *refs_done = realloc(pool->refs_done, room);
+    uint32_t capacity = pool->actors_capacity == 0 ? FIRST_CAPACITY : 2 * pool->actors_capacity;
+    tdm_actor **actors = realloc(pool->actors, capacity * sizeof(tdm_actor *));
+    tdm_ref **refs = realloc(pool->refs, capacity * sizeof(tdm_ref *));
+    uint8_t *refs_done = realloc(pool->refs_done, capacity);
 
     pool->actors = actors == NULL ? pool->actors : actors;
     pool->refs = refs == NULL ? pool->refs : refs;
     pool->refs_done = refs_done == NULL ? pool->refs_done : refs_done;
     if (actors == NULL || refs == NULL || refs_done == NULL) {
-        return tdm_fail(TDM_E_NOMEM, "a pool of %u actors", room);
+        return tdm_fail(TDM_E_NOMEM, "a pool of %u actors", capacity);
     }
-    pool->actors_capacity = room;
+    pool->actors_capacity = capacity;
     return TDM_OK;
 }
 

@@ -312,7 +312,7 @@ static tdm_status items_create(const tdm_value *values, struct items *items)
         struct item *item;
 
         if (tdm_value_kind_of(value) != TDM_ARRAY) {
-            return tdm_fail(TDM_E_TYPE, "item %u is no array of values", i + 1);
+            return tdm_fail(TDM_E_TYPE, "item %u is not an array of values", i + 1);
         }
         TDM_TRY(item_create(value, &item));
         TAILQ_INSERT_TAIL(items, item, link);
@@ -332,7 +332,7 @@ static tdm_status queue_put_many(tdm_call *call, void *self)
     status = items_create(values, &items);
     (void)pthread_mutex_lock(&queue->mutex);
     if (status == TDM_OK && !queue_has_space(queue, tdm_value_count(values))) {
-        status = tdm_fail(TDM_E_AGAIN, "the queue has %u items, at most %u: no room for %u",
+        status = tdm_fail(TDM_E_AGAIN, "the queue has %u of at most %u items: no space for %u",
                           queue->items_count, queue->items_max, tdm_value_count(values));
     }
     if (status == TDM_OK) {
