@@ -28,7 +28,7 @@ enum { LOOK_UP_MS = 3000 };
 
 /* A connection to another daemon, opened by this one. The table owns it until it closes. */
 struct peer {
-    struct tdm__node_peers *peers;   /* The table, borrowed. */
+    struct tdm__node_peers *peers;   /* Table of connections, borrowed. */
     struct peer *next;               /* Next peer of the table. */
     struct tdm__id id;               /* Id of the other node. */
     char name[TDM__NODE_NAME_BYTES]; /* Name of the other node, for messages. */

@@ -49,7 +49,7 @@ struct worker {
     /* The part that other modules see; it is first because the two structs are cast into each
      * other. */
     struct tdm__worker_process public;
-    struct tdm__workers *workers; /* The table, borrowed. */
+    struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
     struct worker *next;          /* Next worker of the table. */
     /* Fork server that forks or forked the worker, borrowed; NULL if it was executed. */
     struct fork_server *fork_server;
@@ -79,7 +79,7 @@ struct worker {
 /* A key (program, directory and environment) that was used before, and its fork server if it was
  * used twice. The table owns it. */
 struct fork_server {
-    struct tdm__workers *workers; /* The table, borrowed. */
+    struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
     struct fork_server *next;     /* Next fork server, used less recently. */
     char *key;                    /* Text of program, directory and environment, owned. */
     /* True if it cannot fork because it runs threads: workers are executed. */

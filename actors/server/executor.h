@@ -8,8 +8,17 @@
 
 #include <tandem/actor.h>
 
-/* The executor of a worker's one actor. Whatever thread drives the loop reads the calls and queues
- * them here. They run in one of three modes: */
+/* The executor of a worker's one actor. Calls are queued by whatever thread drives the loop. The
+ * methods run in one of three modes:
+ *
+ *   in order       one at a time, on the main thread; this is the default
+ *   asynchronous   one at a time, on the main thread; besides, up to max_concurrency calls that
+ *                  their methods have kept are under way
+ *   threaded       each concurrency group on its own threads, created when they are needed; the
+ *                  main thread only drives the loop
+ *
+ * A method runs without the loop's lock. The functions below are called with it, unless they say
+ * otherwise. */
 struct tdm__executor;
 struct tdm__calls;
 
