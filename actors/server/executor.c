@@ -32,11 +32,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CALLS_WAITING_MAX = 100000, /* Most calls that wait in an actor; further ones are refused. */
-    ASYNCHRONOUS_CONCURRENCY = 1000, /* Default max_concurrency of an asynchronous class. */
-    METHODS_TEXT_BYTES = 512         /* Capacity of the list of method names in an error message. */
-};
+/* Most calls that wait in an actor; further ones are refused. */
+enum { CALLS_WAITING_MAX = 100000 };
+/* Default max_concurrency of an asynchronous class. */
+enum { ASYNCHRONOUS_CONCURRENCY = 1000 };
+/* Capacity of the list of method names in an error message. */
+enum { METHODS_TEXT_BYTES = 512 };
 
 /* Progress of the executor towards its end; it only moves forward. */
 enum executor_phase {
