@@ -1,5 +1,4 @@
-/* actor_end_test.c - the end of an actor's process: what it takes along, and what comes next.
- */
+/* actor_end_test.c - the end of an actor's worker: what ends with it, and what follows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
 #include "actors/objects/ref_table.h"

@@ -1,4 +1,4 @@
-/* actor_pool_test.c - work for a few actors: results in order and out of it. */
+/* actor_pool_test.c - tasks of an actor pool: ordered and unordered results. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 

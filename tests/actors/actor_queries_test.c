@@ -1,5 +1,4 @@
-/* actor_queries_test.c - a question about an actor is answered once, wherever that is by
- * then. */
+/* actor_queries_test.c - each query about an actor gets one reply, wherever the actor is. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "scheduler/retrying_txn.h"

@@ -1,5 +1,4 @@
-/* actor_service_test.c - calls about actors that no well-behaved process makes, or makes twice.
- */
+/* actor_service_test.c - invalid and repeated calls of the service "actor". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 

@@ -1,4 +1,4 @@
-/* actor_start_test.c - what a process is started with, and what its first words change. */
+/* actor_start_test.c - the environment of a new worker, and the report of its constructor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/process_tree.h"
 #include "tests/support/node_fixture.h"

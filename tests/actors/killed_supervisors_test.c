@@ -138,9 +138,11 @@ static void a_killed_supervisor_leaves_no_actor(void **state)
 /* ---- a node lost as another joins ------------------------------------------------------- */
 
 struct exchange {
-    struct tdm__node_record leaves; /* There is no process before the first. */
-    struct tdm__node_record joins;
-    struct tdm__actor_record actor; /* on the one that joins; none: on neither */
+    /* Record of the node that leaves; all zeros in the first round. */
+    struct tdm__node_record leaves;
+    struct tdm__node_record joins; /* Record of the node that joins. */
+    /* Record of an actor on the node that joins; all zeros without an actor. */
+    struct tdm__actor_record actor;
     bool ended;
     tdm_status status;
 };

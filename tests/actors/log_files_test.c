@@ -1,4 +1,4 @@
-/* log_files_test.c - files of output: their names, bounds, ends. */
+/* log_files_test.c - log files: names, size limits, reading the end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/log_files.h"
 #include "tests/support/redis_fixture.h"

@@ -1,4 +1,4 @@
-/* log_printer_test.c - lines of others with their origin, for readers fast and slow. */
+/* log_printer_test.c - printing lines with their origin, for fast and slow readers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/log_printer.h"
 

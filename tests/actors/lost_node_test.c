@@ -1,4 +1,4 @@
-/* lost_node_test.c - what a lost node leaves, and what comes back on another. */
+/* lost_node_test.c - the effects of a lost node, and actors created again on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "tests/support/actor_fixture.h"

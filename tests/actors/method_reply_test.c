@@ -1,4 +1,4 @@
-/* method_reply_test.c - a kept answer is a copy of its own. */
+/* method_reply_test.c - cached replies are independent copies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/method_reply.h"
 

@@ -1,4 +1,4 @@
-/* node_test.c - what a node tells of itself, and what goes with a process that has left it. */
+/* node_test.c - how a node describes itself, and what ends with a process of the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref_table.h"
 #include "runtime/clock.h"

@@ -1,4 +1,5 @@
-/* peer_daemons_test.c - each call to another node is answered once, however its way there ends. */
+/* peer_daemons_test.c - each call to another node gets one reply, whatever happens to the
+ * connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"

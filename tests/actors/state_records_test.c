@@ -1,4 +1,5 @@
-/* state_records_test.c - rows of what is unusual: without a place, in parts, unreadable. */
+/* state_records_test.c - records of unusual actors, nodes and groups: unplaced, incomplete,
+ * unreadable. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/state_record.h"
 #include "actors/daemon/state_service.h"

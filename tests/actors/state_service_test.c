@@ -1,4 +1,4 @@
-/* state_service_test.c - a list of the cluster says what it lacks: nodes, processes, rows. */
+/* state_service_test.c - a list of the cluster says what is missing: nodes, processes, records. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 

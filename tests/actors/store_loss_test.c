@@ -1,4 +1,5 @@
-/* store_loss_test.c - the cluster's Redis forgets everything, and the nodes tell it again. */
+/* store_loss_test.c - the cluster's Redis loses its data, and the nodes write their records again.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"

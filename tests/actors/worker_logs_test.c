@@ -1,4 +1,5 @@
-/* worker_logs_test.c - what actors print: kept in files, shown to the driver, all of it. */
+/* worker_logs_test.c - the output of actors: kept in files and printed by the driver, without loss.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/one_node.h"
