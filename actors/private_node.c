@@ -2,7 +2,7 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The driver starts one child: the supervisor process (cli/tandemd.c with --private). The
+/* The driver starts one child: the supervisor process (runtime/process/supervisor.h). The
  * supervisor starts the daemon and everything below it. The driver, the supervisor and the daemon
  * share a SOCK_SEQPACKET socket pair. The daemon reports on it once: "ready PID ADDRESS" or "failed
  * TEXT".

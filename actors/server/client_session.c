@@ -8,7 +8,7 @@
  * Invariants: `replies` is sorted by sequence number and has none that is acknowledged;
  * cached_reply_bytes is the sum over all sessions; a session with open calls is never removed. A
  * session expires after SILENCE_MS without calls. All functions are called with the loop's lock
- * held. See docs for the protocol. */
+ * held. See docs/protocols/calls.md for the protocol. */
 
 #include "actors/server/client_session.h"
 
