@@ -1,5 +1,15 @@
-/* call_list.c - the calls of a process that have no result yet, as rows for its daemon. */
+/* call_list.c - the unfinished calls of this process, as records for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A call appears in exactly one process: in the caller until it is sent, in the callee afterwards.
+ * So the daemon gets each call once when it asks all processes of the node. The states are ACTOR,
+ * ARGUMENTS and PAUSING for calls that have not been sent, ARGUMENTS, QUEUED and RUNNING for calls
+ * that have been received.
+ *
+ * The module keeps no data. Its functions hold the loop's lock while they read the channels of
+ * actors/client and the calls of actors/server. The records are shown by "tandem list calls" and by
+ * tdm_state_calls(). */
+
 #include "actors/call_list.h"
 
 #include "actors/client/actor_channel.h"
@@ -10,9 +20,10 @@
 
 #include <string.h>
 
-/* ---- one row ---------------------------------------------------------------------------- */
+/* ---- one record -------------------------------------------------------------------------- */
 
-static void write_row(tdm_writer *writer, const struct tdm_call_state *record)
+/* Writes one call as a map of nine entries, which tdm__call_record_read() reads back. */
+static void call_record_write(tdm_writer *writer, const struct tdm_call_state *record)
 {
     tdm_write_map(writer, 9);
     tdm__state_record_write_text(writer, "caller", record->caller);
@@ -40,25 +51,29 @@ void tdm__call_record_read(const tdm_value *value, struct tdm_call_state *record
                                 .age_ms = tdm__state_record_int(value, "age_ms")};
 }
 
-/* Rows on their way. */
+/* State of one list that is being written. */
 struct listing {
-    const tdm_runtime *runtime;
-    struct tdm__state_records *records;
+    const tdm_runtime *runtime;         /* The runtime of this process, borrowed. */
+    struct tdm__state_records *records; /* Destination of the records, borrowed. */
+    /* Time of the list on CLOCK_MONOTONIC, in milliseconds; ages are measured from it. */
     int64_t now_ms;
 };
 
+/* Appends one call record, or counts it as left out if the reply is full. */
 static void call_list_add(struct listing *listing, const struct tdm_call_state *record)
 {
     tdm_writer *writer = tdm__state_records_next(listing->records);
 
     if (writer != NULL) {
-        write_row(writer, record);
+        call_record_write(writer, record);
     }
 }
 
-/* ---- those that have not left ----------------------------------------------------------- */
+/* ---- calls that have not been sent --------------------------------------------------------- */
 
-static const char *why_here(const struct tdm__pending_call *pending_call)
+/* Returns why a call has not been sent: it pauses before a retry, or its arguments or its actor are
+ * not ready. */
+static const char *pending_call_state(const struct tdm__pending_call *pending_call)
 {
     if (pending_call->retry_paused) {
         return "PAUSING";
@@ -66,6 +81,7 @@ static const char *why_here(const struct tdm__pending_call *pending_call)
     return pending_call->channel->state == TDM__CHANNEL_OPEN ? "ARGUMENTS" : "ACTOR";
 }
 
+/* Adds a record for each call of `calls`, all of which this process has made and not sent. */
 static void add_pending_call(struct listing *listing, const struct tdm__pending_calls *calls)
 {
     const tdm_runtime *runtime = listing->runtime;
@@ -85,14 +101,15 @@ static void add_pending_call(struct listing *listing, const struct tdm__pending_
                                                .class_name = info->class_name,
                                                .actor_name = info->name,
                                                .method = pending_call->method,
-                                               .state = why_here(pending_call),
+                                               .state = pending_call_state(pending_call),
                                                .age_ms = listing->now_ms - pending_call->made_ms});
     }
 }
 
-/* ---- those that have come --------------------------------------------------------------- */
+/* ---- calls that have been received --------------------------------------------------------- */
 
-static const char *state_of(const tdm_call *call)
+/* Returns the state of a call that this process's actor has received. */
+static const char *received_call_state(const tdm_call *call)
 {
     if (!tdm__call_is_queued(call)) {
         return "RUNNING";
@@ -100,7 +117,8 @@ static const char *state_of(const tdm_call *call)
     return call->start_holds > 0 ? "ARGUMENTS" : "QUEUED";
 }
 
-static void add_arrived(struct listing *listing, const tdm_call *call)
+/* Adds a record for one call that this process's actor has received. */
+static void add_received_call(struct listing *listing, const tdm_call *call)
 {
     const tdm_runtime *runtime = listing->runtime;
     const struct tdm__peer_identity *peer = tdm__incoming_peer(call->incoming);
@@ -113,23 +131,24 @@ static void add_arrived(struct listing *listing, const tdm_call *call)
                                                     .class_name = runtime->class_name,
                                                     .actor_name = runtime->actor_name,
                                                     .method = tdm__incoming_method(call->incoming),
-                                                    .state = state_of(call),
+                                                    .state = received_call_state(call),
                                                     .age_ms = listing->now_ms - call->arrived_ms});
 }
 
-static void add_all_arrived(struct listing *listing, const struct tdm__calls *calls)
+/* Adds a record for each received call whose reply has not been sent. */
+static void add_received_calls(struct listing *listing, const struct tdm__calls *calls)
 {
     const tdm_call *call;
 
     TAILQ_FOREACH(call, calls, all_link)
     {
         if (!call->is_replied) {
-            add_arrived(listing, call);
+            add_received_call(listing, call);
         }
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------ */
+/* ---- the whole list ---------------------------------------------------------------------- */
 
 void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
                           struct tdm__state_records *records)
@@ -143,7 +162,7 @@ void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *exec
         add_pending_call(&listing, &channel->waiting);
     }
     if (executor != NULL) {
-        add_all_arrived(&listing, tdm__executor_calls(executor));
+        add_received_calls(&listing, tdm__executor_calls(executor));
     }
 }
 

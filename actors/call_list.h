@@ -1,4 +1,4 @@
-/* call_list.h - the calls of a process that have no result yet, as rows for its daemon. */
+/* call_list.h - the unfinished calls of this process, as records for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_CALL_LIST_H
 #define TDM_ACTORS_CALL_LIST_H
@@ -9,18 +9,22 @@
 
 #include <tandem/state.h>
 
-/* "call.list" (): ([row …], rows left out beyond these).  Asked by the daemon alone. */
+/* Most call records in one reply to "call.list". That method takes no arguments, replies with
+ * ([record ...], number of records left out), and is called by the daemon only. */
 enum { TDM__CALL_RECORDS_MAX = 10000 };
-/* False for any other call.  `executor` is NULL in a process that is no actor. */
+/* Replies to `incoming` and returns true if its method is "call.list"; else returns false and
+ * leaves `incoming` alone. `executor` is NULL in a driver, which executes no calls. */
 bool tdm__call_list_serve(tdm_runtime *runtime, const struct tdm__executor *executor,
                           struct tdm__incoming_call *incoming);
 
-/* A call is told of by the process that has it: those that have not left here, then those that
- * have come here, each in the order made. */
+/* Writes one record for each unfinished call: first the outgoing calls that wait in this process
+ * for their actor or their arguments, then the calls that this process's actor has received. Both
+ * lists are in order of creation. `executor` is NULL in a driver. */
 void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
                           struct tdm__state_records *records);
 
-/* A row is a map; it borrows the texts of `value`, and what is missing is "" or 0. */
+/* Reads one call record, which is a map, into `record_out`. The texts in `record_out` point into
+ * `value`; a missing entry becomes "" or 0. */
 void tdm__call_record_read(const tdm_value *value, struct tdm_call_state *record_out);
 
 #endif

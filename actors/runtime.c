@@ -1,5 +1,18 @@
-/* runtime.c - this process in the cluster: its loop, its endpoint, its node. */
+/* runtime.c - the runtime of one process: its event loop, its RPC endpoint, its connection to the
+ * daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* One process has at most one runtime, `current_runtime`. A driver creates it in
+ * tdm_runtime_start(); a worker creates it in actors/server/worker.c with the functions that both
+ * share. It owns the loop, the endpoint, the actor channels, the object memory and the table of
+ * references, and destroys them in reverse order of dependency.
+ *
+ * A driver either joins a running daemon at an address or starts a private node. It learns the
+ * identity of the node by "node.describe" and leaves by "actor.leave", which ends its actors. In a
+ * driver the background poller drives the loop while no thread of the user does. Any thread may
+ * call the public functions; the loop's lock serialises them. A forked child keeps a marked copy
+ * that refuses every use. */
+
 #include "actors/runtime.h"
 
 #include "actors/call_list.h"
@@ -24,11 +37,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { START_TIMEOUT_MS = 10000, STOP_TIMEOUT_MS = 10000 };
+enum {
+    START_TIMEOUT_MS = 10000, /* Milliseconds to join a node, unless the options say otherwise. */
+    /* Milliseconds to wait for the end of this driver's actors and daemon. */
+    STOP_TIMEOUT_MS = 10000
+};
 
+/* Runtime of this process; NULL if none is started. Set by the starting thread only. */
 static tdm_runtime *current_runtime;
 
-/* ---- parts that drivers and workers share ----------------------------------------------- */
+/* ---- functions that drivers and workers share -------------------------------------------- */
 
 tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
@@ -61,8 +79,8 @@ tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
     return TDM_OK;
 }
 
-/* Whoever is to be told of a result that is there is told while the runtime is whole. */
-static void tell_posted(tdm_runtime *runtime)
+/* Runs the posted callbacks of results that have arrived, while the runtime is still complete. */
+static void runtime_run_posted(tdm_runtime *runtime)
 {
     TDM__LOCK(runtime);
 
@@ -75,15 +93,15 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
 {
     uint32_t depth = runtime->loop == NULL ? 0 : tdm__loop_leave_all(runtime->loop);
 
-    (void)depth; /* there is no lock to take back */
+    (void)depth; /* The lock is not taken again: the loop is destroyed below. */
     tdm__background_poller_stop(runtime->background_poller);
-    tell_posted(runtime);
+    runtime_run_posted(runtime);
     runtime->is_stopping = true;
     if (runtime->daemon != NULL) {
         tdm__conn_on_closed(runtime->daemon, NULL, NULL);
     }
     tdm__rpc_destroy(
-        runtime->rpc); /* completes what is under way, so the actor_channels still stand */
+        runtime->rpc); /* This completes the calls under way, which need the actor channels. */
     runtime->daemon = NULL;
     while (runtime->actor_channels != NULL) {
         tdm__actor_channel_destroy(runtime->actor_channels);
@@ -102,9 +120,9 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     free(runtime);
 }
 
-/* The loop, its sockets and its kernel objects are the parent's: the child leaves them alone.
- */
-static void in_forked_child(void)
+/* Marks the runtime in a forked child as unusable. The loop, its sockets and its kernel objects
+ * belong to the parent, so the child does not touch them. */
+static void after_fork_in_child(void)
 {
     if (current_runtime != NULL) {
         current_runtime->is_forked_child = true;
@@ -113,16 +131,17 @@ static void in_forked_child(void)
     }
 }
 
-static void watch_forks(void)
+/* Installs after_fork_in_child() for every later fork(). */
+static void register_fork_handler(void)
 {
-    (void)pthread_atfork(NULL, NULL, in_forked_child);
+    (void)pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
 void tdm__runtime_set_current(tdm_runtime *runtime)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    (void)pthread_once(&once, watch_forks);
+    (void)pthread_once(&once, register_fork_handler);
     current_runtime = runtime;
 }
 
@@ -131,6 +150,7 @@ tdm_runtime *tdm_runtime_current(void)
     return current_runtime;
 }
 
+/* Handles the end of the connection to the daemon: a worker exits, a driver fails its calls. */
 static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
                              const char *detail)
 {
@@ -140,7 +160,7 @@ static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reaso
     (void)reason;
     runtime->daemon = NULL;
     if (runtime->worker != NULL) {
-        tdm__worker_exit_without_daemon(runtime->worker); /* never returns */
+        tdm__worker_exit_without_daemon(runtime->worker); /* This does not return. */
     }
     tdm__actor_channels_fail_all(runtime, detail);
 }
@@ -171,7 +191,8 @@ tdm_status tdm__runtime_set_daemon_lost(tdm_runtime *runtime, const char *detail
         (void)snprintf(end, sizeof(runtime->daemon_end_text), "%s", detail);
     }
     if (runtime->node_name[0] == '\0') {
-        return tdm__fail(TDM_E_NODE_LOST, "%s", end); /* it was never reached */
+        /* The node was never reached, so it has no name yet. */
+        return tdm__fail(TDM_E_NODE_LOST, "%s", end);
     }
     return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name, end);
 }
@@ -258,9 +279,9 @@ void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_ou
 
 /* ---- a driver --------------------------------------------------------------------------- */
 
-/* The daemon's answer to "node.describe": (node id, node name, directory, host to listen at).
- */
-static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
+/* Asks the daemon for the node's id, name, directory and listening host ("node.describe") and
+ * stores them in the runtime. */
+static tdm_status driver_describe_node(tdm_runtime *runtime, int64_t timeout_ms)
 {
     tdm_document *document;
     const char *id;
@@ -286,23 +307,26 @@ static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
     return status;
 }
 
-static tdm_status join_node(tdm_runtime *runtime, const char *address, int64_t timeout_ms)
+/* Connects to the daemon at `address` and learns the node's identity. */
+static tdm_status driver_join_node(tdm_runtime *runtime, const char *address, int64_t timeout_ms)
 {
     struct tdm__conn *daemon;
 
     (void)snprintf(runtime->address, sizeof(runtime->address), "%s", address);
     TDM_TRY(tdm__rpc_connect(runtime->rpc, address, &daemon));
     tdm__runtime_set_daemon(runtime, daemon);
-    return tdm__wrap(learn_node(runtime, timeout_ms), "joining the node at %s", address);
+    return tdm__wrap(driver_describe_node(runtime, timeout_ms), "joining the node at %s", address);
 }
 
-static void serve_driver(void *arg, struct tdm__incoming_call *incoming)
+/* Serves calls that arrive at a driver: lists of calls, and requests about references. */
+static void driver_serve_call(void *arg, struct tdm__incoming_call *incoming)
 {
     if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__ref_table_serve(arg, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }
 
+/* Creates a runtime with a new random id of kind driver. */
 static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
 {
     struct tdm__peer_identity self = {.kind = TDM__PEER_DRIVER, .pid = getpid()};
@@ -312,11 +336,14 @@ static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES], tdm_runti
     return tdm__runtime_create(&self, token, runtime_out);
 }
 
+/* Returns the time to join a node: the caller's option or the default, in milliseconds. */
 static int64_t start_timeout_ms(const struct tdm_runtime_options *options)
 {
     return options->start_timeout_ms > 0 ? options->start_timeout_ms : START_TIMEOUT_MS;
 }
 
+/* Creates a driver's runtime that joins the daemon at `address`. Takes ownership of `node`, which
+ * is NULL unless the daemon is private, only on success. */
 static tdm_status driver_start(const struct tdm_runtime_options *options, const char *address,
                                struct tdm__private_node *node, tdm_runtime **runtime_out)
 {
@@ -334,8 +361,8 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
                    name_space == NULL ? "default" : name_space);
     (void)tdm__id_text(&runtime->self.id, runtime->job_id);
     runtime->private_node = node;
-    tdm__rpc_set_call_handler(runtime->rpc, serve_driver, runtime);
-    status = join_node(runtime, address, start_timeout_ms(options));
+    tdm__rpc_set_call_handler(runtime->rpc, driver_serve_call, runtime);
+    status = driver_join_node(runtime, address, start_timeout_ms(options));
     if (status == TDM_OK) {
         status = tdm__background_poller_start(runtime->loop, &runtime->background_poller);
     }
@@ -347,8 +374,9 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
     return TDM_OK;
 }
 
-static tdm_status private_start(const struct tdm_runtime_options *options,
-                                tdm_runtime **runtime_out)
+/* Starts a private node and a driver's runtime on it. */
+static tdm_status driver_start_private_node(const struct tdm_runtime_options *options,
+                                            tdm_runtime **runtime_out)
 {
     struct tdm__private_node *node;
     tdm_status status;
@@ -367,7 +395,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runt
     const char *address;
     tdm_status status;
 
-    tdm__worker_run_if_one(); /* never returns in a worker */
+    tdm__worker_run_if_one(); /* This does not return in a worker. */
     TDM__REQUIRE(runtime_out);
     *runtime_out = NULL;
     if (current_runtime != NULL) {
@@ -384,7 +412,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runt
         address = getenv("TANDEM_ADDRESS");
     }
     status = address == NULL || address[0] == '\0'
-                 ? private_start(options, runtime_out)
+                 ? driver_start_private_node(options, runtime_out)
                  : driver_start(options, address, NULL, runtime_out);
     if (status == TDM_OK) {
         tdm__runtime_set_current(*runtime_out);
@@ -398,12 +426,12 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     struct tdm__conn *daemon;
 
     if (runtime == NULL || runtime->is_forked_child) {
-        return; /* after fork() it is the parent's */
+        return; /* The runtime belongs to the parent of the fork. */
     }
     TDM_ASSERT(runtime->worker == NULL);
     tdm__runtime_run_stop_hooks(runtime);
     if (tdm__runtime_daemon(runtime, &daemon) == TDM_OK) {
-        /* Waits until this driver's actors have ended.  A daemon that cannot answer ends them
+        /* Waits until this driver's actors have ended.  A daemon that cannot reply ends them
          * when it sees the connection close. */
         if (tdm__runtime_call_daemon(runtime, "actor.leave", (struct tdm_bytes){"\x90", 1},
                                      STOP_TIMEOUT_MS, NULL) != TDM_OK) {

@@ -1,4 +1,5 @@
-/* runtime.h - this process in the cluster: its loop, its endpoint, its node. */
+/* runtime.h - the runtime of one process: its event loop, its RPC endpoint, its connection to the
+ * daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_RUNTIME_H
 #define TDM_ACTORS_RUNTIME_H
@@ -14,83 +15,113 @@ struct tdm__private_node;
 struct tdm__object_memory;
 struct tdm__ref_table;
 
-enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
+enum {
+    TDM__STOP_HOOKS_MAX = 8,                   /* Most stop hooks of a runtime. */
+    TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX /* Most GPUs granted to the actor of a worker. */
+};
 
+/* The runtime of one driver or worker process; there is at most one. The functions of the public
+ * API that use it hold the loop's lock (TDM__LOCK). Identities and texts are set while it starts
+ * and do not change afterwards. */
 struct tdm_runtime {
-    struct tdm__loop *loop; /* owned */
-    struct tdm__rpc *rpc;   /* owned */
-    struct tdm__background_poller
-        *background_poller; /* owned; drives the loop while the user's threads do not */
-    struct tdm__peer_identity self;
-    struct tdm__conn *daemon;                     /* NULL once it is lost */
-    char daemon_end_text[256];                    /* how it ended, once that has been told */
-    struct tdm__private_node *private_node;       /* owned; NULL when this process joined a node */
-    struct tdm__worker *worker;                   /* borrowed; NULL in a driver */
-    struct tdm__actor_channel *actor_channels;    /* owned: one for each actor it knows */
-    struct tdm__object_memory *memory;            /* owned: what large values lie in */
-    struct tdm__ref_table *objects;               /* owned: references that others know, or own */
-    struct tdm__call_arguments *cached_arguments; /* owned: for the next call; or NULL */
-    uint64_t last_sequence; /* of the actor_channels that are gone: a later one to the same actor is
-                             * no other caller, so its calls have higher numbers */
-    bool calls_blocked;     /* a call or a creation waits for a reference in its arguments */
-    bool results_arrived;   /* since the calls that wait were last looked at */
-    bool is_stopping;       /* connections that end now are ended here */
-    bool is_forked_child;   /* this process is a child of the runtime's own: it may not use it */
+    struct tdm__loop *loop; /* Event loop, owned; its lock guards this struct. */
+    struct tdm__rpc *rpc;   /* RPC endpoint for calls in both directions, owned. */
+    /* Thread that drives the loop while no user thread does, owned; NULL if not started. */
+    struct tdm__background_poller *background_poller;
+    struct tdm__peer_identity self; /* Identity that this process presents to its peers. */
+    /* Connection to this node's daemon, owned by `rpc`; NULL once it has closed. */
+    struct tdm__conn *daemon;
+    /* How the daemon ended; "" until the loss has been reported once. */
+    char daemon_end_text[256];
+    /* Daemon that this process started, owned; NULL if it joined a running one. */
+    struct tdm__private_node *private_node;
+    struct tdm__worker *worker; /* State of the worker process, borrowed; NULL in a driver. */
+    /* List of channels, one for each actor that this process knows; owned. */
+    struct tdm__actor_channel *actor_channels;
+    struct tdm__object_memory *memory; /* Shared memory that holds large values, owned. */
+    /* Table of references that are owned or borrowed by this process; owned. */
+    struct tdm__ref_table *objects;
+    /* Buffer kept for the arguments of the next call, owned; NULL if absent. */
+    struct tdm__call_arguments *cached_arguments;
+    /* Highest call sequence number of all destroyed channels. A later channel to the same actor
+     * continues above it, because the actor sees the same caller. */
+    uint64_t last_sequence;
+    /* True while an outgoing call or creation waits for a reference among its arguments. */
+    bool calls_blocked;
+    /* True if a result arrived since the blocked calls were last checked. */
+    bool results_arrived;
+    /* True once this process closes its connections, so their end is no failure. */
+    bool is_stopping;
+    /* True in a process forked from this one, which must not use the runtime. */
+    bool is_forked_child;
 
-    char node_id[TDM__ID_TEXT_BYTES];
-    char node_name[64];
-    char address[TDM__ADDRESS_BYTES];
-    char directory[TDM__ADDRESS_BYTES];
-    char listen_host[TDM__ADDRESS_BYTES]; /* "" when the node talks to no other */
+    char node_id[TDM__ID_TEXT_BYTES]; /* Id of this node. */
+    char node_name[64];               /* Name of this node; "" until the daemon has reported it. */
+    char address[TDM__ADDRESS_BYTES]; /* Address of this node's daemon. */
+    char directory[TDM__ADDRESS_BYTES]; /* Directory of this node for sockets and files. */
+    /* Host at which workers listen for other nodes; "" on a single node. */
+    char listen_host[TDM__ADDRESS_BYTES];
+    /* Namespace in which this process names and finds actors. */
     char name_space[TDM__ACTOR_NAME_BYTES];
-    char actor_id[TDM__ID_TEXT_BYTES];
+    char actor_id[TDM__ID_TEXT_BYTES]; /* Id of this worker's actor; "" in a driver. */
+    /* Name of this worker's actor; "" if it has none. */
     char actor_name[TDM__ACTOR_NAME_BYTES];
-    char class_name[TDM__ACTOR_NAME_BYTES];
-    char job_id[TDM__ID_TEXT_BYTES];
-    uint32_t restarts_count;
-    struct tdm__id group;       /* in which this actor lies; none */
-    bool captures_child_actors; /* those that it makes go there */
-    uint32_t gpus_count;
+    char class_name[TDM__ACTOR_NAME_BYTES]; /* Class of this worker's actor; "" in a driver. */
+    char job_id[TDM__ID_TEXT_BYTES]; /* Id of the driver whose job this process belongs to. */
+    uint32_t restarts_count;         /* How often this worker's actor was restarted before. */
+    /* Placement group of this worker's actor; all zeros if it has none. */
+    struct tdm__id group;
+    /* True if actors created by this one are placed in the same group. */
+    bool captures_child_actors;
+    uint32_t gpus_count; /* Number of entries in `gpu_indices`. */
+    /* Indices on this node of the GPUs granted to this worker's actor. */
     uint32_t gpu_indices[TDM__RUNTIME_GPUS_MAX];
 
     struct {
-        void (*fn)(void *arg);
-        void *arg;
+        void (*fn)(void *arg); /* Function to run when the runtime stops. */
+        void *arg;             /* Argument of `fn`, owned by the caller that registered it. */
     } stop_hooks[TDM__STOP_HOOKS_MAX];
-    uint32_t stop_hooks_count;
+    uint32_t stop_hooks_count; /* Number of entries in `stop_hooks`. */
 };
 
-/* Holds the loop's lock until the end of the block: every function of the public API that
- * touches what hangs on the loop begins with it. */
+/* Acquires the loop's lock until the end of the block. Every function of the public API that reads
+ * or changes the runtime starts with it. */
 #define TDM__LOCK(runtime) TDM__LOOP_ENTER((runtime)->loop)
 
-/* Makes loop and endpoint; the rest of the fields are the caller's to fill. */
+/* Creates a runtime with an event loop and an RPC endpoint; the caller fills in the other fields
+ * and owns the runtime. */
 tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out);
-/* Closes everything, without telling the daemon anything. */
+/* Closes all connections and frees the runtime. It does not notify the daemon. */
 void tdm__runtime_destroy(tdm_runtime *runtime);
-/* From now on `conn` is the daemon's. */
+/* Makes `conn` the runtime's connection to its daemon. When it closes, a worker exits and the calls
+ * of a driver fail. */
 void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn);
+/* Makes `runtime` the one that tdm_runtime_current() returns; NULL if absent any more. */
 void tdm__runtime_set_current(tdm_runtime *runtime);
 
-/* The connection to this node's daemon; TDM_E_NODE_LOST, saying how it ended, once it is gone.
- */
+/* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the
+ * way the daemon ended once the connection has closed. */
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out);
-/* Says that the daemon has gone, and how if that is known; `detail` is what its connection
- * says. For calls to it that ended with TDM_E_CLOSED.  Returns TDM_E_NODE_LOST. */
+/* Sets the error detail to how the daemon ended and returns TDM_E_NODE_LOST. `detail` is used where
+ * the end of a private daemon is not known. For calls to the daemon that failed with TDM_E_CLOSED.
+ */
 tdm_status tdm__runtime_set_daemon_lost(tdm_runtime *runtime, const char *detail);
-/* Drives the loop until done(arg): TDM_E_TIMEOUT without a detail, TDM_E_STATE after fork(). */
+/* Drives the loop until done(arg) is true. Blocks at most `timeout_ms`, then returns TDM_E_TIMEOUT
+ * without a detail. Returns TDM_E_STATE in a forked child. */
 tdm_status tdm__runtime_wait(tdm_runtime *runtime, bool (*done)(void *arg), void *arg,
                              int64_t timeout_ms);
-/* TDM_E_STATE in a process that was forked from the runtime's own. */
+/* Returns TDM_E_STATE in a process that was forked from the runtime's process, else TDM_OK. */
 tdm_status tdm__runtime_check(const tdm_runtime *runtime);
-/* A call to the daemon that waits for its answer. */
+/* Calls `method` of the daemon and blocks at most `timeout_ms` for the reply. The caller owns
+ * `*document_out`; `document_out` may be NULL. */
 tdm_status tdm__runtime_call_daemon(tdm_runtime *runtime, const char *method,
                                     struct tdm_bytes packed, int64_t timeout_ms,
                                     tdm_document **document_out);
+/* Runs and removes all stop hooks, last registered first. */
 void tdm__runtime_run_stop_hooks(tdm_runtime *runtime);
-/* Runs fn(arg) when the runtime stops, while the daemon still listens; last registered first.
- */
+/* Registers fn(arg) to run when the runtime stops, while the daemon still accepts calls. Hooks run
+ * in reverse order of registration; TDM_E_LIMIT if there are too many. */
 tdm_status tdm__runtime_on_stop(tdm_runtime *runtime, void (*fn)(void *arg), void *arg);
 
 #endif

@@ -26,13 +26,15 @@ struct actor_facts tdm__actor_entry_facts(const struct actor_entry *entry)
                                 .lease_was_lost_recently = tdm__node_lease_was_lost(entry->node)};
 }
 
-static void explain_wait(struct actor_entry *entry, const char *what_for)
+/* Records what the waiting actor does not get, for queries and time-outs. */
+static void action_explain_wait(struct actor_entry *entry, const char *what_for)
 {
     (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s%s",
                    what_for[0] == '\0' ? "" : "it waits: ", what_for);
 }
 
-static void refuse(struct actor_entry *entry, const struct actor_action *action)
+/* Removes an actor that cannot be created. */
+static void action_refuse(struct actor_entry *entry, const struct actor_action *action)
 {
     char text[TDM__ERROR_DETAIL_BYTES];
 
@@ -40,7 +42,9 @@ static void refuse(struct actor_entry *entry, const struct actor_action *action)
     tdm__actor_entry_remove(entry, action->status, text);
 }
 
-static void answer_waiters(struct actor_entry *entry, const struct tdm__rpc_reply *reply)
+/* Replies to the calls that wait for the start: with the other daemon's reply, or with this node's
+ * description of the actor. */
+static void action_reply_waiters(struct actor_entry *entry, const struct tdm__rpc_reply *reply)
 {
     if (reply != NULL) {
         tdm__actor_entry_pass_reply(entry, reply);
@@ -49,7 +53,8 @@ static void answer_waiters(struct actor_entry *entry, const struct tdm__rpc_repl
     }
 }
 
-static void kill_worker(struct actor_entry *entry, const char *why)
+/* Kills the worker and logs the reason, if there is one. */
+static void action_kill_worker(struct actor_entry *entry, const char *why)
 {
     if (why != NULL && entry->worker != NULL) {
         tdm__log(TDM__WARN, "actors", "actor %s, pid %d: %s", entry->label, (int)entry->worker->pid,
@@ -58,16 +63,18 @@ static void kill_worker(struct actor_entry *entry, const char *why)
     tdm__actor_entry_kill_now(entry);
 }
 
-static bool is_for_worker(enum actor_action_kind kind)
+/* True for the actions that end the worker; their text explains its death. */
+static bool action_ends_worker(enum actor_action_kind kind)
 {
     return kind == ACTOR_DO_DRAIN_WORKER || kind == ACTOR_DO_STOP_WORKER ||
            kind == ACTOR_DO_EXPECT_EXIT || kind == ACTOR_DO_KILL_WORKER;
 }
 
-static void carry_out(struct actor_entry *entry, const struct actor_action *action,
-                      const struct tdm__rpc_reply *reply)
+/* Carries out one action of the lifecycle. */
+static void action_carry_out(struct actor_entry *entry, const struct actor_action *action,
+                             const struct tdm__rpc_reply *reply)
 {
-    if (is_for_worker(action->kind) && action->text != NULL) {
+    if (action_ends_worker(action->kind) && action->text != NULL) {
         (void)snprintf(entry->failure, sizeof(entry->failure), "%s", action->text);
     }
     switch (action->kind) {
@@ -81,7 +88,7 @@ static void carry_out(struct actor_entry *entry, const struct actor_action *acti
         tdm__actor_entry_reply_name_holder(entry);
         break;
     case ACTOR_DO_EXPLAIN_WAIT:
-        explain_wait(entry, action->text);
+        action_explain_wait(entry, action->text);
         break;
     case ACTOR_DO_START_WORKER:
         tdm__actor_entry_start(entry);
@@ -90,7 +97,7 @@ static void carry_out(struct actor_entry *entry, const struct actor_action *acti
         tdm__actor_entry_start_later(entry, action->delay_ms);
         break;
     case ACTOR_DO_ANSWER_WAITERS:
-        answer_waiters(entry, reply);
+        action_reply_waiters(entry, reply);
         break;
     case ACTOR_DO_DRAIN_WORKER:
     case ACTOR_DO_STOP_WORKER:
@@ -101,7 +108,7 @@ static void carry_out(struct actor_entry *entry, const struct actor_action *acti
         tdm__actor_entry_expect_exit(entry, action->delay_ms);
         break;
     case ACTOR_DO_KILL_WORKER:
-        kill_worker(entry, action->text);
+        action_kill_worker(entry, action->text);
         break;
     case ACTOR_DO_START_ELSEWHERE:
         tdm__actor_entry_start_remote(entry);
@@ -116,7 +123,7 @@ static void carry_out(struct actor_entry *entry, const struct actor_action *acti
         tdm__actor_entry_rewrite(entry);
         break;
     case ACTOR_DO_REFUSE:
-        refuse(entry, action);
+        action_refuse(entry, action);
         break;
     case ACTOR_DO_END:
         tdm__actor_entry_remove(entry, action->status, action->text);
@@ -124,7 +131,7 @@ static void carry_out(struct actor_entry *entry, const struct actor_action *acti
     }
 }
 
-/* Only the last action may hand another event to the same entry, or remove it. */
+/* Only the last action may hand another event to the same entry, or remove the entry. */
 void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event)
 {
     struct actor_actions actions;
@@ -132,6 +139,6 @@ void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event
     event.facts = tdm__actor_entry_facts(entry);
     tdm__actor_lifecycle_step(&entry->lifecycle, &event, &actions);
     for (uint32_t i = 0; i < actions.count; i++) {
-        carry_out(entry, &actions.entries[i], event.reply);
+        action_carry_out(entry, &actions.entries[i], event.reply);
     }
 }

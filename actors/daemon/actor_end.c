@@ -1,5 +1,14 @@
-/* actor_end.c - the end of an actor's process: wanted or not, and what comes after it. */
+/* actor_end.c - the requested and unrequested end of an actor's worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Requests to end an actor become events for the lifecycle (actor_lifecycle.h), which answers with
+ * actions such as ask_to_leave, expect_exit and kill_now below. The one timer of an entry limits
+ * the wait for an exit, or delays a restart; the lifecycle never needs both.
+ *
+ * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report, releases what
+ * the process held, ends what it created, and hands ACTOR_ON_WORKER_ENDED to the lifecycle, which
+ * decides between restart and end. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/death_report.h"
 #include "runtime/assert.h"
@@ -13,9 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- the timer of an entry: one thing at a time is due ---------------------------------- */
+/* ---- the timer of an entry ---------------------------------------------------------------- */
 
-static void on_timer(void *arg)
+/* Reports that the worker did not exit in time, or that a restart is due. */
+static void actor_entry_on_timer(void *arg)
 {
     struct actor_entry *entry = arg;
 
@@ -26,17 +36,18 @@ static void on_timer(void *arg)
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
 }
 
-static tdm_status set_timer(struct actor_entry *entry, int64_t delay_ms)
+/* Sets the timer of the entry, and creates it at the first use. */
+static tdm_status actor_entry_set_timer(struct actor_entry *entry, int64_t delay_ms)
 {
     if (entry->timer == NULL) {
-        TDM_TRY(tdm__timer_create(entry->node->loop, on_timer, entry, &entry->timer));
+        TDM_TRY(tdm__timer_create(entry->node->loop, actor_entry_on_timer, entry, &entry->timer));
     }
     return tdm__timer_set(entry->timer, tdm__deadline_after(delay_ms));
 }
 
 void tdm__actor_entry_start_later(struct actor_entry *entry, int64_t delay_ms)
 {
-    if (set_timer(entry, delay_ms) != TDM_OK) {
+    if (actor_entry_set_timer(entry, delay_ms) != TDM_OK) {
         tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
     }
 }
@@ -54,12 +65,12 @@ void tdm__actor_entry_expect_exit(struct actor_entry *entry, int64_t patience_ms
         return;
     }
     tdm__worker_expect_exit(entry->worker);
-    if (patience_ms > 0 && set_timer(entry, patience_ms) != TDM_OK) {
+    if (patience_ms > 0 && actor_entry_set_timer(entry, patience_ms) != TDM_OK) {
         tdm__worker_kill(entry->worker);
     }
 }
 
-/* ---- its process has ended -------------------------------------------------------------- */
+/* ---- after the end of a worker ----------------------------------------------------------- */
 
 bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *creator)
 {
@@ -67,7 +78,8 @@ bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *c
            tdm__id_equal(&spec->creator, creator);
 }
 
-/* Whatever the process held returns, and what it made or left behind ends. */
+/* Releases what the ended worker held: its sockets, pins and subscriptions. Ends the actors and
+ * groups that it created, and its orphaned child processes. */
 static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
 {
     struct tdm__node *node = entry->node;
@@ -84,7 +96,8 @@ static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
     }
 }
 
-static bool exit_was_voluntary(int wait_status)
+/* True if the process exited with code 0. */
+static bool is_voluntary_exit(int wait_status)
 {
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }
@@ -106,7 +119,7 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
                                 .facts = tdm__actor_entry_facts(entry),
                                 .detail = text,
                                 .lifetime_ms = tdm__clock_ms() - entry->started_ms,
-                                .exited_normally = exit_was_voluntary(wait_status)};
+                                .exited_normally = is_voluntary_exit(wait_status)};
     bool restarts = tdm__actor_lifecycle_restarts(&entry->lifecycle, &event);
 
     tdm__death_report_write(&death, text);
@@ -123,9 +136,10 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
     tdm__actor_entry_handle(entry, event);
 }
 
-/* ---- wanted ends ------------------------------------------------------------------------ */
+/* ---- requests to end --------------------------------------------------------------------- */
 
-/* With `drain` it comes to the calls that it has been sent, else they fail. */
+/* The argument is true if the worker shall first run the calls that it has received; else they
+ * fail. */
 void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
 {
     struct tdm__rpc_request request = {.method = "worker.exit",

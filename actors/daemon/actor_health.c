@@ -1,4 +1,4 @@
-/* actor_health.c - asks processes whether they live, and kills those that do not answer. */
+/* actor_health.c - pings worker processes, and kills those that do not respond. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
@@ -8,16 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A question to a process: any answer at all says that it lives, since its background_poller thread
- * answers while a method computes; only a stopped or broken one does not. */
+/* A ping that waits for its reply. Any reply proves that the worker lives: its background poller
+ * replies even while a method runs, so only a stopped or broken process does not. */
 struct ping {
-    struct tdm__node *node;
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    /* Id of the pinged actor; its entry may be gone when the reply arrives. */
     struct tdm__id actor;
-    uint32_t incarnation;
-    struct tdm__incoming_call *incoming; /* who wants to know; NULL: this node itself */
+    uint32_t incarnation; /* Incarnation of the worker that was pinged. */
+    /* Call for which the ping was sent, owned; NULL for the daemon's own health check. */
+    struct tdm__incoming_call *incoming;
 };
 
-static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming_call *incoming,
+/* Sends a ping to the worker of the entry. fn(ping, ...) receives the reply and frees the ping. */
+static tdm_status ping_send(struct actor_entry *entry, struct tdm__incoming_call *incoming,
                             int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                             const struct ping **ping_out)
 {
@@ -32,7 +35,7 @@ static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming_call
     *ping = (struct ping){entry->node, entry->spec->id, entry->lifecycle.incarnation, incoming};
     *ping_out = ping;
     status = entry->worker->conn == NULL
-                 ? tdm__fail(TDM_E_CLOSED, "its line has closed")
+                 ? tdm__fail(TDM_E_CLOSED, "its connection has closed")
                  : tdm__conn_call(entry->worker->conn, &request, fn, ping, NULL);
     if (status != TDM_OK) {
         free(ping);
@@ -41,27 +44,30 @@ static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming_call
     return status;
 }
 
-static struct actor_entry *find_entry(const struct ping *ping)
+/* Returns the entry of the pinged actor, or NULL if it or the table is gone. */
+static struct actor_entry *ping_find_entry(const struct ping *ping)
 {
     return ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
 }
 
-/* ---- for those who lost their connection to it ------------------------------------------ */
+/* ---- pings for callers that lost their connection ------------------------------------------ */
 
+/* Replies that the actor has ended, and how if that is remembered. */
 static void health_reply_dead(const struct ping *ping)
 {
-    const struct actor_tombstone *actor_tombstone =
+    const struct actor_tombstone *tombstone =
         ping->node->actors == NULL ? NULL : tdm__tombstone_find(ping->node, &ping->actor);
 
-    tdm__incoming_fail(ping->incoming,
-                       actor_tombstone == NULL ? TDM_E_ACTOR_DIED : actor_tombstone->status,
-                       actor_tombstone == NULL ? "the actor has ended" : actor_tombstone->text);
+    tdm__incoming_fail(ping->incoming, tombstone == NULL ? TDM_E_ACTOR_DIED : tombstone->status,
+                       tombstone == NULL ? "the actor has ended" : tombstone->text);
 }
 
-static void on_asked(void *arg, struct tdm__rpc_reply *reply)
+/* Handles the reply to a caller's ping: replies with the description, or lets the caller wait for
+ * the next incarnation. */
+static void on_query_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct ping *ping = arg;
-    struct actor_entry *entry = find_entry(ping);
+    struct actor_entry *entry = ping_find_entry(ping);
     bool has_replied = reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT;
 
     if (entry == NULL) {
@@ -79,17 +85,20 @@ void tdm__actor_entry_ping(struct actor_entry *entry, struct tdm__incoming_call 
 {
     const struct ping *ping;
 
-    if (send_ping(entry, incoming, tdm__incoming_deadline(incoming), on_asked, &ping) != TDM_OK) {
-        tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming); /* it is just dying */
+    if (ping_send(entry, incoming, tdm__incoming_deadline(incoming), on_query_ping_reply, &ping) !=
+        TDM_OK) {
+        /* The worker is dying. */
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
     }
 }
 
-/* ---- for the node ----------------------------------------------------------------------- */
+/* ---- health checks of the node ----------------------------------------------------------- */
 
-static void on_pinged(void *arg, struct tdm__rpc_reply *reply)
+/* Handles the reply to a health check: reports a worker that did not respond in time. */
+static void on_health_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct ping *ping = arg;
-    struct actor_entry *entry = find_entry(ping);
+    struct actor_entry *entry = ping_find_entry(ping);
     bool is_current = entry != NULL && entry->ping == ping;
     char text[96];
 
@@ -105,14 +114,15 @@ static void on_pinged(void *arg, struct tdm__rpc_reply *reply)
     free(ping);
 }
 
+/* Pings every living worker without a pending ping, three times per health timeout. */
 static void on_health_timer(void *arg)
 {
     struct tdm__node *node = arg;
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         if (entry->lifecycle.state == ACTOR_ALIVE && entry->ping == NULL) {
-            (void)send_ping(entry, NULL, tdm__deadline_after(node->health_timeout_ms), on_pinged,
-                            &entry->ping);
+            (void)ping_send(entry, NULL, tdm__deadline_after(node->health_timeout_ms),
+                            on_health_ping_reply, &entry->ping);
         }
     }
     (void)tdm__timer_set(node->actors->health_timer,

@@ -1,5 +1,18 @@
-/* actor_placement.c - a place for an actor: looked for, taken, given back. */
+/* actor_placement.c - reserving resources and the name of an actor in the store, and giving them
+ * back. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Reserving: tdm__actor_entry_reserve() asks the scheduler (scheduler/reserve.h) for a node,
+ * resources and the name; the result becomes an event. Releasing: a release keeps a copy
+ * of the record until the store has taken it back, across failures of the store, because resources
+ * that are not given back are lost to the whole cluster. Rewriting: after this node lost its lease,
+ * the store may have forgotten records; they are written again (restored) before they are used or
+ * released.
+ *
+ * Invariants: a release exists for at most one pending request at a time (`is_sent`); it outlives
+ * its actor entry; waiters for the end are told when the name is free. Everything runs on the
+ * daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -9,139 +22,155 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACE_DEADLINE_MS = 10000 };
+/* Milliseconds that one request to the store may take. */
+enum { STORE_DEADLINE_MS = 10000 };
 
-/* ---- given back ------------------------------------------------------------------------- */
+/* ---- release ------------------------------------------------------------------------------ */
 
-/* A place on its way back into the store.  Kept until the store has it: what is not given back
- * is lost to all. */
+/* Resources and a name on their way back into the store. Owned by the table of actors and kept
+ * until the store has taken them. */
 struct placement_release {
-    struct placement_release *next;
-    struct tdm__node *node; /* borrowed */
+    struct placement_release *next; /* Next pending release of the table. */
+    struct tdm__node *node;         /* The daemon's state, borrowed. */
+    /* The actor's record, with the resources and the name to give back. */
     struct tdm__actor_record record;
-    bool record_is_lost;          /* maybe: it has to be there to be given back */
-    bool sent;                    /* to the store, which has not answered */
-    struct actor_waiter *waiters; /* who killed it: told when its name is free */
+    /* True if the store may have forgotten the record, which must then be restored before it is
+     * released. */
+    bool record_is_lost;
+    bool is_sent; /* True while a request to the store is under way. */
+    /* Calls that killed the actor and wait until its name is free, owned. */
+    struct actor_waiter *waiters;
 };
 
-static void placement_release_send(struct placement_release *placement_release);
+static void placement_release_send(struct placement_release *release);
 static void on_release_record_written(void *arg, tdm_status status, const char *detail);
 
-static void placement_release_notify(struct placement_release *placement_release)
+/* Replies to the calls that wait for the end of the actor. */
+static void placement_release_notify(struct placement_release *release)
 {
-    while (placement_release->waiters != NULL) {
-        struct actor_waiter *waiter = placement_release->waiters;
+    while (release->waiters != NULL) {
+        struct actor_waiter *waiter = release->waiters;
 
-        placement_release->waiters = waiter->next;
+        release->waiters = waiter->next;
         tdm__incoming_reply_pack(waiter->incoming, "");
         free(waiter);
     }
 }
 
-static void placement_release_finish(struct placement_release *placement_release)
+/* Removes and frees the release, then retries what waits for resources. */
+static void placement_release_finish(struct placement_release *release)
 {
-    struct tdm__node *node = placement_release->node;
-    struct placement_release **place = &node->actors->pending_releases;
+    struct tdm__node *node = release->node;
+    struct placement_release **link = &node->actors->pending_releases;
 
-    while (*place != placement_release) {
-        place = &(*place)->next;
+    while (*link != release) {
+        link = &(*link)->next;
     }
-    *place = placement_release->next;
-    placement_release_notify(placement_release);
-    free(placement_release);
+    *link = release->next;
+    placement_release_notify(release);
+    free(release);
     tdm__node_actors_retry(node);
     tdm__placement_groups_retry(node);
     tdm__node_actors_check_end_waits(node);
 }
 
+/* Handles the store's reply to a release, and repeats the request if it may not have been carried
+ * out. */
 static void on_placement_released(void *arg, tdm_status status, const char *detail)
 {
-    struct placement_release *placement_release = arg;
+    struct placement_release *release = arg;
 
     if (status != TDM_OK) {
-        tdm__log(TDM__WARN, "actors", "giving a place back: %s: %s", tdm_strerror(status), detail);
+        tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status),
+                 detail);
     }
-    placement_release_notify(placement_release); /* however it went: the actor itself is gone */
-    placement_release->sent = false;
-    /* A lost record: the node, joining again, has counted it once more. */
-    if (!placement_release->node->stopping &&
-        (placement_release->record_is_lost || status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
-        placement_release_send(placement_release);
+    /* The reply does not depend on the result, because the actor itself is gone. */
+    placement_release_notify(release);
+    release->is_sent = false;
+    /* A lost record was counted again when the node joined, so it must be released again. */
+    if (!release->node->stopping &&
+        (release->record_is_lost || status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
+        placement_release_send(release);
     } else {
-        placement_release_finish(placement_release);
+        placement_release_finish(release);
     }
 }
 
-static bool must_join_first(const struct tdm__node *node)
+/* True while this node joins again and records of it cannot be restored. */
+static bool node_must_join_first(const struct tdm__node *node)
 {
     return tdm__node_lease_is_joining(node) && !node->stopping;
 }
 
-static tdm_status placement_release_submit(struct placement_release *placement_release)
+/* Sends one request to the store: restore a lost record, or release it. */
+static tdm_status placement_release_submit(struct placement_release *release)
 {
-    const struct tdm__node *node = placement_release->node;
-    int64_t deadline_ms = tdm__deadline_after(PLACE_DEADLINE_MS);
+    const struct tdm__node *node = release->node;
+    int64_t deadline_ms = tdm__deadline_after(STORE_DEADLINE_MS);
 
-    return placement_release->record_is_lost
-               ? tdm__restore_actor(node->store, &placement_release->record, deadline_ms,
-                                    on_release_record_written, placement_release)
-               : tdm__release_actor(node->store, &placement_release->record, deadline_ms,
-                                    on_placement_released, placement_release);
+    return release->record_is_lost ? tdm__restore_actor(node->store, &release->record, deadline_ms,
+                                                        on_release_record_written, release)
+                                   : tdm__release_actor(node->store, &release->record, deadline_ms,
+                                                        on_placement_released, release);
 }
 
-static void placement_release_send(struct placement_release *placement_release)
+/* Sends the next request of the release, or finishes it if that is impossible. */
+static void placement_release_send(struct placement_release *release)
 {
-    if (placement_release->node->store == NULL) {
+    if (release->node->store == NULL) {
         placement_release_finish(
-            placement_release); /* the node stops; its lease gives back what it held */
+            release); /* The node stops, and its lease gives back what it held. */
         return;
     }
-    if (placement_release->record_is_lost && must_join_first(placement_release->node)) {
-        return; /* tdm__node_actors_rewrite() sends it */
+    if (release->record_is_lost && node_must_join_first(release->node)) {
+        return; /* The function tdm__node_actors_rewrite() sends it later. */
     }
-    placement_release->sent = true;
-    if (placement_release_submit(placement_release) != TDM_OK) {
-        tdm__log(TDM__ERROR, "actors", "a place is not given back: %s", tdm_error_detail());
-        placement_release_finish(placement_release);
+    release->is_sent = true;
+    if (placement_release_submit(release) != TDM_OK) {
+        tdm__log(TDM__ERROR, "actors", "resources are not given back: %s", tdm_error_detail());
+        placement_release_finish(release);
     }
 }
 
-/* However it went: what is not there cannot be given back. */
+/* Handles the store's reply to restoring a record. The release follows whatever the reply is,
+ * because a record that is not there cannot be given back. */
 static void on_release_record_written(void *arg, tdm_status status, const char *detail)
 {
-    struct placement_release *placement_release = arg;
+    struct placement_release *release = arg;
 
     (void)detail;
-    if (status == TDM_E_STORE && placement_release->node->stopping) {
-        placement_release_finish(placement_release);
+    if (status == TDM_E_STORE && release->node->stopping) {
+        placement_release_finish(release);
         return;
     }
-    placement_release->sent = false;
-    placement_release->record_is_lost = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
-    placement_release_send(placement_release);
+    release->is_sent = false;
+    release->record_is_lost = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
+    placement_release_send(release);
 }
 
+/* Moves the calls that wait for the end of the actor from the entry to the release. */
 static void placement_release_take_waiters(struct actor_entry *entry,
-                                           struct placement_release *placement_release)
+                                           struct placement_release *release)
 {
-    struct actor_waiter **place = &entry->waiters;
+    struct actor_waiter **link = &entry->waiters;
 
-    while (*place != NULL) {
-        struct actor_waiter *waiter = *place;
+    while (*link != NULL) {
+        struct actor_waiter *waiter = *link;
 
         if (waiter->kind != WAITER_FOR_END) {
-            place = &waiter->next;
+            link = &waiter->next;
             continue;
         }
-        *place = waiter->next;
-        waiter->next = placement_release->waiters;
-        placement_release->waiters = waiter;
+        *link = waiter->next;
+        waiter->next = release->waiters;
+        release->waiters = waiter;
     }
 }
 
-/* ---- taken ------------------------------------------------------------------------------ */
+/* ---- reservation -------------------------------------------------------------------------- */
 
-static void make_request(const struct actor_entry *entry, struct tdm__actor_request *request)
+/* Fills the request for a reservation from the spec of the actor. */
+static void actor_request_fill(const struct actor_entry *entry, struct tdm__actor_request *request)
 {
     const struct tdm__actor_spec *spec = entry->spec;
 
@@ -159,8 +188,10 @@ static void make_request(const struct actor_entry *entry, struct tdm__actor_requ
     memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
 }
 
-static void make_record(struct actor_entry *entry, const struct tdm__actor_request *request,
-                        const struct tdm__actor_placement *reserved)
+/* Fills the record of the actor with what the scheduler has reserved. */
+static void actor_entry_set_record(struct actor_entry *entry,
+                                   const struct tdm__actor_request *request,
+                                   const struct tdm__actor_placement *reserved)
 {
     entry->record =
         (struct tdm__actor_record){.actor = entry->spec->id,
@@ -175,36 +206,38 @@ static void make_record(struct actor_entry *entry, const struct tdm__actor_reque
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
-/* Without a node: whatever the store says that the actor has. */
-static void make_unknown_record(struct actor_entry *entry)
+/* Fills the record without a node: a release then gives back whatever the store has for the actor.
+ */
+static void actor_entry_set_unknown_record(struct actor_entry *entry)
 {
     struct tdm__actor_request request;
 
-    make_request(entry, &request);
-    make_record(entry, &request, &(struct tdm__actor_placement){.bundle = request.bundle});
+    actor_request_fill(entry, &request);
+    actor_entry_set_record(entry, &request,
+                           &(struct tdm__actor_placement){.bundle = request.bundle});
 }
 
 void tdm__actor_entry_release_placement(struct actor_entry *entry,
                                         enum actor_reservation reservation)
 {
-    struct placement_release *placement_release = calloc(1, sizeof(*placement_release));
+    struct placement_release *release = calloc(1, sizeof(*release));
 
-    if (placement_release == NULL) {
-        tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
+    if (release == NULL) {
+        tdm__log(TDM__ERROR, "actors", "out of memory: resources are not given back");
         return;
     }
     if (reservation == ACTOR_RESERVES_UNKNOWN) {
-        make_unknown_record(entry);
+        actor_entry_set_unknown_record(entry);
     }
-    *placement_release =
+    *release =
         (struct placement_release){.next = entry->node->actors->pending_releases,
                                    .node = entry->node,
                                    .record = entry->record,
                                    .record_is_lost = reservation == ACTOR_RESERVATION_LOST ||
                                                      reservation == ACTOR_RESERVATION_REWRITTEN};
-    placement_release_take_waiters(entry, placement_release);
-    entry->node->actors->pending_releases = placement_release;
-    placement_release_send(placement_release);
+    placement_release_take_waiters(entry, release);
+    entry->node->actors->pending_releases = release;
+    placement_release_send(release);
 }
 
 bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
@@ -214,18 +247,19 @@ bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
     if (entry->node->actors->pending_releases == NULL) {
         return false;
     }
-    make_request(entry, &request);
-    for (const struct placement_release *placement_release = entry->node->actors->pending_releases;
-         placement_release != NULL; placement_release = placement_release->next) {
-        if (tdm__id_equal(&placement_release->record.actor, &entry->spec->id) ||
+    actor_request_fill(entry, &request);
+    for (const struct placement_release *release = entry->node->actors->pending_releases;
+         release != NULL; release = release->next) {
+        if (tdm__id_equal(&release->record.actor, &entry->spec->id) ||
             (request.name_key[0] != '\0' &&
-             strcmp(placement_release->record.name_key, request.name_key) == 0)) {
+             strcmp(release->record.name_key, request.name_key) == 0)) {
             return true;
         }
     }
     return false;
 }
 
+/* Reports that no resources were reserved. */
 static void on_placement_failed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
     tdm__log(TDM__INFO, "actors", "actor %s has no place: %s", entry->label, detail);
@@ -234,6 +268,7 @@ static void on_placement_failed(struct actor_entry *entry, tdm_status status, co
         (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED, .status = status, .detail = detail});
 }
 
+/* Handles the result of a reservation and reports it to the lifecycle. */
 static void on_placement_reserved(void *arg, tdm_status status, const char *detail,
                                   const struct tdm__actor_placement *reserved)
 {
@@ -246,9 +281,10 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
         return;
     }
     entry->waits_for[0] = '\0';
-    entry->spec->bundle = reserved->bundle; /* chosen, if any would do */
-    make_request(entry, &request);
-    make_record(entry, &request, reserved);
+    /* The scheduler has chosen the bundle if the spec allowed any. */
+    entry->spec->bundle = reserved->bundle;
+    actor_request_fill(entry, &request);
+    actor_entry_set_record(entry, &request, reserved);
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
     }
@@ -259,26 +295,27 @@ void tdm__actor_entry_reserve(struct actor_entry *entry)
 {
     struct tdm__actor_request request;
 
-    make_request(entry, &request);
-    if (tdm__reserve_actor(entry->node->store, &request, tdm__deadline_after(PLACE_DEADLINE_MS),
+    actor_request_fill(entry, &request);
+    if (tdm__reserve_actor(entry->node->store, &request, tdm__deadline_after(STORE_DEADLINE_MS),
                            on_placement_reserved, entry) != TDM_OK) {
         on_placement_failed(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }
 
-/* ---- written again ---------------------------------------------------------------------- */
+/* ---- rewrite lost records --------------------------------------------------------------- */
 
-struct rewriting {
-    struct tdm__node *node;
-    struct tdm__id actor;
+/* A request to write a record again; the entry may be gone when the reply arrives. */
+struct record_rewrite {
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__id actor;   /* Id of the actor. */
 };
 
-static void rewritten(void *arg, tdm_status status, const char *detail)
+/* Handles the store's reply to a rewrite and reports it to the lifecycle. */
+static void on_record_rewritten(void *arg, tdm_status status, const char *detail)
 {
-    struct rewriting rewriting = *(struct rewriting *)arg;
-    struct actor_entry *entry = rewriting.node->actors == NULL
-                                    ? NULL
-                                    : tdm__actor_entry_find(rewriting.node, &rewriting.actor);
+    struct record_rewrite rewrite = *(struct record_rewrite *)arg;
+    struct actor_entry *entry =
+        rewrite.node->actors == NULL ? NULL : tdm__actor_entry_find(rewrite.node, &rewrite.actor);
     char text[TDM__ERROR_DETAIL_BYTES];
 
     free(arg);
@@ -294,19 +331,20 @@ static void rewritten(void *arg, tdm_status status, const char *detail)
                                                   (int64_t)2 * TDM__NODE_LEASE_MS});
 }
 
-/* A failure is reported as one of the store: the rewriting is due again in a second. */
+/* A failure to send is reported like one of the store, so that the rewrite is repeated after a
+ * second. */
 void tdm__actor_entry_rewrite(struct actor_entry *entry)
 {
     struct tdm__node *node = entry->node;
-    struct rewriting *rewriting = malloc(sizeof(*rewriting));
+    struct record_rewrite *rewrite = malloc(sizeof(*rewrite));
 
-    if (rewriting != NULL) {
-        *rewriting = (struct rewriting){node, entry->spec->id};
-        if (tdm__restore_actor(node->store, &entry->record, tdm__deadline_after(PLACE_DEADLINE_MS),
-                               rewritten, rewriting) == TDM_OK) {
+    if (rewrite != NULL) {
+        *rewrite = (struct record_rewrite){node, entry->spec->id};
+        if (tdm__restore_actor(node->store, &entry->record, tdm__deadline_after(STORE_DEADLINE_MS),
+                               on_record_rewritten, rewrite) == TDM_OK) {
             return;
         }
-        free(rewriting);
+        free(rewrite);
     }
     tdm__actor_entry_handle(
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN, .status = TDM_E_NOMEM});
@@ -318,9 +356,9 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
         tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
         entry->lost_since_ms = tdm__clock_ms();
     }
-    for (struct placement_release *placement_release = node->actors->pending_releases;
-         placement_release != NULL; placement_release = placement_release->next) {
-        placement_release->record_is_lost = !tdm__id_is_none(&placement_release->record.node);
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        release->record_is_lost = !tdm__id_is_none(&release->record.node);
     }
 }
 
@@ -328,12 +366,11 @@ uint32_t tdm__node_pending_releases(const struct tdm__node *node, struct tdm__gr
 {
     uint32_t count = 0;
 
-    for (const struct placement_release *placement_release = node->actors->pending_releases;
-         placement_release != NULL; placement_release = placement_release->next) {
-        if (placement_release->record_is_lost &&
-            tdm__id_is_none(&placement_release->record.group)) {
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        if (release->record_is_lost && tdm__id_is_none(&release->record.group)) {
             if (grants != NULL) {
-                grants[count] = placement_release->record.grant;
+                grants[count] = release->record.grant;
             }
             count++;
         }
@@ -345,14 +382,14 @@ void tdm__node_actors_rewrite(struct tdm__node *node)
 {
     struct placement_release *next;
 
-    if (must_join_first(node)) {
+    if (node_must_join_first(node)) {
         return;
     }
-    for (struct placement_release *placement_release = node->actors->pending_releases;
-         placement_release != NULL; placement_release = next) {
-        next = placement_release->next;
-        if (placement_release->record_is_lost && !placement_release->sent) {
-            placement_release_send(placement_release);
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = next) {
+        next = release->next;
+        if (release->record_is_lost && !release->is_sent) {
+            placement_release_send(release);
         }
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
@@ -360,7 +397,7 @@ void tdm__node_actors_rewrite(struct tdm__node *node)
     }
 }
 
-/* ---- another try ------------------------------------------------------------------------ */
+/* ---- retry -------------------------------------------------------------------------------- */
 
 void tdm__node_actors_retry(struct tdm__node *node)
 {

@@ -1,5 +1,16 @@
-/* actor_queries.c - questions about one actor, by id or by name, wherever it lives. */
+/* actor_queries.c - queries about one actor, by id or by name, on whatever node it runs. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A daemon serves a query about any actor of the cluster. It looks for the actor in this order: in
+ * its own table (then the entry replies, or the query is forwarded to the actor's node), among the
+ * tombstones, and in the store. A query for an actor that no one knows yet waits in early_queries,
+ * or is forwarded to the creator's node. If the actor's node is lost and the actor is recreated,
+ * the owner's node is asked.
+ *
+ * A query by name reads name/... of the store and then asks the actor's node for its description;
+ * the lifecycle uses the same for get_if_exists. Invariant: each query owns its incoming call and
+ * replies exactly once, then frees itself. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -10,67 +21,85 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_UP_MS = 5000, EARLY_MS = 3000 };
-
-/* "actor.await"    (id, false, creator's node): its description once it lives, or its death
- * "actor.fate"     the same from one who lost the connection to it: does it live at all?
- * "actor.kill"     (id, may it be restarted?): nothing, once it is gone and its name free
- * "actor.why"      (id): why it does not live yet, in words
- * "actor.release"  its last handle is gone; from its creator */
-enum actor_query_kind { AWAIT, FATE, KILL, WHY, RELEASE };
-
-struct actor_query {
-    struct tdm__node *node;
-    struct tdm__incoming_call *incoming; /* owned */
-    enum actor_query_kind kind;
-    struct tdm__id actor;
-    bool may_restart;
-    bool asked_owner_node;
-    struct tdm__id creators_node;    /* AWAIT: none if it is not told */
-    struct tdm__actor_record record; /* where it lives, by the store */
+enum {
+    LOOK_UP_MS = 5000, /* Milliseconds for reading a record from the store. */
+    EARLY_MS = 3000    /* Milliseconds that a query waits for an expected actor to arrive. */
 };
 
-static void actor_query_send(struct actor_query *actor_query);
+/* What a query asks for, and the method that asks it. */
+enum actor_query_kind {
+    /* "actor.await" (id, false, creator's node): replies with the description once the actor
+     * lives, or with its death. */
+    AWAIT,
+    /* "actor.fate" (id): like AWAIT, for a caller that lost its connection; the worker is
+     * pinged. */
+    FATE,
+    /* "actor.kill" (id, may restart): replies once the actor is gone and its name is free. */
+    KILL,
+    WHY,    /* "actor.why" (id): replies with a text why the actor does not live yet. */
+    RELEASE /* "actor.release" (id): the last handle of the creator is gone. */
+};
 
-static void actor_query_fail(struct actor_query *actor_query, tdm_status status, const char *detail)
+/* A query about the actor with a certain id. It owns itself until it has replied. */
+struct actor_query {
+    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    enum actor_query_kind kind;          /* What is asked. */
+    struct tdm__id actor;                /* Id of the actor. */
+    bool may_restart;                    /* For KILL: true if the actor may be restarted. */
+    bool asked_owner_node; /* True once the query was forwarded to the owner's node. */
+    /* For AWAIT: node of the creator; all zeros if it is not known. */
+    struct tdm__id creators_node;
+    struct tdm__actor_record record; /* The actor's record as read from the store. */
+};
+
+static void actor_query_send(struct actor_query *query);
+
+/* Fails the query and frees it. */
+static void actor_query_fail(struct actor_query *query, tdm_status status, const char *detail)
 {
-    tdm__incoming_fail(actor_query->incoming, status, detail);
-    free(actor_query);
+    tdm__incoming_fail(query->incoming, status, detail);
+    free(query);
 }
 
-static void actor_query_done(struct actor_query *actor_query)
+/* Replies with success and frees the query. */
+static void actor_query_done(struct actor_query *query)
 {
-    tdm__incoming_reply_pack(actor_query->incoming, "");
-    free(actor_query);
+    tdm__incoming_reply_pack(query->incoming, "");
+    free(query);
 }
 
-/* ---- here ------------------------------------------------------------------------------- */
+/* ---- on this node --------------------------------------------------------------------------- */
 
-static void actor_query_kill_local(struct actor_entry *entry, struct actor_query *actor_query)
+/* Kills an actor of this node. If it may not restart, the call waits for its end. */
+static void actor_query_kill_local(struct actor_entry *entry, struct actor_query *query)
 {
-    if (actor_query->may_restart) {
+    if (query->may_restart) {
         tdm__actor_entry_kill_process(entry);
-        actor_query_done(actor_query);
+        actor_query_done(query);
         return;
     }
-    tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, actor_query->incoming);
-    free(actor_query);
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, query->incoming);
+    free(query);
     tdm__actor_entry_end(entry, true);
 }
 
-/* Only its creator counts its handles; another node's daemon asks for one there. */
-static void actor_query_release_local(struct actor_entry *entry, struct actor_query *actor_query)
+/* Releases the last handle of an actor of this node. Only the creator counts the handles; the
+ * daemon of its node may forward the release. */
+static void actor_query_release_local(struct actor_entry *entry, struct actor_query *query)
 {
-    const struct tdm__peer_identity *peer = tdm__incoming_peer(actor_query->incoming);
+    const struct tdm__peer_identity *peer = tdm__incoming_peer(query->incoming);
 
     if (!entry->spec->detached &&
         (peer->kind == TDM__PEER_DAEMON || tdm__id_equal(&peer->id, &entry->spec->creator))) {
         tdm__actor_entry_release(entry);
     }
-    actor_query_done(actor_query);
+    actor_query_done(query);
 }
 
-static const char *why_not_alive(const struct actor_entry *entry, char *text, size_t room)
+/* Returns a text why the actor does not live yet, in `text` if it must be built. */
+static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
+                                             size_t capacity)
 {
     const char *trouble = tdm__node_lease_store_error(entry->node);
 
@@ -80,7 +109,7 @@ static const char *why_not_alive(const struct actor_entry *entry, char *text, si
     case ACTOR_FINDING_HOLDER:
     case ACTOR_WAITING:
         if (trouble[0] != '\0') {
-            (void)snprintf(text, room, "it waits for a place: %s", trouble);
+            (void)snprintf(text, capacity, "it waits for a place: %s", trouble);
             return text;
         }
         return entry->waits_for[0] != '\0' ? entry->waits_for : "it waits for a place";
@@ -103,81 +132,84 @@ static const char *why_not_alive(const struct actor_entry *entry, char *text, si
     return "it lives";
 }
 
-static void query_reply_local(struct actor_entry *entry, struct actor_query *actor_query)
+/* Carries out the query on an actor of this node. */
+static void query_reply_local(struct actor_entry *entry, struct actor_query *query)
 {
     char text[512];
 
-    switch (actor_query->kind) {
+    switch (query->kind) {
     case AWAIT:
     case FATE:
         if (entry->lifecycle.state != ACTOR_ALIVE) {
-            tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, actor_query->incoming);
-        } else if (actor_query->kind == AWAIT) {
-            tdm__actor_entry_reply_description(entry, actor_query->incoming);
+            tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, query->incoming);
+        } else if (query->kind == AWAIT) {
+            tdm__actor_entry_reply_description(entry, query->incoming);
         } else {
-            tdm__actor_entry_ping(entry, actor_query->incoming);
+            tdm__actor_entry_ping(entry, query->incoming);
         }
-        free(actor_query);
+        free(query);
         break;
     case KILL:
-        actor_query_kill_local(entry, actor_query);
+        actor_query_kill_local(entry, query);
         break;
     case WHY:
-        tdm__incoming_reply_pack(actor_query->incoming, "s",
-                                 why_not_alive(entry, text, sizeof(text)));
-        free(actor_query);
+        tdm__incoming_reply_pack(query->incoming, "s",
+                                 actor_entry_why_not_alive(entry, text, sizeof(text)));
+        free(query);
         break;
     case RELEASE:
-        actor_query_release_local(entry, actor_query);
+        actor_query_release_local(entry, query);
         break;
     }
 }
 
-static void query_reply_dead(const struct actor_tombstone *actor_tombstone,
-                             struct actor_query *actor_query)
+/* Carries out the query on an actor that has ended here. */
+static void query_reply_dead(const struct actor_tombstone *tombstone, struct actor_query *query)
 {
-    if (actor_query->kind == KILL || actor_query->kind == RELEASE) {
-        actor_query_done(actor_query);
+    if (query->kind == KILL || query->kind == RELEASE) {
+        actor_query_done(query);
     } else {
-        actor_query_fail(actor_query, actor_tombstone->status, actor_tombstone->text);
+        actor_query_fail(query, tombstone->status, tombstone->text);
     }
 }
 
-/* ---- elsewhere -------------------------------------------------------------------------- */
+/* ---- on another node ----------------------------------------------------------------------- */
 
-static void actor_query_forward(struct actor_query *actor_query, const struct tdm__id *other);
+static void actor_query_forward(struct actor_query *query, const struct tdm__id *other);
 
-/* Its node is lost: its owner_node, if that is another one, may make it anew. */
+/* Handles the reply of the node to which the query was forwarded. If that node is lost, this node
+ * or the owner's node may create the actor again and is asked next. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct actor_query *actor_query = arg;
-    struct tdm__node *node = actor_query->node;
+    struct actor_query *query = arg;
+    struct tdm__node *node = query->node;
     struct actor_entry *entry =
-        node->actors == NULL ? NULL : tdm__actor_entry_find(node, &actor_query->actor);
+        node->actors == NULL ? NULL : tdm__actor_entry_find(node, &query->actor);
 
     if (reply->status == TDM_OK) {
-        tdm__incoming_reply(actor_query->incoming, reply->packed, NULL, 0);
-        free(actor_query);
+        tdm__incoming_reply(query->incoming, reply->packed, NULL, 0);
+        free(query);
     } else if (reply->status == TDM_E_NODE_LOST && entry != NULL &&
-               (!tdm__actor_state_is_remote(entry->lifecycle.state) || actor_query->kind == KILL ||
+               (!tdm__actor_state_is_remote(entry->lifecycle.state) || query->kind == KILL ||
                 tdm__actor_entry_survives_node_loss(entry))) {
-        if (actor_query->kind == KILL) {
-            actor_query_kill_local(entry, actor_query);
+        if (query->kind == KILL) {
+            actor_query_kill_local(entry, query);
         } else {
-            tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, actor_query->incoming);
-            free(actor_query);
+            tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, query->incoming);
+            free(query);
         }
-    } else if (reply->status == TDM_E_NODE_LOST && actor_query->record.recreate_on_node_loss &&
-               !actor_query->asked_owner_node &&
-               !tdm__id_equal(&actor_query->record.owner_node, &node->record.id)) {
-        actor_query->asked_owner_node = true;
-        actor_query_forward(actor_query, &actor_query->record.owner_node);
+    } else if (reply->status == TDM_E_NODE_LOST && query->record.recreate_on_node_loss &&
+               !query->asked_owner_node &&
+               !tdm__id_equal(&query->record.owner_node, &node->record.id)) {
+        query->asked_owner_node = true;
+        actor_query_forward(query, &query->record.owner_node);
     } else {
-        actor_query_fail(actor_query, reply->status, reply->detail);
+        actor_query_fail(query, reply->status, reply->detail);
     }
 }
 
-static const char *method_of(enum actor_query_kind kind)
+/* Returns the method name of a kind of query. */
+static const char *query_method(enum actor_query_kind kind)
 {
     static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill", "actor.why",
                                           "actor.release"};
@@ -185,125 +217,129 @@ static const char *method_of(enum actor_query_kind kind)
     return methods[kind];
 }
 
-static void actor_query_forward(struct actor_query *actor_query, const struct tdm__id *other)
+/* Forwards the query to the daemon of another node. */
+static void actor_query_forward(struct actor_query *query, const struct tdm__id *other)
 {
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        actor_query_fail(actor_query, TDM_E_NOMEM, tdm_error_detail());
+        actor_query_fail(query, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
     tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, actor_query->actor.bytes, sizeof(actor_query->actor.bytes));
-    tdm_write_bool(writer, actor_query->may_restart);
-    tdm__node_forward(actor_query->node, other, method_of(actor_query->kind),
-                      tdm_writer_bytes(writer), tdm__incoming_deadline(actor_query->incoming),
-                      on_query_reply, actor_query);
+    tdm_write_bytes(writer, query->actor.bytes, sizeof(query->actor.bytes));
+    tdm_write_bool(writer, query->may_restart);
+    tdm__node_forward(query->node, other, query_method(query->kind), tdm_writer_bytes(writer),
+                      tdm__incoming_deadline(query->incoming), on_query_reply, query);
     tdm_writer_destroy(writer);
 }
 
-/* ---- by the store ----------------------------------------------------------------------- */
+/* ---- looked up in the store -------------------------------------------------------------- */
 
-/* Reads one actor's record by its key, which lies behind `arg`'s beginning. */
-static tdm_status look_up_body(void *arg, struct tdm__txn *txn)
+/* Body of the transaction that reads the actor's record into the query. */
+static tdm_status query_look_up_body(void *arg, struct tdm__txn *txn)
 {
-    struct actor_query *actor_query = arg;
+    struct actor_query *query = arg;
 
     if (tdm__txn_records_count(txn) == 0) {
         return tdm__fail(TDM_E_ACTOR_DIED, "the actor has ended, and how is no longer known");
     }
-    return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &actor_query->record);
+    return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &query->record);
 }
 
-/* The start of the actor is on its way here, from the node that found this place for it; or its
- * creation, from a process whose handle was faster. */
-static void wait_for_start(struct actor_query *actor_query)
+/* Lets the query wait as an early query. Either the start of the actor is on its way from the node
+ * that reserved resources here, or its creation is on its way from a process whose handle was
+ * faster. */
+static void query_wait_for_start(struct actor_query *query)
 {
     struct early_query *early = calloc(1, sizeof(*early));
 
     if (early == NULL) {
-        actor_query_fail(actor_query, TDM_E_NOMEM, "a actor_query");
+        actor_query_fail(query, TDM_E_NOMEM, "a query about an actor");
         return;
     }
-    *early = (struct early_query){.next = actor_query->node->actors->early_queries,
-                                  .actor = actor_query->actor,
-                                  .incoming = actor_query->incoming,
+    *early = (struct early_query){.next = query->node->actors->early_queries,
+                                  .actor = query->actor,
+                                  .incoming = query->incoming,
                                   .deadline_ms = tdm__deadline_after(EARLY_MS)};
-    actor_query->node->actors->early_queries = early;
-    free(actor_query);
+    query->node->actors->early_queries = early;
+    free(query);
 }
 
-/* Nobody has heard of it yet. */
-static void await_creation(struct actor_query *actor_query)
+/* Lets the query wait for the creation of an actor that is not in the store, here or on the
+ * creator's node. */
+static void query_await_creation(struct actor_query *query)
 {
-    const struct tdm__id *other = &actor_query->creators_node;
+    const struct tdm__id *other = &query->creators_node;
 
-    if (tdm__id_is_none(other) || tdm__id_equal(other, &actor_query->node->record.id)) {
-        wait_for_start(actor_query);
+    if (tdm__id_is_none(other) || tdm__id_equal(other, &query->node->record.id)) {
+        query_wait_for_start(query);
     } else {
-        actor_query_forward(actor_query, other);
+        actor_query_forward(query, other);
     }
 }
 
+/* Handles the result of the store: forwards the query to the actor's node, or handles it here. */
 static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
 {
-    struct actor_query *actor_query = arg;
-    struct tdm__node *node = actor_query->node;
+    struct actor_query *query = arg;
+    struct tdm__node *node = query->node;
 
-    if (status == TDM_E_ACTOR_DIED && actor_query->kind == AWAIT && node->actors != NULL) {
-        await_creation(actor_query);
-    } else if (status == TDM_E_ACTOR_DIED &&
-               (actor_query->kind == KILL || actor_query->kind == RELEASE)) {
-        actor_query_done(actor_query); /* long dead */
+    if (status == TDM_E_ACTOR_DIED && query->kind == AWAIT && node->actors != NULL) {
+        query_await_creation(query);
+    } else if (status == TDM_E_ACTOR_DIED && (query->kind == KILL || query->kind == RELEASE)) {
+        actor_query_done(query); /* The actor has ended long ago. */
     } else if (status != TDM_OK || node->actors == NULL) {
-        actor_query_fail(actor_query, status == TDM_OK ? TDM_E_CANCELED : status, detail);
-    } else if (!tdm__id_equal(&actor_query->record.node, &node->record.id)) {
-        actor_query_forward(actor_query, &actor_query->record.node);
-    } else if (tdm__actor_entry_find(node, &actor_query->actor) != NULL ||
-               tdm__tombstone_find(node, &actor_query->actor) != NULL) {
-        actor_query_send(actor_query);
+        actor_query_fail(query, status == TDM_OK ? TDM_E_CANCELED : status, detail);
+    } else if (!tdm__id_equal(&query->record.node, &node->record.id)) {
+        actor_query_forward(query, &query->record.node);
+    } else if (tdm__actor_entry_find(node, &query->actor) != NULL ||
+               tdm__tombstone_find(node, &query->actor) != NULL) {
+        actor_query_send(query);
     } else {
-        wait_for_start(actor_query);
+        query_wait_for_start(query);
     }
 }
 
-static void ask_store(struct actor_query *actor_query)
+/* Reads the actor's record from the store. */
+static void query_ask_store(struct actor_query *query)
 {
-    const struct tdm__node *node = actor_query->node;
+    const struct tdm__node *node = query->node;
     char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {tdm__store_key("actor", &actor_query->actor, key)};
+    const char *patterns[] = {tdm__store_key("actor", &query->actor, key)};
 
     if (tdm__retrying_txn_run(node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
-                              look_up_body, on_owner_looked_up, actor_query) != TDM_OK) {
-        actor_query_fail(actor_query, TDM_E_NOMEM, tdm_error_detail());
+                              query_look_up_body, on_owner_looked_up, query) != TDM_OK) {
+        actor_query_fail(query, TDM_E_NOMEM, tdm_error_detail());
     }
 }
 
-static void actor_query_send(struct actor_query *actor_query)
+/* Sends the query to where the actor is, as far as this node knows. */
+static void actor_query_send(struct actor_query *query)
 {
-    struct actor_entry *entry = tdm__actor_entry_find(actor_query->node, &actor_query->actor);
-    const struct actor_tombstone *actor_tombstone =
-        tdm__tombstone_find(actor_query->node, &actor_query->actor);
+    struct actor_entry *entry = tdm__actor_entry_find(query->node, &query->actor);
+    const struct actor_tombstone *tombstone = tdm__tombstone_find(query->node, &query->actor);
 
     if (entry != NULL && entry->lifecycle.state == ACTOR_REMOTE_STARTING &&
-        actor_query->kind == RELEASE) {
-        actor_query_release_local(entry, actor_query);
+        query->kind == RELEASE) {
+        actor_query_release_local(entry, query);
     } else if (entry != NULL && tdm__actor_state_is_remote(entry->lifecycle.state)) {
-        actor_query_forward(actor_query, &entry->record.node);
+        actor_query_forward(query, &entry->record.node);
     } else if (entry != NULL) {
-        query_reply_local(entry, actor_query);
-    } else if (actor_tombstone != NULL) {
-        query_reply_dead(actor_tombstone, actor_query);
+        query_reply_local(entry, query);
+    } else if (tombstone != NULL) {
+        query_reply_dead(tombstone, query);
     } else {
-        ask_store(actor_query);
+        query_ask_store(query);
     }
 }
 
+/* Returns the kind of query that a method name stands for. */
 static enum actor_query_kind actor_query_kind_of(const char *method)
 {
     enum actor_query_kind kind = AWAIT;
 
-    while (kind < RELEASE && strcmp(method, method_of(kind)) != 0) {
+    while (kind < RELEASE && strcmp(method, query_method(kind)) != 0) {
         kind++;
     }
     return kind;
@@ -311,35 +347,33 @@ static enum actor_query_kind actor_query_kind_of(const char *method)
 
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    struct actor_query *actor_query = calloc(1, sizeof(*actor_query));
+    struct actor_query *query = calloc(1, sizeof(*query));
     const tdm_value *value;
     struct tdm_bytes id;
 
-    if (actor_query == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a actor_query");
+    if (query == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a query about an actor");
         return;
     }
-    *actor_query =
-        (struct actor_query){.node = node,
-                             .incoming = incoming,
-                             .kind = actor_query_kind_of(tdm__incoming_method(incoming))};
+    *query = (struct actor_query){.node = node,
+                                  .incoming = incoming,
+                                  .kind = actor_query_kind_of(tdm__incoming_method(incoming))};
     if (tdm__incoming_value(incoming, &value) != TDM_OK) {
-        actor_query_fail(actor_query, TDM_E_PROTOCOL, tdm_error_detail());
+        actor_query_fail(query, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
     id = tdm_value_bytes(tdm_value_at(value, 0));
-    if (id.size_bytes != sizeof(actor_query->actor.bytes)) {
-        actor_query_fail(actor_query, TDM_E_PROTOCOL,
-                         "a actor_query about an actor begins with its id");
+    if (id.size_bytes != sizeof(query->actor.bytes)) {
+        actor_query_fail(query, TDM_E_PROTOCOL, "a query about an actor begins with its id");
         return;
     }
-    memcpy(actor_query->actor.bytes, id.data, id.size_bytes);
-    actor_query->may_restart = tdm_value_bool(tdm_value_at(value, 1), 0) != 0;
+    memcpy(query->actor.bytes, id.data, id.size_bytes);
+    query->may_restart = tdm_value_bool(tdm_value_at(value, 1), 0) != 0;
     id = tdm_value_bytes(tdm_value_at(value, 2));
-    if (id.size_bytes == sizeof(actor_query->creators_node.bytes)) {
-        memcpy(actor_query->creators_node.bytes, id.data, id.size_bytes);
+    if (id.size_bytes == sizeof(query->creators_node.bytes)) {
+        memcpy(query->creators_node.bytes, id.data, id.size_bytes);
     }
-    actor_query_send(actor_query);
+    actor_query_send(query);
 }
 
 void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms)
@@ -367,17 +401,21 @@ void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms)
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
-/* Asked by a process, or by an entry of this node that wants whoever has its name. */
+/* A query for the actor that holds a name. It is asked by a call, or by an entry of this node that
+ * wants the holder of its own name. */
 struct name_query {
-    struct tdm__node *node;
-    struct tdm__incoming_call *incoming; /* owned; NULL: an entry asks */
-    struct tdm__id entry;
-    char name[2 * TDM__ACTOR_NAME_BYTES];
-    bool asked_owner_node;
-    struct tdm__actor_record record;
-    const struct tdm__rpc_reply *reply; /* borrowed, while it is passed on */
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    /* The call to reply to, owned; NULL if an entry asks. */
+    struct tdm__incoming_call *incoming;
+    struct tdm__id entry;                 /* Id of the entry that asks; all zeros if a call asks. */
+    char name[2 * TDM__ACTOR_NAME_BYTES]; /* Name and name space, for messages. */
+    bool asked_owner_node;                /* True once the owner's node was asked. */
+    struct tdm__actor_record record;      /* Record of the holder as read from the store. */
+    /* The holder's description, borrowed while it is passed on. */
+    const struct tdm__rpc_reply *reply;
 };
 
+/* Returns the entry that asks, or NULL if it is gone or a call asks. */
 static struct actor_entry *name_query_entry(const struct name_query *name_query)
 {
     return name_query->node->actors == NULL
@@ -385,7 +423,7 @@ static struct actor_entry *name_query_entry(const struct name_query *name_query)
                : tdm__actor_entry_find(name_query->node, &name_query->entry);
 }
 
-/* answer: (id, class, description) */
+/* Replies to one call with (id, class, description) of the actor found; `arg` is the name query. */
 static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
 {
     const struct name_query *name_query = arg;
@@ -395,6 +433,7 @@ static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
                              name_query->record.class_name, &name_query->reply->packed);
 }
 
+/* Passes the found actor to the call or to the waiters of the entry, and frees the query. */
 static void name_query_succeed(struct name_query *name_query)
 {
     struct actor_entry *entry;
@@ -408,6 +447,7 @@ static void name_query_succeed(struct name_query *name_query)
     free(name_query);
 }
 
+/* Reports that the actor was not found, and frees the query. */
 static void name_query_fail(struct name_query *name_query, tdm_status status, const char *detail)
 {
     struct actor_entry *entry;
@@ -422,11 +462,14 @@ static void name_query_fail(struct name_query *name_query, tdm_status status, co
     free(name_query);
 }
 
+/* Returns the deadline of the call, or TDM__NEVER if an entry asks. */
 static int64_t name_query_deadline(const struct name_query *name_query)
 {
     return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
 }
 
+/* Handles the description of the holder from its node, or asks the owner's node if that node is
+ * lost. */
 static void on_description(void *arg, struct tdm__rpc_reply *reply)
 {
     struct name_query *name_query = arg;
@@ -441,7 +484,8 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
         name_query->asked_owner_node = true;
         tdm__node_query_actor(name_query->node, &record->owner_node, "actor.await", &record->actor,
                               name_query_deadline(name_query), on_description, name_query);
-    } else if (reply->status == TDM_E_ACTOR_DIED) { /* its name is just on its way back */
+        /* The actor has ended, and its name is about to be free. */
+    } else if (reply->status == TDM_E_ACTOR_DIED) {
         (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
                        name_query->name, reply->detail);
         name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
@@ -450,7 +494,8 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-static tdm_status name_body(void *arg, struct tdm__txn *txn)
+/* Body of the transaction that reads the record of the name. */
+static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
 {
     struct name_query *name_query = arg;
 
@@ -460,7 +505,8 @@ static tdm_status name_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
 }
 
-static void name_found(void *arg, tdm_status status, const char *detail)
+/* Handles the result of the store: asks the holder's node for a description. */
+static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
 
@@ -473,8 +519,10 @@ static void name_found(void *arg, tdm_status status, const char *detail)
                           on_description, name_query);
 }
 
-/* Of `wanted` only who asks, and where. */
-static void find_by_name(const struct name_query *wanted, const char *name_space, const char *name)
+/* Starts a query for the holder of a name. Of `wanted` it copies which node asks for which call or
+ * entry. */
+static void name_query_start(const struct name_query *wanted, const char *name_space,
+                             const char *name)
 {
     struct name_query *name_query = malloc(sizeof(*name_query));
     char key[TDM__STORE_KEY_BYTES];
@@ -486,7 +534,7 @@ static void find_by_name(const struct name_query *wanted, const char *name_space
                    name_space);
     (void)snprintf(key, sizeof(key), "name/%s/%s", name_space, name);
     if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
-                              name_body, name_found, name_query) != TDM_OK) {
+                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
         name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
     }
 }
@@ -495,7 +543,7 @@ void tdm__actor_entry_reply_name_holder(struct actor_entry *entry)
 {
     struct name_query name_query = {.node = entry->node, .entry = entry->spec->id};
 
-    find_by_name(&name_query, entry->spec->name_space, entry->spec->name);
+    name_query_start(&name_query, entry->spec->name_space, entry->spec->name);
 }
 
 void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming)
@@ -513,5 +561,5 @@ void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_cal
         tdm__incoming_fail(incoming, status, tdm_error_detail());
         return;
     }
-    find_by_name(&(struct name_query){.node = node, .incoming = incoming}, name_space, name);
+    name_query_start(&(struct name_query){.node = node, .incoming = incoming}, name_space, name);
 }

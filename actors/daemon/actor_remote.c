@@ -1,5 +1,17 @@
-/* actor_remote.c - actors that live on another node, and what becomes of them with it. */
+/* actor_remote.c - actors that run on another node, and the loss of that node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The daemon of the creator's node (the owner's node) keeps an entry in a remote state for an actor
+ * that runs elsewhere. It asks the other daemon by "actor.start", "actor.kill" and "actor.release";
+ * the other daemon reports the final end by "actor.ended". Both sides look at the list of living
+ * nodes: the owner's node loses or recreates actors of lost nodes, and a node ends actors whose
+ * owner is lost. After a lost lease a node asks the owners by "actor.known" whether they still
+ * count on its actors.
+ *
+ * Every message becomes an event of actor_lifecycle.h. Messages may be lost with their connection;
+ * the states REMOTE_UNSURE and the list of nodes cover that. Everything runs on the daemon's loop
+ * thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -17,8 +29,9 @@ bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry)
     return tdm__actor_lifecycle_outlives_node(&entry->lifecycle, &facts);
 }
 
-/* ---- started there ---------------------------------------------------------------------- */
+/* ---- start on another node ---------------------------------------------------------------- */
 
+/* Passes the other daemon's reply, `arg`, to one waiting call. */
 static void remote_forward(void *arg, struct tdm__incoming_call *incoming)
 {
     const struct tdm__rpc_reply *reply = arg;
@@ -35,7 +48,8 @@ void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rp
     tdm__actor_entry_reply_waiters(entry, remote_forward, (void *)reply);
 }
 
-static void on_released_there(void *arg, struct tdm__rpc_reply *reply)
+/* Ignores the reply to "actor.release", which is not repeated. */
+static void on_release_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     (void)arg;
     (void)reply;
@@ -44,10 +58,11 @@ static void on_released_there(void *arg, struct tdm__rpc_reply *reply)
 void tdm__actor_entry_release_on_other(const struct actor_entry *entry)
 {
     tdm__node_query_actor(entry->node, &entry->record.node, "actor.release", &entry->spec->id,
-                          tdm__deadline_after(LEAVE_MS), on_released_there, NULL);
+                          tdm__deadline_after(LEAVE_MS), on_release_reply, NULL);
 }
 
-static void on_started_there(void *arg, struct tdm__rpc_reply *reply)
+/* Reports the other daemon's reply to "actor.start" to the lifecycle. */
+static void on_start_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     tdm__actor_entry_handle(arg, (struct actor_event){.kind = reply->status == TDM_OK
                                                                   ? ACTOR_ON_STARTED_ELSEWHERE
@@ -62,7 +77,7 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        on_started_there(
+        on_start_reply(
             entry, &(struct tdm__rpc_reply){.status = TDM_E_NOMEM, .detail = tdm_error_detail()});
         return;
     }
@@ -73,13 +88,14 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
                                            .incarnation = entry->lifecycle.incarnation},
         writer);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
-                      TDM__NEVER, on_started_there, entry);
+                      TDM__NEVER, on_start_reply, entry);
     tdm_writer_destroy(writer);
 }
 
-/* ---- ended there ------------------------------------------------------------------------ */
+/* ---- end on another node ------------------------------------------------------------------ */
 
-static void on_ended_there(void *arg, struct tdm__rpc_reply *reply)
+/* Reports the other daemon's reply to "actor.kill" to the lifecycle. */
+static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     tdm__actor_entry_handle(arg, (struct actor_event){.kind = ACTOR_ON_END_REPLY,
                                                       .status = reply->status,
@@ -89,9 +105,10 @@ static void on_ended_there(void *arg, struct tdm__rpc_reply *reply)
 void tdm__actor_entry_end_remote(struct actor_entry *entry)
 {
     tdm__node_query_actor(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
-                          tdm__deadline_after(LEAVE_MS), on_ended_there, entry);
+                          tdm__deadline_after(LEAVE_MS), on_end_reply, entry);
 }
 
+/* Ignores the reply to "actor.ended", which is not repeated. */
 static void on_owner_notified(void *arg, struct tdm__rpc_reply *reply)
 {
     (void)arg;
@@ -127,9 +144,10 @@ void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *
     }
 }
 
-/* ---- lost with its node ----------------------------------------------------------------- */
+/* ---- loss of a node ----------------------------------------------------------------------- */
 
-static void node_lost(struct actor_entry *entry)
+/* Reports to the lifecycle that the node of the actor is lost. */
+static void actor_entry_report_node_lost(struct actor_entry *entry)
 {
     char text[256];
 
@@ -139,8 +157,9 @@ static void node_lost(struct actor_entry *entry)
                             (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
 }
 
-static bool is_among(const struct tdm__id *id, const struct tdm__node_record *nodes,
-                     uint32_t nodes_count)
+/* True if a node with that id is in the list. */
+static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_record *nodes,
+                            uint32_t nodes_count)
 {
     for (uint32_t i = 0; i < nodes_count; i++) {
         if (tdm__id_equal(&nodes[i].id, id)) {
@@ -158,25 +177,26 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (tdm__actor_state_is_remote(entry->lifecycle.state)) {
-            if (is_among(&entry->record.node, nodes, nodes_count)) {
+            if (node_is_in_list(&entry->record.node, nodes, nodes_count)) {
                 tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
             } else {
-                node_lost(entry);
+                actor_entry_report_node_lost(entry);
             }
         } else if (!tdm__id_is_none(&entry->owner_node) &&
-                   !is_among(&entry->owner_node, nodes, nodes_count)) {
+                   !node_is_in_list(&entry->owner_node, nodes, nodes_count)) {
             tdm__actor_entry_handle(entry,
                                     (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
         }
     }
 }
 
-/* ---- does its owner_node still know it? -------------------------------------------------------
- */
+/* ---- confirmation by the owner's node ----------------------------------------------------- */
 
-struct remote_owned_actor {
-    struct tdm__node *node;
-    struct tdm__id actor;
+/* A pending "actor.known" to the owner's node of an actor; the entry may be gone when the reply
+ * arrives. */
+struct owner_query {
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__id actor;   /* Id of the actor. */
 };
 
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming)
@@ -187,13 +207,14 @@ void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_ca
 
     if (tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes) != TDM_OK ||
         size_bytes != sizeof(id.bytes)) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "which actor?");
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "actor.known takes the id of an actor");
         return;
     }
     memcpy(id.bytes, bytes, sizeof(id.bytes));
     tdm__incoming_reply_pack(incoming, "?", tdm__actor_entry_find(node, &id) != NULL);
 }
 
+/* True if the owner's node replied that it does not know the actor. */
 static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
 {
     tdm_document *document;
@@ -207,15 +228,15 @@ static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
     return no;
 }
 
+/* Ends the actor if its owner's node has given it up. */
 static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct remote_owned_actor *remote_owned_actor = arg;
-    struct actor_entry *entry =
-        remote_owned_actor->node->actors == NULL
-            ? NULL
-            : tdm__actor_entry_find(remote_owned_actor->node, &remote_owned_actor->actor);
+    struct owner_query *owner_query = arg;
+    struct actor_entry *entry = owner_query->node->actors == NULL
+                                    ? NULL
+                                    : tdm__actor_entry_find(owner_query->node, &owner_query->actor);
 
-    free(remote_owned_actor);
+    free(owner_query);
     if (entry != NULL && reply_is_refusal(reply)) {
         tdm__actor_entry_handle(
             entry,
@@ -228,23 +249,23 @@ static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
 void tdm__node_actors_query_owners(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        struct remote_owned_actor *remote_owned_actor;
+        struct owner_query *owner_query;
 
         if (tdm__id_is_none(&entry->owner_node) || entry->spec->detached || entry->worker == NULL) {
             continue;
         }
-        remote_owned_actor = malloc(sizeof(*remote_owned_actor));
-        if (remote_owned_actor == NULL) {
-            return; /* asked again in a second */
+        owner_query = malloc(sizeof(*owner_query));
+        if (owner_query == NULL) {
+            return; /* The query is repeated after a second. */
         }
-        *remote_owned_actor = (struct remote_owned_actor){node, entry->spec->id};
-        tdm__node_query_actor(node, &entry->owner_node, "actor.known", &remote_owned_actor->actor,
+        *owner_query = (struct owner_query){node, entry->spec->id};
+        tdm__node_query_actor(node, &entry->owner_node, "actor.known", &owner_query->actor,
                               tdm__deadline_after(TDM__NODE_LEASE_MS), on_actor_known_reply,
-                              remote_owned_actor);
+                              owner_query);
     }
 }
 
-/* ---- fenced ----------------------------------------------------------------------------- */
+/* ---- fencing ------------------------------------------------------------------------------ */
 
 void tdm__node_actors_fence(struct tdm__node *node)
 {

@@ -1,5 +1,15 @@
-/* actor_service.c - the calls about actors that a daemon answers. */
+/* actor_service.c - the methods of the service "actor" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The table in tdm__node_actors_serve() lists the methods. Calls come from drivers and workers of
+ * this node (create, arguments, exiting, leave), from a worker about itself (constructed), from
+ * daemons of other nodes (start, ended), or from all of them (queries, actor_queries.c).
+ * docs/protocols describes the messages, runtime/messages their encoding.
+ *
+ * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
+ * Identities of creators are taken from the authenticated connection, never from the message.
+ * Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -9,14 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fail_here(struct tdm__incoming_call *incoming, tdm_status status)
+/* Fails the call with this thread's error detail. */
+static void fail_with_detail(struct tdm__incoming_call *incoming, tdm_status status)
 {
     tdm__incoming_fail(incoming, status, tdm_error_detail());
 }
 
 /* ---- create, start, constructed --------------------------------------------------------- */
 
-/* Not what it says, but who it is. */
+/* Sets creator and job of the spec from the identity of the calling process. What the message says
+ * about them is ignored. */
 static void set_creator(struct tdm__node *node, struct tdm__actor_spec *spec,
                         const struct tdm__incoming_call *incoming)
 {
@@ -27,6 +39,7 @@ static void set_creator(struct tdm__node *node, struct tdm__actor_spec *spec,
     spec->job = creator == NULL ? spec->creator : creator->spec->job;
 }
 
+/* Serves "actor.create" (spec): adds an entry and replies when the actor lives or has failed. */
 static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const tdm_value *value;
@@ -41,7 +54,7 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
         status = tdm__actor_spec_read(value, &spec);
     }
     if (status != TDM_OK) {
-        fail_here(incoming, status);
+        fail_with_detail(incoming, status);
         return;
     }
     set_creator(node, spec, incoming);
@@ -55,9 +68,12 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
 }
 
-/* The entry that waits for arguments of this peer; NULL if it has ended meanwhile. */
-static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incoming_call *incoming,
-                                const struct tdm__id *id, struct actor_entry **entry_out)
+/* Finds the entry that waits for arguments from the calling process; NULL if it has ended
+ * meanwhile. TDM_E_PROTOCOL if the entry waits for no arguments of this process. */
+static tdm_status find_entry_awaiting_arguments(struct tdm__node *node,
+                                                const struct tdm__incoming_call *incoming,
+                                                const struct tdm__id *id,
+                                                struct actor_entry **entry_out)
 {
     *entry_out = tdm__actor_entry_find(node, id);
     if (*entry_out != NULL &&
@@ -69,13 +85,15 @@ static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incomi
     return TDM_OK;
 }
 
+/* Reports that the creator cannot provide the arguments of the constructor. */
 static void refuse_arguments(struct actor_entry *entry, const char *why)
 {
     tdm__actor_entry_handle(entry,
                             (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
 }
 
-/* From its creator. */
+/* Serves "actor.arguments": the creator provides the constructor's arguments after it created the
+ * actor. */
 static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = NULL;
@@ -83,14 +101,14 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
     tdm_status status = tdm__incoming_decode(incoming, tdm__actor_arguments_table(), &message);
 
     if (status == TDM_OK) {
-        status = find_awaiting(node, incoming, &message.actor, &entry);
+        status = find_entry_awaiting_arguments(node, incoming, &message.actor, &entry);
     }
     if (status != TDM_OK) {
-        fail_here(incoming, status);
+        fail_with_detail(incoming, status);
         return;
     }
     if (entry == NULL) {
-        /* nobody needs them */
+        /* The actor has ended and does not need the arguments. */
     } else if (message.arguments.data == NULL) {
         refuse_arguments(entry, message.failure == NULL ? "?" : message.failure);
     } else if (tdm__actor_spec_set_arguments(entry->spec, message.arguments) == TDM_OK) {
@@ -102,8 +120,10 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
     tdm__incoming_reply_pack(incoming, "");
 }
 
-static tdm_status read_start(struct tdm__incoming_call *incoming, struct tdm__actor_spec **spec,
-                             struct tdm__actor_record *record, uint32_t *incarnation)
+/* Decodes the arguments of "actor.start". */
+static tdm_status start_message_read(struct tdm__incoming_call *incoming,
+                                     struct tdm__actor_spec **spec,
+                                     struct tdm__actor_record *record, uint32_t *incarnation)
 {
     struct tdm__actor_start_message message;
 
@@ -114,7 +134,8 @@ static tdm_status read_start(struct tdm__incoming_call *incoming, struct tdm__ac
     return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
-static void fill_record(struct tdm__actor_record *record, const struct tdm__actor_spec *spec,
+/* Fills the actor's record from the spec; resources and name are set before. */
+static void record_fill(struct tdm__actor_record *record, const struct tdm__actor_spec *spec,
                         const struct tdm__id *owner_node)
 {
     record->actor = spec->id;
@@ -125,9 +146,10 @@ static void fill_record(struct tdm__actor_record *record, const struct tdm__acto
     record->recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group);
 }
 
-/* Its node asks again where no answer came: it may be here already. */
-static bool is_here_already(struct tdm__node *node, const struct tdm__id *actor,
-                            struct tdm__incoming_call *incoming)
+/* Replies to "actor.start" and returns true if the actor is or was here already: the owner's node
+ * repeats the request when it got no reply. */
+static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *actor,
+                                  struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
     const struct actor_tombstone *actor_tombstone = tdm__tombstone_find(node, actor);
@@ -142,7 +164,7 @@ static bool is_here_already(struct tdm__node *node, const struct tdm__id *actor,
     return entry != NULL || actor_tombstone != NULL;
 }
 
-/* From another node's daemon, which has reserved the place. */
+/* Serves "actor.start" of the owner's daemon, which has reserved the resources on this node. */
 static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const struct tdm__id owner_node = tdm__incoming_peer(incoming)->id;
@@ -150,9 +172,9 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     struct tdm__actor_spec *spec;
     struct actor_entry *entry = NULL;
     uint32_t incarnation;
-    tdm_status status = read_start(incoming, &spec, &record, &incarnation);
+    tdm_status status = start_message_read(incoming, &spec, &record, &incarnation);
 
-    if (status == TDM_OK && is_here_already(node, &spec->id, incoming)) {
+    if (status == TDM_OK && reply_if_already_here(node, &spec->id, incoming)) {
         tdm__actor_spec_destroy(spec);
         return;
     }
@@ -164,18 +186,19 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
         entry = tdm__actor_entry_add(node, spec);
     }
     if (entry == NULL) {
-        fail_here(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
+        fail_with_detail(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
         return;
     }
     entry->owner_node = owner_node;
     entry->record = record;
-    fill_record(&entry->record, spec, &owner_node);
+    record_fill(&entry->record, spec, &owner_node);
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
     tdm__actor_entry_handle(
         entry, (struct actor_event){.kind = ACTOR_ON_START_HERE, .incarnation = incarnation});
     tdm__node_retry_early_queries(node, tdm__clock_ms());
 }
 
+/* Serves "actor.constructed" of a worker: the constructor has returned. */
 static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
@@ -187,7 +210,7 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call 
         return;
     }
     if (tdm__incoming_decode(incoming, tdm__actor_constructed_table(), &message) != TDM_OK) {
-        fail_here(incoming, TDM_E_PROTOCOL);
+        fail_with_detail(incoming, TDM_E_PROTOCOL);
         return;
     }
     tdm__actor_entry_constructed(entry, tdm__incoming_peer(incoming)->pid,
@@ -196,9 +219,9 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call 
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- the end of one --------------------------------------------------------------------- */
+/* ---- ended, exiting -------------------------------------------------------------------------- */
 
-/* From another node's daemon. */
+/* Serves "actor.ended" of another node's daemon: an actor owned by this node has ended there. */
 static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
@@ -215,7 +238,7 @@ static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incom
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* From an actor that leaves by itself. */
+/* Serves "actor.exiting" of an actor that ends itself. */
 static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
@@ -230,25 +253,29 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *inc
 
 /* ---- leave, list ------------------------------------------------------------------------ */
 
-static void has_left(void *arg)
+/* Replies to "actor.leave" when the actors of the driver have ended. */
+static void on_creator_left(void *arg)
 {
     tdm__incoming_reply_pack(arg, "");
 }
 
+/* Serves "actor.leave" of a driver that stops: ends what it created, then replies. */
 static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct tdm__id creator = tdm__incoming_peer(incoming)->id;
 
     tdm__placement_groups_creator_gone(node, &creator);
-    tdm__node_actors_end(node, tdm__node_actor_ends_with, &creator, false, has_left, incoming);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &creator, false, on_creator_left,
+                         incoming);
 }
 
+/* Serves "actor.list": the entries of this node's table. */
 static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        fail_here(incoming, TDM_E_NOMEM);
+        fail_with_detail(incoming, TDM_E_NOMEM);
         return;
     }
     tdm__node_actors_list(node, writer);

@@ -1,5 +1,12 @@
-/* actor_start.c - an actor's process: started, constructed, described. */
+/* actor_start.c - starting the worker of an actor, and describing the actor to callers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The function tdm__actor_entry_start() is an action of the lifecycle. It writes the bootstrap
+ * (worker_bootstrap.h) and starts a worker process with the granted GPUs. The worker reports
+ * "actor.constructed", which becomes an event. After that the description of the actor (pid, node,
+ * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.
+ * Everything runs on the daemon's loop thread. */
+
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
@@ -11,11 +18,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Environment variable with the GPUs that a process may use. */
 #define DEVICES_VARIABLE "CUDA_VISIBLE_DEVICES"
 
-/* The `index`-th of the devices that this daemon itself may see: "GPU-3f2a" of
- * "GPU-77,GPU-3f2a". By its number where there is no such list. */
-static void write_device(uint32_t index, char *text, size_t room)
+/* Writes the name of GPU `index` of this node. If the daemon's own DEVICES_VARIABLE has a list such
+ * as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
+static void write_device_name(uint32_t index, char *text, size_t capacity)
 {
     const char *visible = getenv(DEVICES_VARIABLE);
 
@@ -23,30 +31,32 @@ static void write_device(uint32_t index, char *text, size_t room)
         size_t length = strcspn(visible, ",");
 
         if (i == index) {
-            (void)snprintf(text, room, "%.*s", (int)length, visible);
+            (void)snprintf(text, capacity, "%.*s", (int)length, visible);
             return;
         }
         visible += length + (visible[length] == ',' ? 1 : 0);
     }
-    (void)snprintf(text, room, "%u", index);
+    (void)snprintf(text, capacity, "%u", index);
 }
 
-/* "CUDA_VISIBLE_DEVICES=0,2": what the actor was given, and nothing for one without GPUs. */
-static void write_devices(const struct tdm__grant *grant, char *text, size_t room)
+/* Writes a setting such as "CUDA_VISIBLE_DEVICES=0,2" with the granted GPUs; the list is empty for
+ * an actor without GPUs. */
+static void write_devices_setting(const struct tdm__grant *grant, char *text, size_t capacity)
 {
-    size_t used = (size_t)snprintf(text, room, DEVICES_VARIABLE "=");
+    size_t used = (size_t)snprintf(text, capacity, DEVICES_VARIABLE "=");
 
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         char device[64];
         int added;
 
-        write_device(grant->gpu_indices[i], device, sizeof(device));
-        added = snprintf(text + used, room - used, "%s%s", i == 0 ? "" : ",", device);
-        used += (size_t)added < room - used ? (size_t)added : 0;
+        write_device_name(grant->gpu_indices[i], device, sizeof(device));
+        added = snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ",", device);
+        used += (size_t)added < capacity - used ? (size_t)added : 0;
     }
 }
 
-static tdm_status start_process(struct actor_entry *entry)
+/* Writes the bootstrap and starts the worker process of the entry. */
+static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
     char devices[1280];
     const struct tdm__node *node = entry->node;
@@ -54,7 +64,7 @@ static tdm_status start_process(struct actor_entry *entry)
                                        .gpus_count = entry->record.grant.gpus_count,
                                        .incarnation = entry->lifecycle.incarnation,
                                        .spec = entry->spec};
-    struct tdm__worker_start_options order;
+    struct tdm__worker_start_options start_options;
     int fd;
     tdm_status status;
 
@@ -68,13 +78,13 @@ static tdm_status start_process(struct actor_entry *entry)
         bootstrap.gpu_indices[i] = entry->record.grant.gpu_indices[i];
     }
     TDM_TRY(tdm__bootstrap_write(&bootstrap, &fd));
-    write_devices(&entry->record.grant, devices, sizeof(devices));
-    order = (struct tdm__worker_start_options){
+    write_devices_setting(&entry->record.grant, devices, sizeof(devices));
+    start_options = (struct tdm__worker_start_options){
         .spec = entry->spec,
         .incarnation = entry->lifecycle.incarnation,
         .devices = entry->spec->keep_visible_devices ? NULL : devices,
         .bootstrap_fd = fd};
-    status = tdm__workers_start(node->workers, &order, tdm__actor_entry_worker_ended, entry,
+    status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,
                                 &entry->worker);
     (void)close(fd);
     return status;
@@ -88,7 +98,7 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     entry->started_ms = tdm__clock_ms();
     entry->ping = NULL;
     entry->failure[0] = '\0';
-    status = start_process(entry);
+    status = actor_entry_start_worker(entry);
     if (status != TDM_OK) {
         (void)snprintf(text, sizeof(text), "actor %s cannot be started on node %s: %s",
                        entry->label, entry->node->record.name, tdm_error_detail());
@@ -127,6 +137,7 @@ void tdm__actor_entry_reply_description(const struct actor_entry *entry,
     tdm_writer_destroy(writer);
 }
 
+/* Replies to one waiting call with the description; `arg` is the entry. */
 static void start_reply_description(void *arg, struct tdm__incoming_call *incoming)
 {
     tdm__actor_entry_reply_description(arg, incoming);

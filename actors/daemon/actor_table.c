@@ -1,5 +1,16 @@
-/* actor_table.c - the actors of a node, those who wait for them, and how they ended. */
+/* actor_table.c - the table of actors of a node, the calls that wait for them, and the tombstones
+ * of ended actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The table is an unordered list of entries (actor_entry.h), owned by struct tdm__node. Entries are
+ * added when this daemon is asked to create or start an actor, and removed by the action
+ * ACTOR_DO_END or ACTOR_DO_REFUSE of the lifecycle. Removing an entry leaves one of
+ * ACTOR_TOMBSTONES_MAX tombstones, notifies the owner's node and replies to all waiters.
+ *
+ * Invariants: an id is in the table at most once; each waiting call is owned by exactly one waiter
+ * list; end waits are checked whenever an entry or a pending release goes. Everything runs on the
+ * daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/state_service.h"
 #include "runtime/assert.h"
@@ -22,10 +33,10 @@ struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct t
 const struct actor_tombstone *tdm__tombstone_find(struct tdm__node *node, const struct tdm__id *id)
 {
     for (uint32_t i = 0; i < ACTOR_TOMBSTONES_MAX; i++) {
-        const struct actor_tombstone *actor_tombstone = &node->actors->tombstones[i];
+        const struct actor_tombstone *tombstone = &node->actors->tombstones[i];
 
-        if (actor_tombstone->text != NULL && tdm__id_equal(&actor_tombstone->id, id)) {
-            return actor_tombstone;
+        if (tombstone->text != NULL && tdm__id_equal(&tombstone->id, id)) {
+            return tombstone;
         }
     }
     return NULL;
@@ -53,7 +64,7 @@ void tdm__actor_entry_add_waiter(struct actor_entry *entry, enum actor_waiter_ki
     struct actor_waiter *waiter = calloc(1, sizeof(*waiter));
 
     if (waiter == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "one more who waits for an actor");
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a call that waits for an actor");
         return;
     }
     *waiter = (struct actor_waiter){entry->waiters, kind, incoming};
@@ -64,29 +75,30 @@ void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
                                     void (*reply)(void *arg, struct tdm__incoming_call *incoming),
                                     void *arg)
 {
-    struct actor_waiter **place = &entry->waiters;
+    struct actor_waiter **link = &entry->waiters;
 
-    while (*place != NULL) {
-        struct actor_waiter *waiter = *place;
+    while (*link != NULL) {
+        struct actor_waiter *waiter = *link;
 
         if (waiter->kind != WAITER_FOR_START) {
-            place = &waiter->next;
+            link = &waiter->next;
             continue;
         }
-        *place = waiter->next;
+        *link = waiter->next;
         reply(arg, waiter->incoming);
         free(waiter);
     }
 }
 
-/* An end is an end when the places are free again, too. */
-static bool anything_matches(struct tdm__node *node, const struct actors_end_wait *actors_end_wait)
+/* True while a matching actor is left, or resources are on their way back: the wait is over when
+ * both are gone. */
+static bool end_wait_is_pending(struct tdm__node *node, const struct actors_end_wait *wait)
 {
     if (node->actors->pending_releases != NULL) {
         return true;
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (actors_end_wait->matches(entry->spec, &actors_end_wait->key)) {
+        if (wait->matches(entry->spec, &wait->key)) {
             return true;
         }
     }
@@ -95,23 +107,26 @@ static bool anything_matches(struct tdm__node *node, const struct actors_end_wai
 
 void tdm__node_actors_check_end_waits(struct tdm__node *node)
 {
-    struct actors_end_wait **place = &node->actors->actors_end_waits;
+    struct actors_end_wait **link = &node->actors->actors_end_waits;
 
-    while (*place != NULL) {
-        struct actors_end_wait *actors_end_wait = *place;
+    while (*link != NULL) {
+        struct actors_end_wait *wait = *link;
 
-        if (anything_matches(node, actors_end_wait)) {
-            place = &actors_end_wait->next;
+        if (end_wait_is_pending(node, wait)) {
+            link = &wait->next;
             continue;
         }
-        *place = actors_end_wait->next;
-        actors_end_wait->fn(actors_end_wait->arg);
-        free(actors_end_wait);
-        place = &node->actors->actors_end_waits; /* it may have had others told */
+        *link = wait->next;
+        wait->fn(wait->arg);
+        free(wait);
+        link = &node->actors->actors_end_waits; /* The callback may have changed the list. */
     }
 }
 
-static void waiters_reply_all(struct actor_entry *entry, tdm_status status, const char *text)
+/* Replies to all waiters of an actor that has ended: success for those that wait for the end,
+ * failure for the others. */
+static void actor_entry_finish_waiters(struct actor_entry *entry, tdm_status status,
+                                       const char *text)
 {
     while (entry->waiters != NULL) {
         struct actor_waiter *waiter = entry->waiters;
@@ -129,23 +144,22 @@ static void waiters_reply_all(struct actor_entry *entry, tdm_status status, cons
 void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const char *text)
 {
     struct tdm__node *node = entry->node;
-    struct actor_entry **place = &node->actors->all;
-    struct actor_tombstone *actor_tombstone =
-        &node->actors->tombstones[node->actors->next_tombstone];
+    struct actor_entry **link = &node->actors->all;
+    struct actor_tombstone *tombstone = &node->actors->tombstones[node->actors->next_tombstone];
 
-    while (*place != entry) {
-        place = &(*place)->next;
+    while (*link != entry) {
+        link = &(*link)->next;
     }
-    *place = entry->next;
+    *link = entry->next;
     tdm__node_state_ended(node, entry, text);
-    actor_tombstone->id = entry->spec->id;
-    actor_tombstone->status = status;
-    free(actor_tombstone->text);
-    actor_tombstone->text = strdup(text);
-    TDM_ASSERT(actor_tombstone->text != NULL);
+    tombstone->id = entry->spec->id;
+    tombstone->status = status;
+    free(tombstone->text);
+    tombstone->text = strdup(text);
+    TDM_ASSERT(tombstone->text != NULL);
     node->actors->next_tombstone = (node->actors->next_tombstone + 1) % ACTOR_TOMBSTONES_MAX;
     tdm__actor_entry_notify_owner(entry, status, text);
-    waiters_reply_all(entry, status, text);
+    actor_entry_finish_waiters(entry, status, text);
     tdm__timer_destroy(entry->timer);
     tdm__actor_spec_destroy(entry->spec);
     free(entry);
@@ -173,10 +187,10 @@ void tdm__node_actors_destroy(struct tdm__node *node)
     tdm__node_retry_early_queries(node, TDM__NEVER);
     tdm__node_health_stop(node);
     while (node->actors->actors_end_waits != NULL) {
-        struct actors_end_wait *actors_end_wait = node->actors->actors_end_waits;
+        struct actors_end_wait *wait = node->actors->actors_end_waits;
 
-        node->actors->actors_end_waits = actors_end_wait->next;
-        free(actors_end_wait);
+        node->actors->actors_end_waits = wait->next;
+        free(wait);
     }
     for (uint32_t i = 0; i < ACTOR_TOMBSTONES_MAX; i++) {
         free(node->actors->tombstones[i].text);

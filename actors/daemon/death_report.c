@@ -1,4 +1,4 @@
-/* death_report.c - how an actor died, in words. */
+/* death_report.c - the text that describes how an actor died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/death_report.h"
 
@@ -11,20 +11,23 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static void add_sentence(const struct tdm__death_report *death, struct tdm__text *text)
+/* Appends the line "actor A died: node N, pid P, cause". */
+static void death_add_first_line(const struct tdm__death_report *death, struct tdm__text *text)
 {
-    char how[64];
+    char status_text[64];
 
     tdm__text_add(text, "actor %s died: node %s, pid %lld, ", death->label, death->node_name,
                   (long long)death->pid);
     if (death->failure[0] != '\0') {
         tdm__text_add(text, "%s", death->failure);
     } else {
-        tdm__text_add(text, "%s", tdm__wait_status_text(death->wait_status, how, sizeof(how)));
+        tdm__text_add(text, "%s",
+                      tdm__wait_status_text(death->wait_status, status_text, sizeof(status_text)));
     }
 }
 
-static void add_verdict(const struct tdm__death_report *death, struct tdm__text *text)
+/* After a SIGKILL appends what the kernel's counts say about a lack of memory. */
+static void death_add_memory_verdict(const struct tdm__death_report *death, struct tdm__text *text)
 {
     enum tdm__oom_verdict verdict = tdm__oom_check(death->oom);
 
@@ -51,8 +54,9 @@ static void add_verdict(const struct tdm__death_report *death, struct tdm__text 
     }
 }
 
-/* Control characters, of colours and bars, are no words. */
-static void add_line(struct tdm__text *text, const char *line, size_t line_bytes)
+/* Appends one line of output after " | ". Control characters, such as those for colours and
+ * progress bars, become '?'. */
+static void text_add_output_line(struct tdm__text *text, const char *line, size_t line_bytes)
 {
     tdm__text_add(text, "\n  | ");
     for (size_t i = 0; i < line_bytes; i++) {
@@ -62,6 +66,7 @@ static void add_line(struct tdm__text *text, const char *line, size_t line_bytes
     }
 }
 
+/* Appends the last lines of the worker's stderr. */
 static void death_add_last_lines(const struct tdm__death_report *death, struct tdm__text *text)
 {
     char words[TDM__DEATH_OUTPUT_BYTES - TDM__DEATH_OUTPUT_LINES * 5];
@@ -73,7 +78,7 @@ static void death_add_last_lines(const struct tdm__death_report *death, struct t
         const char *end = memchr(line, '\n', left);
         size_t line_bytes = end == NULL ? left : (size_t)(end - line);
 
-        add_line(text, line, line_bytes);
+        text_add_output_line(text, line, line_bytes);
         line_bytes += end == NULL ? 0 : 1;
         line += line_bytes;
         left -= line_bytes;
@@ -85,12 +90,12 @@ void tdm__death_report_write(const struct tdm__death_report *death,
 {
     struct tdm__text words = tdm__text_init(text, TDM__DEATH_REPORT_BYTES);
 
-    add_sentence(death, &words);
+    death_add_first_line(death, &words);
     if (death->was_requested) {
         (void)tdm__oom_check(death->oom);
         return;
     }
-    add_verdict(death, &words);
+    death_add_memory_verdict(death, &words);
     if (death->output != NULL) {
         death_add_last_lines(death, &words);
     }

@@ -1,6 +1,15 @@
-/* log_printer.c - lines of other processes on this one's stdout and stderr, with their origin.
- */
+/* log_printer.c - prints lines of other processes on this process's stdout and stderr. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Lines are collected in one buffer for each stream and written with write(2) when poll() reports
+ * the stream as writable. A pipe that is reported as writable accepts PIPE_BUF bytes, the size of
+ * the buffer, without blocking. When the reader is slow, the buffer stays full and the caller keeps
+ * its lines.
+ *
+ * Folding: a printed line is remembered for FOLD_MS; equal lines of any process within that time
+ * are only counted, and the count is printed afterwards. Invariant: a buffer contains whole lines.
+ * Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/log_printer.h"
 
 #include "runtime/clock.h"
@@ -13,34 +22,36 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A pipe that polls as writable takes PIPE_BUF bytes without waiting. */
 enum {
-    PIECE_BYTES = 4096,
-    LINE_BYTES_MAX = 3900,
-    FOLDED_MAX = 64,
-    FOLD_MS = 5000,
-    LAST_WORDS_MS = 1000
+    BUFFER_BYTES = 4096,   /* Capacity of a buffer, PIPE_BUF. */
+    LINE_BYTES_MAX = 3900, /* Most bytes of a line; a longer one is broken. */
+    FOLDED_MAX = 64,       /* Most lines that are folded at the same time. */
+    FOLD_MS = 5000,        /* Milliseconds for which repetitions of a line are counted. */
+    FINAL_WRITE_MS = 1000  /* Milliseconds that each of the last writes waits for the reader. */
 };
 
-/* A line that was printed, and how often it came again since. */
-struct repeated_line {
-    char *line; /* owned; NULL: free place */
-    size_t line_bytes;
-    char origin[80]; /* of its last coming */
-    enum tdm__log_stream stream;
+/* A line that was printed a short while ago, and the number of its repetitions since. */
+struct folded_line {
+    char *line;                  /* Text of the line, owned; NULL in an unused entry. */
+    size_t line_bytes;           /* Length of `line`. */
+    char origin[80];             /* Origin of the last repetition. */
+    enum tdm__log_stream stream; /* Stream on which the line was printed. */
+    /* Time at which the count is printed, in milliseconds on CLOCK_MONOTONIC. */
     int64_t until_ms;
-    uint32_t repeats;
+    uint32_t repeats; /* Number of repetitions that were not printed. */
 };
 
+/* A printer for the two streams of this process. */
 struct tdm__log_printer {
-    int fds[TDM__LOG_STREAMS];
-    bool coloured[TDM__LOG_STREAMS];
-    bool fold;
-    struct repeated_line repeated_line[FOLDED_MAX];
-    struct write_piece { /* whole lines that have been taken, and not written yet */
-        char bytes[PIECE_BYTES];
-        size_t count;
-    } pieces[TDM__LOG_STREAMS];
+    int fds[TDM__LOG_STREAMS];          /* Descriptors to print on, borrowed. */
+    bool is_coloured[TDM__LOG_STREAMS]; /* True for a stream whose origins are coloured. */
+    bool fold;                          /* True if repeated lines are counted instead of printed. */
+    /* Lines that were printed a short while ago. */
+    struct folded_line folded_lines[FOLDED_MAX];
+    struct line_buffer {          /* Whole lines that were taken and not written. */
+        char bytes[BUFFER_BYTES]; /* The lines, each with its origin and its end. */
+        size_t count;             /* Number of bytes in `bytes`. */
+    } buffers[TDM__LOG_STREAMS];
 };
 
 tdm_status tdm__log_printer_create(const struct tdm__log_printer_options *options,
@@ -55,90 +66,95 @@ tdm_status tdm__log_printer_create(const struct tdm__log_printer_options *option
     printer->fold = options->fold;
     for (int i = 0; i < TDM__LOG_STREAMS; i++) {
         printer->fds[i] = options->fds[i];
-        printer->coloured[i] =
+        printer->is_coloured[i] =
             isatty(options->fds[i]) != 0 && (no_color == NULL || no_color[0] == '\0');
     }
     *printer_out = printer;
     return TDM_OK;
 }
 
-/* ---- pieces ----------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------- */
 
-/* False when the reader is slow.  What a broken descriptor does not take is dropped. */
-static bool piece_write(struct tdm__log_printer *printer, enum tdm__log_stream stream,
-                        int patience_ms)
+/* Writes the buffer of a stream, after at most `patience_ms`. Returns false when the reader is
+ * slow. The lines are dropped if the descriptor is broken. */
+static bool line_buffer_write(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                              int patience_ms)
 {
-    struct write_piece *write_piece = &printer->pieces[stream];
+    struct line_buffer *line_buffer = &printer->buffers[stream];
     struct pollfd reader = {.fd = printer->fds[stream], .events = POLLOUT};
     size_t written = 0;
 
-    if (write_piece->count == 0) {
+    if (line_buffer->count == 0) {
         return true;
     }
     if (poll(&reader, 1, patience_ms) == 0) {
         return false;
     }
-    while (written < write_piece->count) {
-        ssize_t got = write(reader.fd, write_piece->bytes + written, write_piece->count - written);
+    while (written < line_buffer->count) {
+        ssize_t got = write(reader.fd, line_buffer->bytes + written, line_buffer->count - written);
 
         if (got < 0 && errno != EINTR) {
             break;
         }
         written += got > 0 ? (size_t)got : 0;
     }
-    write_piece->count = 0;
+    line_buffer->count = 0;
     return true;
 }
 
+/* Writes the prefix of a line, "(origin) ", and returns its length. */
 static size_t format_origin(const struct tdm__log_printer *printer, enum tdm__log_stream stream,
                             const char *origin, char text[128])
 {
-    bool coloured = printer->coloured[stream];
+    bool coloured = printer->is_coloured[stream];
 
     return (size_t)snprintf(text, 128, "%s(%.80s)%s ", coloured ? "\033[36m" : "", origin,
                             coloured ? "\033[0m" : "");
 }
 
-/* False, and nothing added, when there is no room and the reader is slow. */
-static bool piece_add(struct tdm__log_printer *printer, enum tdm__log_stream stream,
-                      const char *origin, const char *line, size_t line_bytes)
+/* Adds one line to the buffer of its stream. Returns false, and adds nothing, when the buffer is
+ * full and the reader is slow. */
+static bool line_buffer_add(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                            const char *origin, const char *line, size_t line_bytes)
 {
-    struct write_piece *write_piece = &printer->pieces[stream];
+    struct line_buffer *line_buffer = &printer->buffers[stream];
     char prefix[128];
     size_t prefix_bytes = format_origin(printer, stream, origin, prefix);
     char *end;
 
-    if (write_piece->count + prefix_bytes + line_bytes + 1 > PIECE_BYTES &&
-        !piece_write(printer, stream, 0)) {
+    if (line_buffer->count + prefix_bytes + line_bytes + 1 > BUFFER_BYTES &&
+        !line_buffer_write(printer, stream, 0)) {
         return false;
     }
-    end = write_piece->bytes + write_piece->count;
+    end = line_buffer->bytes + line_buffer->count;
     memcpy(end, prefix, prefix_bytes);
     memcpy(end + prefix_bytes, line, line_bytes);
     end[prefix_bytes + line_bytes] = '\n';
-    write_piece->count += prefix_bytes + line_bytes + 1;
+    line_buffer->count += prefix_bytes + line_bytes + 1;
     return true;
 }
 
 /* ---- repeated lines --------------------------------------------------------------------- */
 
-/* False when it must be tried again. */
-static bool tell_count(struct tdm__log_printer *printer, struct repeated_line *repeated_line)
+/* Prints the count of a folded line and frees the entry. Returns false if it must be tried again.
+ */
+static bool folded_line_print_count(struct tdm__log_printer *printer,
+                                    struct folded_line *folded_line)
 {
     char line[LINE_BYTES_MAX];
     int shown_bytes =
-        (int)(repeated_line->line_bytes > LINE_BYTES_MAX - 64 ? LINE_BYTES_MAX - 64
-                                                              : repeated_line->line_bytes);
+        (int)(folded_line->line_bytes > LINE_BYTES_MAX - 64 ? LINE_BYTES_MAX - 64
+                                                            : folded_line->line_bytes);
     int line_bytes = snprintf(line, sizeof(line), "%.*s [repeated %ux across actors]", shown_bytes,
-                              repeated_line->line, repeated_line->repeats);
+                              folded_line->line, folded_line->repeats);
 
-    if (repeated_line->repeats > 0 && line_bytes > 0 &&
-        !piece_add(printer, repeated_line->stream, repeated_line->origin, line,
-                   (size_t)line_bytes)) {
+    if (folded_line->repeats > 0 && line_bytes > 0 &&
+        !line_buffer_add(printer, folded_line->stream, folded_line->origin, line,
+                         (size_t)line_bytes)) {
         return false;
     }
-    free(repeated_line->line);
-    *repeated_line = (struct repeated_line){.line = NULL};
+    free(folded_line->line);
+    *folded_line = (struct folded_line){.line = NULL};
     return true;
 }
 
@@ -148,44 +164,44 @@ bool tdm__log_printer_flush(struct tdm__log_printer *printer)
     bool done = true;
 
     for (int i = 0; i < FOLDED_MAX; i++) {
-        if (printer->repeated_line[i].line != NULL &&
-            printer->repeated_line[i].until_ms <= now_ms) {
-            (void)tell_count(printer, &printer->repeated_line[i]);
+        if (printer->folded_lines[i].line != NULL && printer->folded_lines[i].until_ms <= now_ms) {
+            (void)folded_line_print_count(printer, &printer->folded_lines[i]);
         }
-        done = done && printer->repeated_line[i].line == NULL;
+        done = done && printer->folded_lines[i].line == NULL;
     }
     for (int i = 0; i < TDM__LOG_STREAMS; i++) {
-        done = piece_write(printer, (enum tdm__log_stream)i, 0) && done;
+        done = line_buffer_write(printer, (enum tdm__log_stream)i, 0) && done;
     }
     return done;
 }
 
-/* True, and counted, if the line was printed a short while ago. */
-static bool is_repeated(struct tdm__log_printer *printer, enum tdm__log_stream stream,
-                        const char *origin, const char *line, size_t line_bytes)
+/* Counts the line and returns true if it was printed a short while ago. */
+static bool folded_line_count(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                              const char *origin, const char *line, size_t line_bytes)
 {
     for (int i = 0; i < FOLDED_MAX; i++) {
-        struct repeated_line *repeated_line = &printer->repeated_line[i];
+        struct folded_line *folded_line = &printer->folded_lines[i];
 
-        if (repeated_line->line != NULL && repeated_line->line_bytes == line_bytes &&
-            repeated_line->stream == stream && memcmp(repeated_line->line, line, line_bytes) == 0) {
-            (void)snprintf(repeated_line->origin, sizeof(repeated_line->origin), "%s", origin);
-            repeated_line->repeats++;
+        if (folded_line->line != NULL && folded_line->line_bytes == line_bytes &&
+            folded_line->stream == stream && memcmp(folded_line->line, line, line_bytes) == 0) {
+            (void)snprintf(folded_line->origin, sizeof(folded_line->origin), "%s", origin);
+            folded_line->repeats++;
             return true;
         }
     }
     return false;
 }
 
-static void printed_line_remember(struct tdm__log_printer *printer, enum tdm__log_stream stream,
-                                  const char *line, size_t line_bytes)
+/* Remembers a printed line, if there is a free entry. */
+static void folded_line_add(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                            const char *line, size_t line_bytes)
 {
-    struct repeated_line *place = printer->repeated_line;
+    struct folded_line *place = printer->folded_lines;
 
-    while (place < printer->repeated_line + FOLDED_MAX && place->line != NULL) {
+    while (place < printer->folded_lines + FOLDED_MAX && place->line != NULL) {
         place++;
     }
-    if (place == printer->repeated_line + FOLDED_MAX ||
+    if (place == printer->folded_lines + FOLDED_MAX ||
         (place->line = malloc(line_bytes + 1)) == NULL) {
         return;
     }
@@ -197,9 +213,10 @@ static void printed_line_remember(struct tdm__log_printer *printer, enum tdm__lo
 
 /* ---- lines ------------------------------------------------------------------------------ */
 
-/* The length of the first line, its end included in `*taken_out`; false if it is not whole. */
-static bool first_line(const char *text, size_t text_bytes, bool is_last, size_t *line_out,
-                       size_t *taken_out)
+/* Finds the first line: `*line_out` is its length, `*taken_out` the same with its end. Returns
+ * false if the line is not complete. */
+static bool find_first_line(const char *text, size_t text_bytes, bool is_last, size_t *line_out,
+                            size_t *taken_out)
 {
     const char *end = memchr(text, '\n', text_bytes < LINE_BYTES_MAX ? text_bytes : LINE_BYTES_MAX);
 
@@ -220,19 +237,19 @@ size_t tdm__log_printer_write(struct tdm__log_printer *printer, enum tdm__log_st
     size_t line_bytes;
     size_t taken;
 
-    while (first_line(text + used, text_bytes - used, is_last, &line_bytes, &taken)) {
+    while (find_first_line(text + used, text_bytes - used, is_last, &line_bytes, &taken)) {
         bool repeated =
-            printer->fold && is_repeated(printer, stream, origin, text + used, line_bytes);
+            printer->fold && folded_line_count(printer, stream, origin, text + used, line_bytes);
 
-        if (!repeated && !piece_add(printer, stream, origin, text + used, line_bytes)) {
+        if (!repeated && !line_buffer_add(printer, stream, origin, text + used, line_bytes)) {
             break;
         }
         if (printer->fold && !repeated) {
-            printed_line_remember(printer, stream, text + used, line_bytes);
+            folded_line_add(printer, stream, text + used, line_bytes);
         }
         used += taken;
     }
-    (void)piece_write(printer, stream, 0);
+    (void)line_buffer_write(printer, stream, 0);
     return used;
 }
 
@@ -242,16 +259,16 @@ void tdm__log_printer_destroy(struct tdm__log_printer *printer)
         return;
     }
     for (int i = 0; i < FOLDED_MAX; i++) {
-        if (printer->repeated_line[i].line != NULL) {
-            (void)piece_write(printer, printer->repeated_line[i].stream, LAST_WORDS_MS);
-            (void)tell_count(printer, &printer->repeated_line[i]);
+        if (printer->folded_lines[i].line != NULL) {
+            (void)line_buffer_write(printer, printer->folded_lines[i].stream, FINAL_WRITE_MS);
+            (void)folded_line_print_count(printer, &printer->folded_lines[i]);
         }
     }
     for (int i = 0; i < TDM__LOG_STREAMS; i++) {
-        (void)piece_write(printer, (enum tdm__log_stream)i, LAST_WORDS_MS);
+        (void)line_buffer_write(printer, (enum tdm__log_stream)i, FINAL_WRITE_MS);
     }
     for (int i = 0; i < FOLDED_MAX; i++) {
-        free(printer->repeated_line[i].line);
+        free(printer->folded_lines[i].line);
     }
     free(printer);
 }

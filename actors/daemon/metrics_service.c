@@ -1,5 +1,14 @@
-/* metrics_service.c - the numbers of a node, for Prometheus. */
+/* metrics_service.c - the metrics of a node, in the text format of Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A request (a scrape) by HTTP or by "metrics.read" collects: the node's free resources from the
+ * store, the numbers of each worker by "worker.metrics", and the counters of this process. It
+ * replies when all of them have replied or timed out; missing ones are left out.
+ *
+ * A scrape owns itself and is in the list of its service until it has replied. If the service is
+ * destroyed before, `metrics` becomes NULL, and the last reply frees the scrape. Everything runs on
+ * the daemon's loop thread. docs/observability.md lists the metrics. */
+
 #include "actors/daemon/metrics_service.h"
 
 #include "actors/common/worker_metrics.h"
@@ -17,36 +26,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKER_MS = 300, STORE_MS = 1000 };
+enum {
+    WORKER_MS = 300, /* Milliseconds that a worker gets to reply. */
+    STORE_MS = 1000  /* Milliseconds that the store gets to reply. */
+};
+/* Content type of the text format of Prometheus. */
 #define CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+/* The metrics service of a daemon. The daemon's services own it. */
 struct tdm__node_metrics {
-    struct tdm__node *node;        /* borrowed */
-    struct tdm__http_server *http; /* owned; NULL where nobody listens */
-    struct scrape *scrapes;        /* those that wait for answers */
+    struct tdm__node *node;        /* The daemon's state, borrowed. */
+    struct tdm__http_server *http; /* HTTP server, owned; NULL if no address was given. */
+    struct scrape *scrapes;        /* Scrapes that wait for replies. */
 };
 
-/* An actor's numbers. */
+/* The metrics of one actor. */
 struct actor_sample {
-    struct tdm__queried_worker worker;
-    struct tdm__actor_metrics_view metrics;
+    struct tdm__queried_worker worker;      /* The actor and its worker. */
+    struct tdm__actor_metrics_view metrics; /* Its reply to "worker.metrics". */
 };
 
-/* One question, until all workers have answered. */
+/* A request for metrics that waits for the replies of the workers and the store. */
 struct scrape {
-    struct scrape *next;
-    struct tdm__node_metrics *metrics;   /* borrowed; NULL once they are gone */
-    struct tdm__incoming_call *incoming; /* who asked: one of the two */
-    struct tdm__http_request *request;
-    struct actor_sample *actors; /* owned */
-    uint32_t actors_count;
-    uint32_t pending; /* the store, and the workers together */
-    struct tdm__node_resources resources;
-    bool has_resources;
+    struct scrape *next;               /* Next scrape of the service. */
+    struct tdm__node_metrics *metrics; /* The service, borrowed; NULL once it is destroyed. */
+    /* RPC call to reply to, owned; NULL if an HTTP request asks. */
+    struct tdm__incoming_call *incoming;
+    struct tdm__http_request *request; /* HTTP request to reply to; NULL if an RPC call asks. */
+    struct actor_sample *actors;       /* Metrics of the actors that have replied, owned. */
+    uint32_t actors_count;             /* Number of entries in `actors`. */
+    uint32_t pending; /* Pending replies: one for the store, one for all workers together. */
+    struct tdm__node_resources resources; /* Resources of this node, if `has_resources`. */
+    bool has_resources;                   /* True if the store has replied with the resources. */
 };
 
 /* ---- text ------------------------------------------------------------------------------- */
 
+/* Writes the number of actors in each state, and of ended actors. */
 static void write_actors_by_state(FILE *out, const struct tdm__node *node)
 {
     /* The texts of tdm__actor_state_text(), except that "placing" is shown as "pending". */
@@ -75,19 +91,21 @@ static void write_actors_by_state(FILE *out, const struct tdm__node *node)
     tdm__metrics_sample(out, "tandem_actors_ended_total", NULL, (double)node->state->ended_count);
 }
 
+/* Writes a gauge without labels. */
 static void write_gauge(FILE *out, const char *name, const char *help, uint64_t value)
 {
     tdm__metrics_family(out, name, "gauge", help);
     tdm__metrics_sample(out, name, NULL, (double)value);
 }
 
+/* Writes the memory usage of large values on this node. */
 static void write_object_store(FILE *out, const struct tdm__node *node)
 {
     struct tdm__memory_usage *usage;
     struct tdm__memory_usage_totals sums;
 
     if (tdm__memory_usage_open(node->directory, &usage) != TDM_OK) {
-        return; /* full of processes, or gone: the other numbers stand */
+        return; /* The usage table is full or gone; the other metrics are still valid. */
     }
     tdm__memory_usage_read(usage, &sums);
     tdm__memory_usage_close(usage);
@@ -100,6 +118,7 @@ static void write_object_store(FILE *out, const struct tdm__node *node)
                 sums.spilled_bytes);
 }
 
+/* Writes the amount of one kind of resource. */
 static void write_amount(FILE *out, const char *name, const char *kind, int64_t amount)
 {
     const char *const labels[] = {"resource", kind, NULL};
@@ -107,6 +126,7 @@ static void write_amount(FILE *out, const char *name, const char *kind, int64_t 
     tdm__metrics_sample(out, name, labels, (double)amount / TDM__RESOURCE_ONE);
 }
 
+/* Writes the free or total amounts of all resources of this node. */
 static void write_pool(FILE *out, const char *name, const char *help, const struct tdm__pool *pool,
                        bool free)
 {
@@ -124,10 +144,17 @@ static void write_pool(FILE *out, const char *name, const char *help, const stru
     }
 }
 
-enum actor_number { CALLS, FAILURES, QUEUE, TIMES };
+/* Which metric of an actor is written. */
+enum actor_metric {
+    METRIC_CALLS,        /* Number of calls that have run. */
+    METRIC_FAILURES,     /* Number of calls that have failed. */
+    METRIC_QUEUE_LENGTH, /* Number of calls that wait. */
+    METRIC_TIMES         /* Histogram of the run times of methods. */
+};
 
-static void write_actor_number(FILE *out, const char *name, const struct scrape *scrape,
-                               enum actor_number which)
+/* Writes one metric for each actor that has replied. */
+static void write_actor_metric(FILE *out, const char *name, const struct scrape *scrape,
+                               enum actor_metric which)
 {
     for (uint32_t i = 0; i < scrape->actors_count; i++) {
         const struct actor_sample *actor = &scrape->actors[i];
@@ -138,7 +165,7 @@ static void write_actor_number(FILE *out, const char *name, const struct scrape 
                                     actor->metrics.queue_length};
 
         (void)snprintf(id, sizeof(id), "%.16s", actor->worker.actor);
-        if (which == TIMES) {
+        if (which == METRIC_TIMES) {
             tdm__metrics_histogram(out, name, labels, &actor->metrics.times);
         } else {
             tdm__metrics_sample(out, name, labels, (double)numbers[which]);
@@ -146,20 +173,22 @@ static void write_actor_number(FILE *out, const char *name, const struct scrape 
     }
 }
 
-static void write_actor_numbers(FILE *out, const struct scrape *scrape)
+/* Writes all metrics of the actors. */
+static void write_actor_metrics(FILE *out, const struct scrape *scrape)
 {
     tdm__metrics_family(out, "tandem_actor_calls_total", "counter", "Calls that an actor has run.");
-    write_actor_number(out, "tandem_actor_calls_total", scrape, CALLS);
+    write_actor_metric(out, "tandem_actor_calls_total", scrape, METRIC_CALLS);
     tdm__metrics_family(out, "tandem_actor_calls_failed_total", "counter",
                         "Calls whose method returned a failure.");
-    write_actor_number(out, "tandem_actor_calls_failed_total", scrape, FAILURES);
+    write_actor_metric(out, "tandem_actor_calls_failed_total", scrape, METRIC_FAILURES);
     tdm__metrics_family(out, "tandem_actor_queue_length", "gauge", "Calls that wait in the actor.");
-    write_actor_number(out, "tandem_actor_queue_length", scrape, QUEUE);
+    write_actor_metric(out, "tandem_actor_queue_length", scrape, METRIC_QUEUE_LENGTH);
     tdm__metrics_family(out, "tandem_actor_call_seconds", "histogram", "Time that methods ran.");
-    write_actor_number(out, "tandem_actor_call_seconds", scrape, TIMES);
+    write_actor_metric(out, "tandem_actor_call_seconds", scrape, METRIC_TIMES);
 }
 
-static void write_text(FILE *out, const struct scrape *scrape)
+/* Writes the complete text of the metrics. */
+static void write_metrics_text(FILE *out, const struct scrape *scrape)
 {
     const struct tdm__node *node = scrape->metrics->node;
 
@@ -171,7 +200,7 @@ static void write_text(FILE *out, const struct scrape *scrape)
         write_pool(out, "tandem_resources_free", "What of it nobody holds.",
                    &scrape->resources.pool, true);
     }
-    write_actor_numbers(out, scrape);
+    write_actor_metrics(out, scrape);
     tdm__metrics_family(out, "tandem_log_lost_bytes_total", "counter",
                         "Bytes of actors' lines that came too fast to be printed.");
     tdm__metrics_sample(out, "tandem_log_lost_bytes_total", NULL,
@@ -183,6 +212,7 @@ static void write_text(FILE *out, const struct scrape *scrape)
 
 /* ---- scrapes ---------------------------------------------------------------------------- */
 
+/* Removes the scrape from its service and frees it. */
 static void scrape_free(struct scrape *scrape)
 {
     struct scrape **place = scrape->metrics == NULL ? NULL : &scrape->metrics->scrapes;
@@ -197,6 +227,7 @@ static void scrape_free(struct scrape *scrape)
     free(scrape);
 }
 
+/* Replies with the text and frees the scrape. */
 static void metrics_reply(struct scrape *scrape)
 {
     char *text = NULL;
@@ -204,7 +235,7 @@ static void metrics_reply(struct scrape *scrape)
     FILE *out = open_memstream(&text, &bytes);
 
     if (out != NULL) {
-        write_text(out, scrape);
+        write_metrics_text(out, scrape);
         (void)fclose(out);
     }
     if (scrape->request != NULL) {
@@ -218,16 +249,18 @@ static void metrics_reply(struct scrape *scrape)
     scrape_free(scrape);
 }
 
+/* Counts one reply, and finishes the scrape after the last one. */
 static void scrape_count_down(struct scrape *scrape)
 {
     scrape->pending--;
     if (scrape->pending == 0 && scrape->metrics == NULL) {
-        scrape_free(scrape); /* the node has stopped meanwhile */
+        scrape_free(scrape); /* The service was destroyed meanwhile. */
     } else if (scrape->pending == 0) {
         metrics_reply(scrape);
     }
 }
 
+/* Adds the reply of one worker. */
 static void on_worker_metrics(void *arg, const struct tdm__queried_worker *worker,
                               struct tdm_bytes metrics_reply)
 {
@@ -245,12 +278,14 @@ static void on_worker_metrics(void *arg, const struct tdm__queried_worker *worke
     }
 }
 
+/* Handles the end of the query to the workers. */
 static void on_workers_done(void *arg, uint32_t silent_count)
 {
     (void)silent_count;
     scrape_count_down(arg);
 }
 
+/* Handles the store's reply with the node's resources. */
 static void on_resources(void *arg, tdm_status status, const struct tdm__store_record *records,
                          uint32_t records_count)
 {
@@ -261,7 +296,8 @@ static void on_resources(void *arg, tdm_status status, const struct tdm__store_r
     scrape_count_down(scrape);
 }
 
-static void ask_store(struct scrape *scrape)
+/* Asks the store for the node's resources. */
+static void scrape_ask_store(struct scrape *scrape)
 {
     struct tdm__node *node = scrape->metrics->node;
     char key[TDM__STORE_KEY_BYTES];
@@ -275,6 +311,7 @@ static void ask_store(struct scrape *scrape)
     }
 }
 
+/* Starts a scrape for an RPC call or an HTTP request; one of them is NULL. */
 static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
                                struct tdm__incoming_call *incoming,
                                struct tdm__http_request *request)
@@ -290,19 +327,20 @@ static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
                               .request = request,
                               .pending = 2};
     metrics->scrapes = scrape;
-    ask_store(scrape);
+    scrape_ask_store(scrape);
     if (tdm__query_workers(metrics->node, "worker.metrics", WORKER_MS, on_worker_metrics,
                            on_workers_done, scrape) != TDM_OK) {
-        scrape_count_down(scrape); /* without them */
+        scrape_count_down(scrape); /* The reply is sent without the workers. */
     }
     return TDM_OK;
 }
 
-/* ---- who asks --------------------------------------------------------------------------- */
+/* ---- the service ------------------------------------------------------------------------ */
 
+/* Serves an HTTP request. */
 static void on_http(void *arg, struct tdm__http_request *request, const char *path)
 {
-    static const char elsewhere[] = "there is only /metrics here\n";
+    static const char elsewhere[] = "this server has only /metrics\n";
 
     if (strcmp(path, "/metrics") != 0) {
         tdm__http_reply(request, 404, "text/plain", elsewhere, sizeof(elsewhere) - 1);
@@ -311,6 +349,7 @@ static void on_http(void *arg, struct tdm__http_request *request, const char *pa
     }
 }
 
+/* Serves the RPC call "metrics.read". */
 static void metrics_serve(void *self, struct tdm__incoming_call *incoming)
 {
     if (strcmp(tdm__incoming_method(incoming), "metrics.read") != 0) {
@@ -320,6 +359,7 @@ static void metrics_serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
+/* Fails waiting calls, closes the HTTP server and frees the service. */
 static void metrics_destroy(void *self)
 {
     struct tdm__node_metrics *metrics = self;
@@ -328,7 +368,7 @@ static void metrics_destroy(void *self)
         if (scrape->incoming != NULL) {
             tdm__incoming_fail(scrape->incoming, TDM_E_NODE_LOST, "the node is stopping");
         }
-        scrape->metrics = NULL; /* the answers that still come free it */
+        scrape->metrics = NULL; /* The last pending reply frees the scrape. */
     }
     tdm__http_close(metrics->http);
     free(metrics);

@@ -1,18 +1,20 @@
-/* metrics_service.h - the numbers of a node, for Prometheus. */
+/* metrics_service.h - the metrics of a node, in the text format of Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_METRICS_SERVICE_H
 #define TDM_ACTORS_DAEMON_METRICS_SERVICE_H
 
 #include "actors/daemon/node.h"
 
-/* "metrics.read" () answers the text; so does GET /metrics where `address` says (see
- * runtime/http/http.h; NULL: nowhere).  The workers are asked for their numbers then, and only
- * then; one that does not answer within 300 ms is left out. */
+/* The metrics service of a daemon, with its HTTP server. */
 struct tdm__node_metrics;
 
+/* Creates the service. "metrics.read" () replies with the text; so does GET /metrics at `address`
+ * (runtime/http/http.h), unless that is NULL. Each request asks the workers for their numbers; a
+ * worker that does not reply within 300 ms is left out. */
 tdm_status tdm__node_metrics_create(struct tdm__node *node, const char *address,
                                     struct tdm__node_metrics **metrics_out);
 
+/* The service "metrics", for tdm__services_add() with a struct tdm__node_metrics as `self`. */
 extern const struct tdm__service_ops tdm__metrics_service;
 
 #endif

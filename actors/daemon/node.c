@@ -1,5 +1,12 @@
-/* node.c - a node of the cluster: joins, and ends. */
+/* node.c - starting and stopping the state of a daemon, and the service "node". */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The function tdm__node_start() creates the parts of a node in the order of their dependencies and
+ * joins the cluster by writing the node's record. tdm__node_end_actors() ends actors gracefully;
+ * tdm__node_stop() kills the rest and destroys the parts in reverse order. Each part is described
+ * in its own file: worker_processes, actor_table, placement_group_service, peer_daemons,
+ * node_lease, worker_logs, state_service. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/node.h"
 
 #include "actors/common/worker_bootstrap.h"
@@ -16,11 +23,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Milliseconds that a request to the store may take. */
 enum { STORE_DEADLINE_MS = 10000 };
 
 /* ---- start and end ---------------------------------------------------------------------- */
 
-static tdm_status keep_output(struct tdm__node *node)
+/* Creates the log files' module and adds the service "log". */
+static tdm_status node_start_logs(struct tdm__node *node)
 {
     const char *fold = getenv("TANDEM_DEDUP_LOGS");
     struct tdm__worker_logs_options options = {.directory = node->directory,
@@ -39,7 +48,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
 {
     TDM_TRY(
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
-    TDM_TRY(keep_output(node));
+    TDM_TRY(node_start_logs(node));
     TDM_TRY(tdm__node_state_create(node));
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__placement_groups_create(node));
@@ -49,7 +58,8 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
                              tdm__deadline_after(STORE_DEADLINE_MS), fn, arg);
 }
 
-static bool is_any(const struct tdm__actor_spec *spec, const void *key)
+/* Matching function that is true for every actor. */
+static bool match_any_actor(const struct tdm__actor_spec *spec, const void *key)
 {
     (void)spec;
     (void)key;
@@ -59,7 +69,7 @@ static bool is_any(const struct tdm__actor_spec *spec, const void *key)
 void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg)
 {
     node->stopping = true;
-    tdm__node_actors_end(node, is_any, NULL, false, fn, arg);
+    tdm__node_actors_end(node, match_any_actor, NULL, false, fn, arg);
 }
 
 void tdm__node_stop(struct tdm__node *node)
@@ -72,7 +82,7 @@ void tdm__node_stop(struct tdm__node *node)
     }
     tdm__node_peers_destroy(node);
     tdm__node_actors_destroy(node);
-    tdm__placement_groups_destroy(node); /* told until now of actors that are gone */
+    tdm__placement_groups_destroy(node); /* Groups are notified of ended actors until here. */
     tdm__node_state_destroy(node);
     tdm__worker_logs_destroy(node->logs);
     node->logs = NULL;
@@ -102,6 +112,7 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identi
 
 /* ---- the service "node" ----------------------------------------------------------------- */
 
+/* Serves "node.describe": (id, name, directory, host to listen at) of this node. */
 static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -110,9 +121,10 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *in
                              node->record.name, node->directory, node->listen_host);
 }
 
-/* answer: [(id, name, unix address, tcp address, pid, resources) …] */
-static void listed(void *arg, tdm_status status, const struct tdm__store_record *records,
-                   uint32_t records_count)
+/* Replies to "node.list" with [(id, name, unix address, tcp address, pid) ...], from the store's
+ * records. */
+static void on_nodes_listed(void *arg, tdm_status status, const struct tdm__store_record *records,
+                            uint32_t records_count)
 {
     struct tdm__incoming_call *incoming = arg;
     tdm_writer *writer;
@@ -144,6 +156,7 @@ static void listed(void *arg, tdm_status status, const struct tdm__store_record 
     tdm_writer_destroy(writer);
 }
 
+/* Serves the calls of the service "node". */
 static void node_serve(void *self, struct tdm__incoming_call *incoming)
 {
     static const char *const nodes[] = {"node/*"};
@@ -154,7 +167,7 @@ static void node_serve(void *self, struct tdm__incoming_call *incoming)
         serve_describe(node, incoming);
     } else if (strcmp(method, "node.list") == 0) {
         node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(STORE_DEADLINE_MS),
-                               listed, incoming);
+                               on_nodes_listed, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

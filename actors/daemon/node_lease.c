@@ -1,5 +1,16 @@
-/* node_lease.c - renews this node's lease, and watches those of the others. */
+/* node_lease.c - renews this node's lease in the store, and watches the leases of other nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Leases expire by the store's clock. A node measures its own lease by its own clock, from before
+ * it sent the last renewal that succeeded. It fences (stops) what other nodes may take over before
+ * the lease can have expired. A node that owns its store has no competitor and fences nothing.
+ *
+ * Another node counts as lost when its record is gone, provided that this node has renewed its own
+ * lease without a failure for a whole lease. So after an outage of the store all nodes get the time
+ * to renew. The living node with the lowest id removes what dead nodes left in the store (the
+ * sweep). A node whose record was lost joins again and rewrites the records of its actors and
+ * groups. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -9,110 +20,114 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Leases end by the store's clock.  A node measures its own by its own clock, from before it
- * asked for the last renewal that succeeded, and stops in time what others may take over.
- * Another node counts as lost when its record is gone, and this node has renewed its own lease
- * without a break for a whole lease: after the store was away everybody gets the time to renew.
- * A node with a store of its own has nobody to fear: it does not stop anything. */
 enum {
-    STORE_DEADLINE_MS = 10000,
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
+    /* Milliseconds since the last renewal after which actors are fenced. */
     FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS,
-    RENEWALS_MAX = 4 /* a second */
+    RENEWALS_MAX = 4 /* Most renewals that are sent in a second. */
 };
 
+/* This node's lease. struct tdm__node owns it. All times are milliseconds on CLOCK_MONOTONIC. */
 struct tdm__node_lease {
-    struct tdm__timer *timer;
-    int64_t asked_ms;   /* when the renewal under way was asked for */
-    int64_t renewed_ms; /* when the last one that succeeded was */
-    int64_t steady_ms;  /* since when all have succeeded */
-    int64_t lost_ms;    /* when the store last did not know this node any more; 0: never */
-    bool joining;       /* again: the store does not know this node, or not for certain */
-    bool renewing;
-    uint32_t renewals_count; /* asked for since the timer's last turn */
-    bool looking;
-    bool sweep_is_due; /* dead nodes may have left records */
-    bool sweeping;
-    char trouble[160]; /* with the store, since when renewals fail; else "" */
+    struct tdm__timer *timer; /* Timer that fires every TDM__NODE_RENEW_MS. */
+    int64_t renewal_sent_ms;  /* Time at which the last renewal was sent. */
+    int64_t renewed_ms;       /* Time at which the last successful renewal was sent. */
+    int64_t steady_ms;        /* Time since which all renewals have succeeded. */
+    /* Time at which the store last did not have this node's record; 0 if never. */
+    int64_t lost_ms;
+    /* True while this node joins again, because the store does not have its record, or may not have
+     * it. */
+    bool is_joining;
+    bool is_renewing;        /* True while a renewal is under way. */
+    uint32_t renewals_count; /* Renewals sent since the timer last fired. */
+    bool is_reading_nodes;   /* True while the list of nodes is being read. */
+    bool sweep_is_due;       /* True if dead nodes may have left records in the store. */
+    bool is_sweeping;        /* True while a sweep is under way. */
+    char store_error[160];   /* Why renewals fail; "" while they succeed. */
 };
 
-/* ---- its own ---------------------------------------------------------------------------- */
+/* ---- this node's lease ------------------------------------------------------------------ */
 
 bool tdm__node_lease_is_joining(const struct tdm__node *node)
 {
-    return node->lease != NULL && node->lease->joining;
+    return node->lease != NULL && node->lease->is_joining;
 }
 
-static void has_joined(struct tdm__node *node)
+/* Records that this node has joined again, and rewrites lost records. */
+static void lease_on_joined(struct tdm__node *node)
 {
-    node->lease->renewed_ms = node->lease->asked_ms;
-    node->lease->joining = false;
+    node->lease->renewed_ms = node->lease->renewal_sent_ms;
+    node->lease->is_joining = false;
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
 }
 
+/* Handles the store's reply to joining again. */
 static void on_lease_rejoined(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
 
-    node->lease->renewing = false;
+    node->lease->is_renewing = false;
     if (status == TDM_OK) {
-        has_joined(node);
+        lease_on_joined(node);
     } else {
         tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
     }
 }
 
+/* Writes this node's record again, with the resources that its actors hold. */
 static void lease_rejoin(struct tdm__node *node)
 {
     uint32_t grants_count;
     struct tdm__grant *grants;
 
-    node->lease->joining = true;
-    node->lease->renewing = true;
+    node->lease->is_joining = true;
+    node->lease->is_renewing = true;
     tdm__placement_groups_records_lost(node);
     tdm__node_actors_records_lost(node);
     grants = tdm__node_actor_grants(node, &grants_count);
     if (tdm__reserve_node(node->store, &node->record, &node->totals, grants, grants_count,
                           tdm__deadline_after(STORE_DEADLINE_MS), on_lease_rejoined,
                           node) != TDM_OK) {
-        node->lease->renewing = false;
+        node->lease->is_renewing = false;
     }
     free(grants);
 }
 
 static void lease_renew(struct tdm__node *node);
 
-/* Told when it begins, when it changes, and when it is over; not at each renewal. */
-static void note_trouble(struct tdm__node_lease *lease, const char *trouble)
+/* Records why renewals fail, and logs when that begins, changes or ends; not at each renewal. */
+static void lease_set_store_error(struct tdm__node_lease *lease, const char *store_error)
 {
-    if (strcmp(lease->trouble, trouble) == 0) {
+    if (strcmp(lease->store_error, store_error) == 0) {
         return;
     }
-    if (trouble[0] == '\0') {
+    if (store_error[0] == '\0') {
         tdm__log(TDM__INFO, "node", "the lease is renewed again");
     } else {
-        tdm__log(TDM__WARN, "node", "renewing the lease, again each second: %s", trouble);
+        tdm__log(TDM__WARN, "node", "renewing the lease, again each second: %s", store_error);
     }
-    (void)snprintf(lease->trouble, sizeof(lease->trouble), "%s", trouble);
+    (void)snprintf(lease->store_error, sizeof(lease->store_error), "%s", store_error);
 }
 
 const char *tdm__node_lease_store_error(const struct tdm__node *node)
 {
-    return node->lease == NULL ? "" : node->lease->trouble;
+    return node->lease == NULL ? "" : node->lease->store_error;
 }
 
+/* Handles the store's reply to a renewal. */
 static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__node *node = arg;
     struct tdm__node_lease *lease = node->lease;
 
-    (void)version; /* a touch puts nothing */
-    lease->renewing = false;
+    (void)version; /* A renewal writes no value. */
+    lease->is_renewing = false;
     if (status == TDM_OK) {
-        note_trouble(lease, "");
-        lease->renewed_ms = lease->asked_ms;
-        if (lease->joining) {
-            has_joined(node); /* only the answer was lost */
+        lease_set_store_error(lease, "");
+        lease->renewed_ms = lease->renewal_sent_ms;
+        if (lease->is_joining) {
+            lease_on_joined(node); /* Only the reply to joining was lost. */
         }
         return;
     }
@@ -123,18 +138,20 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
         lease->lost_ms = tdm__clock_ms();
         lease_rejoin(node);
     } else {
-        char trouble[sizeof(lease->trouble)];
+        char store_error[sizeof(lease->store_error)];
 
-        (void)snprintf(trouble, sizeof(trouble), "%s: %s", tdm_strerror(status),
+        (void)snprintf(store_error, sizeof(store_error), "%s: %s", tdm_strerror(status),
                        tdm_error_detail());
-        note_trouble(lease, trouble);
-        /* A connection that dropped is there again at once: a second is much of a lease. */
+        lease_set_store_error(lease, store_error);
+        /* A dropped connection is usually back at once, and a second is a large part of a lease, so
+         * the renewal is repeated immediately. */
         if (status == TDM_E_STORE && lease->renewals_count < RENEWALS_MAX && !node->stopping) {
             lease_renew(node);
         }
     }
 }
 
+/* Sends a renewal of this node's records in the store. */
 static void lease_renew(struct tdm__node *node)
 {
     char node_key[TDM__STORE_KEY_BYTES];
@@ -150,9 +167,9 @@ static void lease_renew(struct tdm__node *node)
          .lease_ms = TDM__NODE_LEASE_MS},
     };
 
-    node->lease->renewing = true;
+    node->lease->is_renewing = true;
     node->lease->renewals_count++;
-    node->lease->asked_ms = tdm__clock_ms();
+    node->lease->renewal_sent_ms = tdm__clock_ms();
     node->store->ops->commit(node->store, writes, 2, tdm__deadline_after(TDM__NODE_LEASE_MS),
                              on_lease_renewed, node);
 }
@@ -163,22 +180,24 @@ bool tdm__node_lease_was_lost(const struct tdm__node *node)
            tdm__clock_ms() - node->lease->lost_ms < TDM__NODE_LEASE_MS;
 }
 
-static bool owns_store(const struct tdm__node *node)
+/* True if this daemon runs the cluster's only store itself (a private node). */
+static bool node_owns_store(const struct tdm__node *node)
 {
     return node->exempt_child != NULL && node->exempt_child() != 0;
 }
 
-/* ---- the others' ------------------------------------------------------------------------ */
+/* ---- other nodes' leases ----------------------------------------------------------------- */
 
-/* Is who is not there lost?  Else nothing is known for certain. */
-static bool is_steady(const struct tdm__node_lease *lease)
+/* True if a node whose record is missing is certainly lost; see the design note. */
+static bool lease_is_steady(const struct tdm__node_lease *lease)
 {
     return tdm__clock_ms() - lease->steady_ms >= TDM__NODE_LEASE_MS;
 }
 
+/* Ends a sweep, which is repeated unless it succeeded and found nothing. */
 static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const char *detail)
 {
-    node->lease->sweeping = false;
+    node->lease->is_sweeping = false;
     node->lease->sweep_is_due = status != TDM_OK;
     if (status != TDM_OK && status != TDM_E_AGAIN) {
         tdm__log(TDM__WARN, "node", "removing what dead nodes left: %s: %s", tdm_strerror(status),
@@ -186,18 +205,19 @@ static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const 
     }
 }
 
-/* Once their removal has begun they are nobody's orphans: it is over when none is found. */
-static void found_orphans(void *arg, tdm_status status, const char *detail,
-                          const struct tdm__id *groups, uint32_t groups_count)
+/* Removes the placement groups whose owners are dead. The sweep is repeated until none is found. */
+static void on_orphans_found(void *arg, tdm_status status, const char *detail,
+                             const struct tdm__id *groups, uint32_t groups_count)
 {
     struct tdm__node *node = arg;
 
-    for (uint32_t i = 0; i < groups_count && is_steady(node->lease) && !node->stopping; i++) {
+    for (uint32_t i = 0; i < groups_count && lease_is_steady(node->lease) && !node->stopping; i++) {
         tdm__placement_group_orphaned(node, &groups[i]);
     }
     lease_sweep_finish(node, groups_count > 0 ? TDM_E_AGAIN : status, detail);
 }
 
+/* Handles the result of removing records of dead nodes: searches orphaned groups next. */
 static void on_lease_swept(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
@@ -205,7 +225,7 @@ static void on_lease_swept(void *arg, tdm_status status, const char *detail)
     if (status == TDM_OK && !node->stopping) {
         status = tdm__placement_groups_find_orphans(node->store, &node->record.id,
                                                     tdm__deadline_after(STORE_DEADLINE_MS),
-                                                    found_orphans, node);
+                                                    on_orphans_found, node);
         if (status == TDM_OK) {
             return;
         }
@@ -214,27 +234,29 @@ static void on_lease_swept(void *arg, tdm_status status, const char *detail)
     lease_sweep_finish(node, status, detail);
 }
 
-/* The living node with the lowest id does it for all. */
+/* Starts a sweep if one is due. The living node with the lowest id does it for all. */
 static void lease_sweep(struct tdm__node *node, const struct tdm__node_record *nodes)
 {
     struct tdm__node_lease *lease = node->lease;
 
-    if (!lease->sweep_is_due || lease->sweeping || !tdm__id_equal(&nodes[0].id, &node->record.id)) {
+    if (!lease->sweep_is_due || lease->is_sweeping ||
+        !tdm__id_equal(&nodes[0].id, &node->record.id)) {
         return;
     }
-    lease->sweeping = tdm__reserve_sweep(node->store, tdm__deadline_after(STORE_DEADLINE_MS),
-                                         on_lease_swept, node) == TDM_OK;
+    lease->is_sweeping = tdm__reserve_sweep(node->store, tdm__deadline_after(STORE_DEADLINE_MS),
+                                            on_lease_swept, node) == TDM_OK;
 }
 
-static void check_others(struct tdm__node *node, const struct tdm__node_record *nodes,
-                         uint32_t nodes_count)
+/* Compares connections and actors with the list of living nodes. */
+static void lease_check_other_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                    uint32_t nodes_count)
 {
     bool is_here = false;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
         is_here = is_here || tdm__id_equal(&nodes[i].id, &node->record.id);
     }
-    if (!is_here || !is_steady(node->lease)) {
+    if (!is_here || !lease_is_steady(node->lease)) {
         return;
     }
     if (tdm__node_peers_update(node, nodes, nodes_count)) {
@@ -244,6 +266,7 @@ static void check_others(struct tdm__node *node, const struct tdm__node_record *
     lease_sweep(node, nodes);
 }
 
+/* Handles the store's reply with all nodes. */
 static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                           uint32_t records_count)
 {
@@ -251,19 +274,20 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     struct tdm__node_record *nodes = calloc(records_count + 1, sizeof(*nodes));
     uint32_t nodes_count = 0;
 
-    node->lease->looking = false;
+    node->lease->is_reading_nodes = false;
     for (uint32_t i = 0; status == TDM_OK && nodes != NULL && i < records_count; i++) {
         status = tdm__node_record_read(&records[i], &nodes[nodes_count++]);
     }
     if (status == TDM_OK && nodes != NULL && !node->stopping) {
-        check_others(node, nodes, nodes_count);
+        lease_check_other_nodes(node, nodes, nodes_count);
     }
     free(nodes);
 }
 
 /* ---- once a second ---------------------------------------------------------------------- */
 
-static void on_timer(void *arg)
+/* Once a second renews the lease, reads the list of nodes, and retries what waits. */
+static void on_lease_timer(void *arg)
 {
     static const char *const nodes[] = {"node/*"};
     struct tdm__node *node = arg;
@@ -272,22 +296,22 @@ static void on_timer(void *arg)
     (void)tdm__timer_set(lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
     tdm__workers_sweep_orphans(node->workers);
     tdm__node_retry_early_queries(node, tdm__clock_ms());
-    tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
+    tdm__node_actors_retry(node); /* Another node may have freed resources. */
     tdm__placement_groups_retry(node);
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
-    if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !owns_store(node)) {
+    if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !node_owns_store(node)) {
         tdm__node_actors_fence(node);
     }
     if (tdm__node_lease_was_lost(node)) {
         tdm__node_actors_query_owners(node);
     }
     lease->renewals_count = 0;
-    if (!lease->renewing) {
+    if (!lease->is_renewing) {
         lease_renew(node);
     }
-    if (!lease->looking) {
-        lease->looking = true;
+    if (!lease->is_reading_nodes) {
+        lease->is_reading_nodes = true;
         node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(TDM__NODE_LEASE_MS),
                                on_nodes_read, node);
     }
@@ -303,7 +327,7 @@ tdm_status tdm__node_lease_create(struct tdm__node *node)
     }
     *node->lease =
         (struct tdm__node_lease){.renewed_ms = now_ms, .steady_ms = now_ms, .sweep_is_due = true};
-    TDM_TRY(tdm__timer_create(node->loop, on_timer, node, &node->lease->timer));
+    TDM_TRY(tdm__timer_create(node->loop, on_lease_timer, node, &node->lease->timer));
     return tdm__timer_set(node->lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
 }
 

@@ -1,5 +1,15 @@
-/* peer_daemons.c - the way to other nodes' daemons. */
+/* peer_daemons.c - connections to the daemons of other nodes, and calls over them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A connection is opened at the first call to a node, with the address read from the store, and
+ * kept until it closes or the node is lost. A forwarded call owns a copy of its arguments until the
+ * reply. Its callback is called exactly once: with the reply, or with TDM_E_NODE_LOST if the node
+ * cannot be reached, is lost, or this node stops.
+ *
+ * tdm__node_peers_update() closes connections in both directions to nodes that are no longer in the
+ * list of living nodes, so that no call outlives the lease of its peer. Everything runs on the
+ * daemon's loop thread. */
+
 #include "actors/daemon/node.h"
 
 #include "runtime/assert.h"
@@ -13,72 +23,81 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Milliseconds for reading a node's address from the store. */
 enum { LOOK_UP_MS = 3000 };
 
-/* A connection to another daemon, kept while it lasts. */
+/* A connection to another daemon, opened by this one. The table owns it until it closes. */
 struct peer {
-    struct tdm__node_peers *peers;
-    struct peer *next;
-    struct tdm__id id;
-    char name[TDM__NODE_NAME_BYTES];
-    struct tdm__conn *conn;
+    struct tdm__node_peers *peers;   /* Table of connections, borrowed. */
+    struct peer *next;               /* Next peer of the table. */
+    struct tdm__id id;               /* Id of the other node. */
+    char name[TDM__NODE_NAME_BYTES]; /* Name of the other node, for messages. */
+    struct tdm__conn *conn;          /* The connection, owned by the RPC endpoint. */
 };
 
+/* The table of connections and forwarded calls of a daemon. struct tdm__node owns it. */
 struct tdm__node_peers {
-    struct peer *all;
-    struct tdm__id *there; /* owned: the nodes at the last look */
-    uint32_t there_count;
-    struct forward *forwards;
-    bool ended; /* nothing is sent any more */
+    struct peer *all; /* List of connections, owned. */
+    /* Ids of the nodes that lived at the last update, owned; NULL before. */
+    struct tdm__id *live_nodes;
+    uint32_t live_nodes_count;               /* Number of entries in `live_nodes`. */
+    struct forwarded_call *pending_forwards; /* Calls without a reply. */
+    bool is_ended;                           /* True once no call is sent any more. */
 };
 
-/* A call on its way: first the other node's address is looked up, then it is sent. */
-struct forward {
-    struct forward *next;
-    struct tdm__node *node;
-    struct tdm__id other;
-    char name[TDM__NODE_NAME_BYTES]; /* of the other, for messages */
-    char method[TDM__RPC_NAME_BYTES_MAX + 1];
-    void *bytes; /* owned */
-    size_t bytes_count;
-    int64_t deadline_ms;
-    tdm__rpc_reply_fn *fn;
-    void *arg;
+/* A call to another daemon that has no reply yet. First the address of the node is looked up, then
+ * the call is sent. */
+struct forwarded_call {
+    struct forwarded_call *next; /* Next call of the table. */
+    struct tdm__node *node;      /* The daemon's state, borrowed. */
+    struct tdm__id other;        /* Id of the other node. */
+    /* Name of the other node, for messages; "" until it is known. */
+    char name[TDM__NODE_NAME_BYTES];
+    char method[TDM__RPC_NAME_BYTES_MAX + 1]; /* Method to call. */
+    void *bytes;                              /* Packed arguments, owned. */
+    size_t bytes_count;                       /* Length of `bytes`. */
+    int64_t deadline_ms;                      /* Milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. */
+    tdm__rpc_reply_fn *fn;                    /* Callback for the reply; NULL once it was called. */
+    void *arg;                                /* First argument of `fn`. */
 };
 
-/* One that came while the node ends is in no list. */
-static void forward_unlist(const struct forward *forward)
+/* Removes the call from the table. A call made while the node stops is in no list. */
+static void forward_unlist(const struct forwarded_call *forwarded_call)
 {
-    struct forward **place = &forward->node->peers->forwards;
+    struct forwarded_call **place = &forwarded_call->node->peers->pending_forwards;
 
-    while (*place != NULL && *place != forward) {
+    while (*place != NULL && *place != forwarded_call) {
         place = &(*place)->next;
     }
     if (*place != NULL) {
-        *place = forward->next;
+        *place = forwarded_call->next;
     }
 }
 
-static void forward_free(struct forward *forward)
+/* Removes the call from the table and frees it. */
+static void forward_free(struct forwarded_call *forwarded_call)
 {
-    if (forward->node->peers != NULL) {
-        forward_unlist(forward);
+    if (forwarded_call->node->peers != NULL) {
+        forward_unlist(forwarded_call);
     }
-    free(forward->bytes);
-    free(forward);
+    free(forwarded_call->bytes);
+    free(forwarded_call);
 }
 
-static void forward_fails(struct forward *forward, tdm_status status, const char *detail)
+/* Fails the call and frees it. */
+static void forward_fail(struct forwarded_call *forwarded_call, tdm_status status,
+                         const char *detail)
 {
     struct tdm__rpc_reply reply = {.status = status, .detail = detail};
 
-    if (forward->fn != NULL) {
-        forward->fn(forward->arg, &reply);
-        forward->fn = NULL;
+    if (forwarded_call->fn != NULL) {
+        forwarded_call->fn(forwarded_call->arg, &reply);
+        forwarded_call->fn = NULL;
     }
-    forward_free(forward);
+    forward_free(forwarded_call);
 }
 
+/* Removes a closed connection from the table. */
 static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct peer *peer = arg;
@@ -94,7 +113,8 @@ static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
     free(peer);
 }
 
-static struct tdm__conn *find_peer(const struct tdm__node *node, const struct tdm__id *id)
+/* Returns the connection to the node, or NULL. */
+static struct tdm__conn *peers_find_conn(const struct tdm__node *node, const struct tdm__id *id)
 {
     for (const struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
         if (tdm__id_equal(&peer->id, id)) {
@@ -104,8 +124,9 @@ static struct tdm__conn *find_peer(const struct tdm__node *node, const struct td
     return NULL;
 }
 
-static tdm_status connect_peer(struct tdm__node *node, const struct tdm__node_record *record,
-                               struct tdm__conn **conn_out)
+/* Opens a connection to the node of the record and adds it to the table. */
+static tdm_status peers_connect(struct tdm__node *node, const struct tdm__node_record *record,
+                                struct tdm__conn **conn_out)
 {
     struct peer *peer = calloc(1, sizeof(*peer));
     const char *address =
@@ -130,108 +151,114 @@ static tdm_status connect_peer(struct tdm__node *node, const struct tdm__node_re
     return TDM_OK;
 }
 
+/* Passes the reply to the callback; a closed connection becomes TDM_E_NODE_LOST. */
 static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct forward *forward = arg;
+    struct forwarded_call *forwarded_call = arg;
 
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
 
     if (reply->status == TDM_E_CLOSED) {
-        (void)snprintf(detail, sizeof(detail), "node %s is lost: %.400s", forward->name,
+        (void)snprintf(detail, sizeof(detail), "node %s is lost: %.400s", forwarded_call->name,
                        reply->detail);
         reply->status = TDM_E_NODE_LOST;
         reply->detail = detail;
     }
-    if (forward->fn != NULL) {
-        forward->fn(forward->arg, reply);
+    if (forwarded_call->fn != NULL) {
+        forwarded_call->fn(forwarded_call->arg, reply);
     }
-    forward_free(forward);
+    forward_free(forwarded_call);
 }
 
-static void forward_send(struct forward *forward, struct tdm__conn *conn, const char *name)
+/* Sends the call over the connection. */
+static void forward_send(struct forwarded_call *forwarded_call, struct tdm__conn *conn,
+                         const char *name)
 {
-    struct tdm__rpc_request request = {.method = forward->method,
-                                       .packed = {forward->bytes, forward->bytes_count},
-                                       .deadline_ms = forward->deadline_ms};
+    struct tdm__rpc_request request = {
+        .method = forwarded_call->method,
+        .packed = {forwarded_call->bytes, forwarded_call->bytes_count},
+        .deadline_ms = forwarded_call->deadline_ms};
 
-    (void)snprintf(forward->name, sizeof(forward->name), "%s", name);
-    if (tdm__conn_call(conn, &request, on_forward_reply, forward, NULL) != TDM_OK) {
-        forward_fails(forward, TDM_E_NODE_LOST, tdm_error_detail());
+    (void)snprintf(forwarded_call->name, sizeof(forwarded_call->name), "%s", name);
+    if (tdm__conn_call(conn, &request, on_forward_reply, forwarded_call, NULL) != TDM_OK) {
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, tdm_error_detail());
     }
 }
 
+/* Handles the store's reply with the node's address: connects and sends the call. */
 static void on_address(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
-    struct forward *forward = arg;
+    struct forwarded_call *forwarded_call = arg;
     struct tdm__node_record record;
     struct tdm__conn *conn = NULL;
     char id[TDM__ID_TEXT_BYTES];
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
 
-    if (forward->node->peers == NULL || forward->node->peers->ended) {
-        forward_fails(forward, TDM_E_NODE_LOST, "this node is stopping");
+    if (forwarded_call->node->peers == NULL || forwarded_call->node->peers->is_ended) {
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, "this node is stopping");
         return;
     }
     if (status == TDM_OK && records_count == 0) {
         (void)snprintf(detail, sizeof(detail), "node %s has left the cluster",
-                       tdm__id_text(&forward->other, id));
-        forward_fails(forward, TDM_E_NODE_LOST, detail);
+                       tdm__id_text(&forwarded_call->other, id));
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, detail);
         return;
     }
     if (status == TDM_OK) {
         status = tdm__node_record_read(&records[0], &record);
     }
     if (status == TDM_OK) {
-        conn = find_peer(forward->node, &record.id); /* made while the address was read */
+        /* The connection may have been opened while the address was read. */
+        conn = peers_find_conn(forwarded_call->node, &record.id);
     }
     if (status != TDM_OK) {
-        forward_fails(forward, status, tdm_error_detail());
+        forward_fail(forwarded_call, status, tdm_error_detail());
         return;
     }
-    if (conn == NULL && connect_peer(forward->node, &record, &conn) != TDM_OK) {
+    if (conn == NULL && peers_connect(forwarded_call->node, &record, &conn) != TDM_OK) {
         (void)snprintf(detail, sizeof(detail), "node %s cannot be reached: %.400s", record.name,
                        tdm_error_detail());
-        forward_fails(forward, TDM_E_NODE_LOST, detail);
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, detail);
         return;
     }
-    forward_send(forward, conn, record.name);
+    forward_send(forwarded_call, conn, record.name);
 }
 
 void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, const char *method,
                        struct tdm_bytes packed, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                        void *arg)
 {
-    struct forward *forward = calloc(1, sizeof(*forward));
+    struct forwarded_call *forwarded_call = calloc(1, sizeof(*forwarded_call));
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("node", other, key)};
 
-    TDM_ASSERT(forward != NULL);
-    if (node->peers->ended) {
-        *forward = (struct forward){.node = node, .fn = fn, .arg = arg};
-        forward_fails(forward, TDM_E_NODE_LOST, "this node is stopping");
+    TDM_ASSERT(forwarded_call != NULL);
+    if (node->peers->is_ended) {
+        *forwarded_call = (struct forwarded_call){.node = node, .fn = fn, .arg = arg};
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, "this node is stopping");
         return;
     }
-    *forward = (struct forward){.next = node->peers->forwards,
-                                .node = node,
-                                .other = *other,
-                                .bytes = malloc(packed.size_bytes + 1),
-                                .bytes_count = packed.size_bytes,
-                                .deadline_ms = deadline_ms,
-                                .fn = fn,
-                                .arg = arg};
-    TDM_ASSERT(forward->bytes != NULL);
-    memcpy(forward->bytes, packed.data, packed.size_bytes);
-    (void)snprintf(forward->method, sizeof(forward->method), "%s", method);
-    node->peers->forwards = forward;
+    *forwarded_call = (struct forwarded_call){.next = node->peers->pending_forwards,
+                                              .node = node,
+                                              .other = *other,
+                                              .bytes = malloc(packed.size_bytes + 1),
+                                              .bytes_count = packed.size_bytes,
+                                              .deadline_ms = deadline_ms,
+                                              .fn = fn,
+                                              .arg = arg};
+    TDM_ASSERT(forwarded_call->bytes != NULL);
+    memcpy(forwarded_call->bytes, packed.data, packed.size_bytes);
+    (void)snprintf(forwarded_call->method, sizeof(forwarded_call->method), "%s", method);
+    node->peers->pending_forwards = forwarded_call;
     for (struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
         if (tdm__id_equal(&peer->id, other)) {
-            forward_send(forward, peer->conn, peer->name);
+            forward_send(forwarded_call, peer->conn, peer->name);
             return;
         }
     }
     node->store->ops->read(node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS), on_address,
-                           forward);
+                           forwarded_call);
 }
 
 void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
@@ -255,8 +282,9 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
     tdm_writer_destroy(writer);
 }
 
-static bool is_among(const struct tdm__id *id, const struct tdm__node_record *nodes,
-                     uint32_t nodes_count)
+/* True if a node with that id is in the list. */
+static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_record *nodes,
+                            uint32_t nodes_count)
 {
     for (uint32_t i = 0; i < nodes_count; i++) {
         if (tdm__id_equal(&nodes[i].id, id)) {
@@ -266,12 +294,14 @@ static bool is_among(const struct tdm__id *id, const struct tdm__node_record *no
     return false;
 }
 
+/* Search for a connection to a node. */
 struct peer_search {
-    const struct tdm__id *id;
-    struct tdm__conn *conn;
+    const struct tdm__id *id; /* Id of the node, borrowed. */
+    struct tdm__conn *conn;   /* The connection found; NULL if absent. */
 };
 
-static void find_conn(void *arg, struct tdm__conn *conn)
+/* Stores the connection if it leads to the wanted node. */
+static void peer_search_visit(void *arg, struct tdm__conn *conn)
 {
     struct peer_search *peer_search = arg;
     const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
@@ -281,51 +311,52 @@ static void find_conn(void *arg, struct tdm__conn *conn)
     }
 }
 
-/* Those that the other node made, too: who waits for something over them hears of its end. */
-static void end_connections(struct tdm__node *node, const struct tdm__id *id)
+/* Closes all connections to the node, also those that the other node opened, so that calls over
+ * them fail. */
+static void peers_close_connections(struct tdm__node *node, const struct tdm__id *id)
 {
     struct peer_search peer_search = {.id = id};
 
     do {
         peer_search.conn = NULL;
-        tdm__rpc_each_conn(node->rpc, find_conn, &peer_search);
+        tdm__rpc_each_conn(node->rpc, peer_search_visit, &peer_search);
         if (peer_search.conn != NULL) {
             tdm__conn_close(peer_search.conn);
         }
     } while (peer_search.conn != NULL);
 }
 
-/* Without memory the next look finds nobody missing. */
-static void remember_nodes(struct tdm__node_peers *peers, const struct tdm__node_record *nodes,
-                           uint32_t nodes_count)
+/* Remembers the living nodes. Without memory, the next update finds no node missing. */
+static void peers_set_live_nodes(struct tdm__node_peers *peers,
+                                 const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
-    free(peers->there);
-    peers->there = calloc(nodes_count + 1u, sizeof(*peers->there));
-    peers->there_count = peers->there == NULL ? 0 : nodes_count;
-    for (uint32_t i = 0; i < peers->there_count; i++) {
-        peers->there[i] = nodes[i].id;
+    free(peers->live_nodes);
+    peers->live_nodes = calloc(nodes_count + 1u, sizeof(*peers->live_nodes));
+    peers->live_nodes_count = peers->live_nodes == NULL ? 0 : nodes_count;
+    for (uint32_t i = 0; i < peers->live_nodes_count; i++) {
+        peers->live_nodes[i] = nodes[i].id;
     }
 }
 
-/* A node that was not there at the last look either may have joined since this one was asked
- * for: it keeps the connections that it made. */
+/* A node that was missing in the previous list, too, may have joined after this list was read: the
+ * connections that it opened stay. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count)
 {
     bool has_lost_one = false;
     struct peer *next;
 
-    for (uint32_t i = 0; i < node->peers->there_count; i++) {
-        if (!is_among(&node->peers->there[i], nodes, nodes_count)) {
-            end_connections(node, &node->peers->there[i]);
+    for (uint32_t i = 0; i < node->peers->live_nodes_count; i++) {
+        if (!node_is_in_list(&node->peers->live_nodes[i], nodes, nodes_count)) {
+            peers_close_connections(node, &node->peers->live_nodes[i]);
             has_lost_one = true;
         }
     }
-    remember_nodes(node->peers, nodes, nodes_count);
+    peers_set_live_nodes(node->peers, nodes, nodes_count);
 
     for (struct peer *peer = node->peers->all; peer != NULL; peer = next) {
         next = peer->next;
-        if (!is_among(&peer->id, nodes, nodes_count)) {
+        if (!node_is_in_list(&peer->id, nodes, nodes_count)) {
             tdm__log(TDM__INFO, "peers", "node %s is lost: ending the connection to it",
                      peer->name);
             tdm__conn_close(peer->conn);
@@ -340,18 +371,19 @@ tdm_status tdm__node_peers_create(struct tdm__node *node)
     return node->peers == NULL ? tdm__fail(TDM_E_NOMEM, "the table of nodes") : TDM_OK;
 }
 
-/* Answers for the others; what their connections bring later goes to nobody. */
-static void end_forwards(struct tdm__node_peers *peers)
+/* Fails all pending calls. Replies that still arrive are ignored. */
+static void peers_fail_forwards(struct tdm__node_peers *peers)
 {
-    peers->ended = true;
-    for (struct forward *forward = peers->forwards; forward != NULL; forward = forward->next) {
+    peers->is_ended = true;
+    for (struct forwarded_call *forwarded_call = peers->pending_forwards; forwarded_call != NULL;
+         forwarded_call = forwarded_call->next) {
         struct tdm__rpc_reply reply = {.status = TDM_E_NODE_LOST,
                                        .detail = "this node is stopping"};
-        tdm__rpc_reply_fn *fn = forward->fn;
+        tdm__rpc_reply_fn *fn = forwarded_call->fn;
 
-        forward->fn = NULL;
+        forwarded_call->fn = NULL;
         if (fn != NULL) {
-            fn(forward->arg, &reply);
+            fn(forwarded_call->arg, &reply);
         }
     }
 }
@@ -359,7 +391,7 @@ static void end_forwards(struct tdm__node_peers *peers)
 void tdm__node_peers_destroy(struct tdm__node *node)
 {
     if (node->peers != NULL) {
-        end_forwards(node->peers);
+        peers_fail_forwards(node->peers);
     }
     while (node->peers != NULL && node->peers->all != NULL) {
         struct peer *peer = node->peers->all;
@@ -370,7 +402,7 @@ void tdm__node_peers_destroy(struct tdm__node *node)
         free(peer);
     }
     if (node->peers != NULL) {
-        free(node->peers->there);
+        free(node->peers->live_nodes);
     }
     free(node->peers);
     node->peers = NULL;

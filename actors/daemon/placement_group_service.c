@@ -1,5 +1,19 @@
-/* placement_group_service.c - the calls about placement placement_groups that a daemon answers. */
+/* placement_group_service.c - the methods of the service "placement_group" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A daemon has an entry (struct group) for each placement group that a process of its node created,
+ * waits for, or removes. States: waiting for resources (neither `is_held` nor `is_reserving`),
+ * reserving, held, and being removed (`is_unwanted`). The store has the record of a held
+ * group with the nodes of its bundles; scheduler/ reserves and releases it.
+ *
+ * Removal: the group is closed in the store, so that no actor is placed in it any more; every node
+ * ends its actors in it ("placement_group.end"); then the resources are released. Each step is
+ * repeated while the store or a node fails, because resources that are not given back are lost to
+ * the cluster. After a lost lease the records of held groups are written again.
+ *
+ * Invariant: a group that may be held is never forgotten before it is released. Everything runs
+ * on the daemon's loop thread. */
+
 #include "actors/daemon/node.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -10,71 +24,90 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STORE_DEADLINE_MS = 10000, END_THERE_MS = 10000 };
-
-/* Who waits for a group to be gone. */
-struct group_remover {
-    struct group_remover *next;
-    struct tdm__incoming_call *incoming;
+enum {
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
+    END_THERE_MS = 10000 /* Milliseconds that another node gets to end its actors in a group. */
 };
 
-/* A group that a process of this node made, or asks for, or has removed. */
+/* A call that waits until a group is removed. */
+struct removal_waiter {
+    struct removal_waiter *next;         /* Next call that waits for the same group. */
+    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+};
+
+/* A placement group that a process of this node created, waits for, or removes. The table owns it.
+ */
 struct group {
-    struct group *next;
-    struct tdm__node *node;                      /* borrowed */
-    struct tdm__id creator;                      /* none: made elsewhere */
-    struct tdm__resources *wanted;               /* owned */
-    struct tdm__placement_group_request request; /* what it is to be */
-    struct tdm__incoming_call *incoming;         /* who waits for it to be held; NULL afterwards */
-    struct group_remover *removers;              /* owned */
-    struct tdm__timer *timer; /* ends the waiting; NULL if it was made elsewhere */
-    uint32_t ending;          /* nodes whose actors in it are not gone yet */
-    bool unheard;             /* one of them did not say so: all are asked again */
-    bool asked_again;
-    char why[512];                             /* it does not fit now */
-    struct tdm__placement_group_record record; /* owned; its places, once it is held */
-    bool record_is_lost;       /* this node joined again: the store may not know it any more */
-    bool group_record_rewrite; /* and is being told */
+    struct group *next;     /* Next group of the table. */
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    /* Id of the process that created the group; all zeros if another node created it. */
+    struct tdm__id creator;
+    /* Resources of each bundle, owned; NULL if another node created the group. */
+    struct tdm__resources *bundles;
+    /* Request for the reservation: id, name, strategy and bundles. */
+    struct tdm__placement_group_request request;
+    /* The creator's call that waits until the group is held, owned; NULL afterwards. */
+    struct tdm__incoming_call *incoming;
+    struct removal_waiter *removers; /* Calls that wait until the group is removed, owned. */
+    /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
+    struct tdm__timer *timer;
+    uint32_t nodes_pending; /* Nodes that have not yet ended their actors in the group. */
+    /* True if a node did not confirm the end of its actors: all nodes are asked again. */
+    bool has_unheard_node;
+    bool was_asked_again; /* True once the nodes have been asked a second time. */
+    /* Why the group cannot be reserved now, for the time-out's message. */
+    char wait_reason[512];
+    /* Copy of the group's record in the store, owned; empty until the group is held. */
+    struct tdm__placement_group_record record;
+    /* True if the store may have lost the record, because this node joined again. */
+    bool record_is_lost;
+    bool is_rewriting; /* True while the record is being written again. */
+    /* Time since when the record may be lost, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
-    bool planning; /* a reservation is under way */
-    bool held;
-    bool unwanted;
-    bool removed_elsewhere; /* another node gives its places back */
+    bool is_reserving; /* True while a reservation is under way. */
+    bool is_held;      /* True if the store has, or may have, reserved resources for the group. */
+    bool is_unwanted;  /* True once the group is being removed. */
+    /* True if another node removes the group and gives its resources back. */
+    bool removed_elsewhere;
 };
 
+/* The table of placement groups of a daemon. struct tdm__node owns it. */
 struct tdm__node_placement_groups {
-    struct group *all;
+    struct group *all; /* List of the groups, owned. */
 };
 
+/* Removes the group from the table and frees it. */
 static void group_free(struct group *group)
 {
-    struct group **place = &group->node->placement_groups->all;
+    struct group **link = &group->node->placement_groups->all;
 
-    while (*place != group) {
-        place = &(*place)->next;
+    while (*link != group) {
+        link = &(*link)->next;
     }
-    *place = group->next;
+    *link = group->next;
     tdm__timer_destroy(group->timer);
     tdm__placement_group_record_fini(&group->record);
-    free(group->wanted);
+    free(group->bundles);
     free(group);
 }
 
+/* Replies to the calls that wait for the removal. */
 static void group_notify_removers(struct group *group, tdm_status status, const char *detail)
 {
-    struct group_remover *group_remover;
+    struct removal_waiter *removal_waiter;
 
-    while ((group_remover = group->removers) != NULL) {
-        group->removers = group_remover->next;
+    while ((removal_waiter = group->removers) != NULL) {
+        group->removers = removal_waiter->next;
         if (status == TDM_OK) {
-            tdm__incoming_reply_pack(group_remover->incoming, "");
+            tdm__incoming_reply_pack(removal_waiter->incoming, "");
         } else {
-            tdm__incoming_fail(group_remover->incoming, status, detail);
+            tdm__incoming_fail(removal_waiter->incoming, status, detail);
         }
-        free(group_remover);
+        free(removal_waiter);
     }
 }
 
+/* Fails the creator's call, confirms the removal, and frees the group. */
 static void group_fail(struct group *group, tdm_status status, const char *detail)
 {
     if (group->incoming != NULL) {
@@ -90,12 +123,13 @@ static void group_release_bundles(struct group *group);
 
 static void group_close(struct group *group);
 
-/* What failed so has not failed for good. */
-static bool group_is_satisfiable(const struct tdm__node *node, tdm_status status)
+/* True if a request to the store failed in a way that makes repeating it sensible. */
+static bool is_store_failure(const struct tdm__node *node, tdm_status status)
 {
     return (status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !node->stopping;
 }
 
+/* Handles the store's reply to the release of the group, and repeats it if necessary. */
 static void on_group_removed(void *arg, tdm_status status, const char *detail)
 {
     struct group *group = arg;
@@ -106,8 +140,9 @@ static void on_group_removed(void *arg, tdm_status status, const char *detail)
                  detail);
     }
     group_notify_removers(group, status, detail);
-    if (group_is_satisfiable(node, status)) {
-        group_release_bundles(group); /* what is not given back is lost to all */
+    if (is_store_failure(node, status)) {
+        /* Resources that are not given back are lost to the cluster. */
+        group_release_bundles(group);
         return;
     }
     group_free(group);
@@ -115,12 +150,13 @@ static void on_group_removed(void *arg, tdm_status status, const char *detail)
     tdm__placement_groups_retry(node);
 }
 
+/* Releases the group's resources in the store. */
 static void group_release_bundles(struct group *group)
 {
     struct tdm__placement_group_record named = group->record;
 
     if (group->node->store == NULL) {
-        return; /* the node stops, and frees its placement_groups last */
+        return; /* The node stops and frees its groups last. */
     }
     named.id = group->request.id;
     if (tdm__placement_group_release(group->node->store, &named,
@@ -130,74 +166,81 @@ static void group_release_bundles(struct group *group)
     }
 }
 
-static void on_remote_node_ended(void *arg)
+/* Counts one node that has ended its actors in the group. After the last one it releases the group,
+ * or asks all nodes again. `arg` is the group. */
+static void group_on_node_ended(void *arg)
 {
     struct group *group = arg;
 
-    group->ending--;
-    if (group->ending > 0) {
+    group->nodes_pending--;
+    if (group->nodes_pending > 0) {
         return;
     }
-    if (group->unheard) {
-        group->unheard = false;
-        group->asked_again = true;
-        group_close(group); /* which says what nodes there are now */
+    if (group->has_unheard_node) {
+        group->has_unheard_node = false;
+        group->was_asked_again = true;
+        group_close(group); /* Closing the group again returns the present list of nodes. */
     } else {
         group_release_bundles(group);
     }
 }
 
-/* A lost node's actors are lost with it.  But the first time a connection may just have been
- * cut; and a node that is only slow is there, or loses its lease. */
-static void on_ended_there(void *arg, struct tdm__rpc_reply *reply)
+/* Handles a node's reply to "placement_group.end". The actors of a lost node are lost with it. But
+ * the first time the connection may just have been cut, so the nodes are asked again. */
+static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct group *group = arg;
 
     if (reply->status != TDM_OK) {
         tdm__log(TDM__INFO, "placement_groups", "ending a group's actors on another node: %s",
                  reply->detail);
-        group->unheard = group->unheard || group_is_satisfiable(group->node, reply->status) ||
-                         !(group->asked_again || group->node->stopping);
+        group->has_unheard_node = group->has_unheard_node ||
+                                  is_store_failure(group->node, reply->status) ||
+                                  !(group->was_asked_again || group->node->stopping);
     }
-    on_remote_node_ended(group);
+    group_on_node_ended(group);
 }
 
-static bool is_in_group(const struct tdm__actor_spec *spec, const void *key)
+/* Matching function: true if the actor was placed in the group with the id `key`. */
+static bool match_actor_in_group(const struct tdm__actor_spec *spec, const void *key)
 {
     return tdm__id_equal(&spec->group, key);
 }
 
-/* Any node may have made actors in it. */
-static void end_actors(struct group *group, const struct tdm__nodes_snapshot *nodes)
+/* Ends the actors in the group on all nodes, because any node may have created some. */
+static void group_end_actors(struct group *group, const struct tdm__nodes_snapshot *nodes)
 {
     struct tdm__node *node = group->node;
 
-    group->ending = 2; /* this node, and one until all have been asked */
+    group->nodes_pending = 2; /* This node counts, plus one until all nodes have been asked. */
     for (uint32_t i = 0; i < nodes->nodes_count; i++) {
         if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
-            group->ending++;
+            group->nodes_pending++;
             tdm__node_query_actor(node, &nodes->nodes[i].id, "placement_group.end",
                                   &group->request.id, tdm__deadline_after(END_THERE_MS),
-                                  on_ended_there, group);
+                                  on_end_reply, group);
         }
     }
-    tdm__node_actors_end(node, is_in_group, &group->request.id, true, on_remote_node_ended, group);
-    on_remote_node_ended(group);
+    tdm__node_actors_end(node, match_actor_in_group, &group->request.id, true, group_on_node_ended,
+                         group);
+    group_on_node_ended(group);
 }
 
+/* Handles the store's reply to closing the group: ends the actors on the nodes in `nodes`. */
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,
                             const struct tdm__nodes_snapshot *nodes)
 {
     struct group *group = arg;
 
-    if (status != TDM_OK) { /* the actors end all the same */
+    if (status != TDM_OK) { /* The actors are ended in spite of the failure. */
         tdm__log(TDM__WARN, "placement_groups", "closing a group: %s: %s", tdm_strerror(status),
                  detail);
     }
-    if (group_is_satisfiable(group->node, status)) { /* what nodes there are is not known yet */
+    if (is_store_failure(group->node, status)) { /* The list of nodes is not known yet. */
         group_notify_removers(group, status, detail);
-        tdm__node_actors_end(group->node, is_in_group, &group->request.id, true, NULL, NULL);
+        tdm__node_actors_end(group->node, match_actor_in_group, &group->request.id, true, NULL,
+                             NULL);
         group_close(group);
         return;
     }
@@ -205,9 +248,10 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
         memcpy(group->record.name, record->name, sizeof(record->name));
         memcpy(group->record.name_space, record->name_space, sizeof(record->name_space));
     }
-    end_actors(group, nodes);
+    group_end_actors(group, nodes);
 }
 
+/* Closes the group in the store, so that no more actors are placed in it. */
 static void group_close(struct group *group)
 {
     const struct tdm__placement_group_record closing = {.id = group->request.id,
@@ -223,15 +267,16 @@ static void group_close(struct group *group)
     }
 }
 
+/* Starts the removal of the group, unless it has begun. */
 static void group_remove(struct group *group)
 {
-    if (group->unwanted) {
+    if (group->is_unwanted) {
         return;
     }
-    group->unwanted = true;
-    if (group->held) {
+    group->is_unwanted = true;
+    if (group->is_held) {
         group_close(group);
-    } else if (!group->planning) {
+    } else if (!group->is_reserving) {
         group_fail(group, TDM_E_CANCELED, "the group was removed before it was held");
     }
 }
@@ -240,7 +285,7 @@ bool tdm__placement_groups_are_going(const struct tdm__node *node)
 {
     for (const struct group *group = node->placement_groups->all; group != NULL;
          group = group->next) {
-        if (group->held && group->unwanted) {
+        if (group->is_held && group->is_unwanted) {
             return true;
         }
     }
@@ -253,7 +298,8 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 
     for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
         next = group->next;
-        if (tdm__id_equal(&group->creator, creator) && !(group->held && group->request.detached)) {
+        if (tdm__id_equal(&group->creator, creator) &&
+            !(group->is_held && group->request.detached)) {
             group_remove(group);
         }
     }
@@ -261,43 +307,48 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-struct places {
-    const struct tdm__placement_group_record *record;
-    char node_id[TDM__ID_TEXT_BYTES]; /* Text of the place that was read last. */
+/* State of writing the nodes and GPUs of a group's bundles. */
+struct bundle_places {
+    const struct tdm__placement_group_record *record; /* Record of the group, borrowed. */
+    char node_id[TDM__ID_TEXT_BYTES];                 /* Text of the node id read last. */
 };
 
-static void get_place(const void *arg, uint32_t index, void *item_out)
+/* Writes node and GPUs of bundle `index` to `item_out`; callback of the message encoder. */
+static void bundle_places_get(const void *arg, uint32_t index, void *item_out)
 {
-    struct places *places = (struct places *)(uintptr_t)arg;
-    const struct tdm__bundle_record *bundle = &places->record->bundles[index];
+    struct bundle_places *bundle_places = (struct bundle_places *)(uintptr_t)arg;
+    const struct tdm__bundle_record *bundle = &bundle_places->record->bundles[index];
     struct tdm__bundle_place_message *item = item_out;
 
     *item = (struct tdm__bundle_place_message){
-        .node_id = tdm__id_text(&bundle->node, places->node_id),
+        .node_id = tdm__id_text(&bundle->node, bundle_places->node_id),
         .gpu_indices = {.count = bundle->grant.gpus_count, .items = bundle->grant.gpu_indices}};
 }
 
+/* Replies with the id of the group and the nodes and GPUs of its bundles. */
 static void group_reply_held(struct tdm__incoming_call *incoming,
                              const struct tdm__placement_group_record *record)
 {
-    struct places places = {.record = record};
-    const struct tdm__group_places_message message = {
-        .id = record->id,
-        .places = {.count = record->bundles_count, .get = get_place, .arg = &places}};
+    struct bundle_places bundle_places = {.record = record};
+    const struct tdm__group_places_message message = {.id = record->id,
+                                                      .places = {.count = record->bundles_count,
+                                                                 .get = bundle_places_get,
+                                                                 .arg = &bundle_places}};
 
     tdm__incoming_reply_message(incoming, tdm__group_places_table(), &message);
 }
 
-/* Without them it is lost with the store's data, and nothing else. */
-static void keep_places(struct group *group, const struct tdm__placement_group_record *record)
+/* Keeps a copy of the group's record, so that it can be written again. Without a copy the group is
+ * lost if the store loses its data. */
+static void group_keep_record(struct group *group, const struct tdm__placement_group_record *record)
 {
     if (tdm__placement_group_record_copy(record, &group->record) != TDM_OK) {
-        tdm__log(TDM__WARN, "placement_groups", "a group's places are not kept: %s",
+        tdm__log(TDM__WARN, "placement_groups", "a group's record is not kept: %s",
                  tdm_error_detail());
     }
 }
 
-/* It may be held, though nobody heard of it: what there is of it is removed. */
+/* Removes a group whose reservation failed without a clear result: it may be held. */
 static void group_remove_unconfirmed(struct group *group, tdm_status status, const char *detail)
 {
     tdm__timer_clear(group->timer);
@@ -305,47 +356,49 @@ static void group_remove_unconfirmed(struct group *group, tdm_status status, con
         tdm__incoming_fail(group->incoming, status, detail);
         group->incoming = NULL;
     }
-    group->held = true;
-    group->unwanted = false;
+    group->is_held = true;
+    group->is_unwanted = false;
     group_remove(group);
 }
 
-static void on_group_planned(void *arg, tdm_status status, const char *detail,
-                             const struct tdm__placement_group_record *record)
+/* Handles the result of a reservation: the group is held, waits for resources, or fails. */
+static void on_group_reserved(void *arg, tdm_status status, const char *detail,
+                              const struct tdm__placement_group_record *record)
 {
     struct group *group = arg;
     bool may_come_free = status == TDM_E_AGAIN ||
                          (status == TDM_E_NO_RESOURCES && tdm__node_lease_was_lost(group->node));
 
-    group->planning = false;
+    group->is_reserving = false;
     if (status == TDM_OK) {
-        group->held = true;
-        keep_places(group, record);
+        group->is_held = true;
+        group_keep_record(group, record);
         if (group->incoming != NULL) {
             group_reply_held(group->incoming, record);
             group->incoming = NULL;
         }
         tdm__timer_clear(group->timer);
-        if (group->unwanted) {
-            group->unwanted = false;
+        if (group->is_unwanted) {
+            group->is_unwanted = false;
             group_remove(group);
         }
-    } else if (may_come_free && !group->unwanted) {
-        (void)snprintf(group->why, sizeof(group->why), "%s", detail);
-    } else if (group_is_satisfiable(group->node, status)) {
+    } else if (may_come_free && !group->is_unwanted) {
+        (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
+    } else if (is_store_failure(group->node, status)) {
         group_remove_unconfirmed(group, status, detail);
     } else {
         group_fail(group, status, detail);
     }
 }
 
-static void group_plan(struct group *group)
+/* Asks the scheduler to reserve the group. */
+static void group_reserve(struct group *group)
 {
-    group->planning = true;
+    group->is_reserving = true;
     if (tdm__placement_group_reserve(group->node->store, &group->request,
-                                     tdm__deadline_after(STORE_DEADLINE_MS), on_group_planned,
+                                     tdm__deadline_after(STORE_DEADLINE_MS), on_group_reserved,
                                      group) != TDM_OK) {
-        group->planning = false;
+        group->is_reserving = false;
         group_fail(group, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -359,34 +412,35 @@ void tdm__placement_groups_retry(struct tdm__node *node)
     }
     for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
         next = group->next;
-        if (!group->held && !group->planning && !group->unwanted) {
-            group_plan(group);
+        if (!group->is_held && !group->is_reserving && !group->is_unwanted) {
+            group_reserve(group);
         }
     }
 }
 
 /* ---- written again ---------------------------------------------------------------------- */
 
-struct group_record_rewrite {
-    struct tdm__node *node;
-    struct tdm__id id;
+/* A request to write a record again; the group may be gone when the reply arrives. */
+struct group_rewrite {
+    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__id id;      /* Id of the group. */
 };
 
+/* Handles the store's reply to writing a record again. */
 static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
 {
-    struct group_record_rewrite group_record_rewrite = *(struct group_record_rewrite *)arg;
-    struct group *group = group_record_rewrite.node->placement_groups == NULL
-                              ? NULL
-                              : group_record_rewrite.node->placement_groups->all;
+    struct group_rewrite rewrite = *(struct group_rewrite *)arg;
+    struct group *group =
+        rewrite.node->placement_groups == NULL ? NULL : rewrite.node->placement_groups->all;
 
     free(arg);
-    while (group != NULL && !tdm__id_equal(&group->request.id, &group_record_rewrite.id)) {
+    while (group != NULL && !tdm__id_equal(&group->request.id, &rewrite.id)) {
         group = group->next;
     }
     if (group == NULL) {
         return;
     }
-    group->group_record_rewrite = false;
+    group->is_rewriting = false;
     if (status == TDM_OK) {
         group->record_is_lost = false;
     } else {
@@ -394,29 +448,29 @@ static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
     }
 }
 
+/* Writes the group's record into the store again. */
 static void group_rewrite_record(struct group *group)
 {
     struct tdm__node *node = group->node;
-    struct group_record_rewrite *group_record_rewrite = malloc(sizeof(*group_record_rewrite));
+    struct group_rewrite *rewrite = malloc(sizeof(*rewrite));
     bool without_lost = tdm__clock_ms() - group->lost_since_ms > TDM__NODE_LEASE_MS;
 
-    if (group_record_rewrite == NULL) {
-        return; /* again in a second */
+    if (rewrite == NULL) {
+        return; /* The rewrite is tried again after a second. */
     }
-    *group_record_rewrite = (struct group_record_rewrite){node, group->request.id};
-    group->group_record_rewrite =
-        tdm__placement_group_restore(node->store, &group->record, without_lost,
-                                     tdm__deadline_after(STORE_DEADLINE_MS), on_group_rewritten,
-                                     group_record_rewrite) == TDM_OK;
-    if (!group->group_record_rewrite) {
-        free(group_record_rewrite);
+    *rewrite = (struct group_rewrite){node, group->request.id};
+    group->is_rewriting = tdm__placement_group_restore(node->store, &group->record, without_lost,
+                                                       tdm__deadline_after(STORE_DEADLINE_MS),
+                                                       on_group_rewritten, rewrite) == TDM_OK;
+    if (!group->is_rewriting) {
+        free(rewrite);
     }
 }
 
 void tdm__placement_groups_records_lost(struct tdm__node *node)
 {
     for (struct group *group = node->placement_groups->all; group != NULL; group = group->next) {
-        if (group->held && !group->unwanted && group->record.bundles_count > 0) {
+        if (group->is_held && !group->is_unwanted && group->record.bundles_count > 0) {
             group->record_is_lost = true;
             group->lost_since_ms = tdm__clock_ms();
         }
@@ -429,24 +483,26 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
         return;
     }
     for (struct group *group = node->placement_groups->all; group != NULL; group = group->next) {
-        if (group->record_is_lost && !group->group_record_rewrite && !group->unwanted) {
+        if (group->record_is_lost && !group->is_rewriting && !group->is_unwanted) {
             group_rewrite_record(group);
         }
     }
 }
 
-static void on_patience_ends(void *arg)
+/* Fails the creator's call with TDM_E_TIMEOUT and removes the group. */
+static void on_group_timer(void *arg)
 {
     struct group *group = arg;
 
     if (group->incoming != NULL) {
-        tdm__incoming_fail(group->incoming, TDM_E_TIMEOUT, group->why);
+        tdm__incoming_fail(group->incoming, TDM_E_TIMEOUT, group->wait_reason);
         group->incoming = NULL;
     }
     group_remove(group);
 }
 
-static tdm_status read_wanted(const struct tdm__message_list *bundles, struct group *group)
+/* Reads the bundles of the message into the group. */
+static tdm_status group_read_bundles(const struct tdm__message_list *bundles, struct group *group)
 {
     uint32_t count = bundles->count;
 
@@ -454,22 +510,23 @@ static tdm_status read_wanted(const struct tdm__message_list *bundles, struct gr
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
                          (int)TDM_BUNDLES_MAX, count);
     }
-    group->wanted = calloc(count, sizeof(*group->wanted));
-    if (group->wanted == NULL) {
+    group->bundles = calloc(count, sizeof(*group->bundles));
+    if (group->bundles == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        struct tdm__resources_message wanted;
+        struct tdm__resources_message bundle;
 
-        tdm__message_list_read(bundles, i, &wanted, sizeof(wanted));
-        TDM_TRY(tdm__resources_of_message(&wanted, &group->wanted[i]));
+        tdm__message_list_read(bundles, i, &bundle, sizeof(bundle));
+        TDM_TRY(tdm__resources_of_message(&bundle, &group->bundles[i]));
     }
-    group->request.bundles = group->wanted;
+    group->request.bundles = group->bundles;
     group->request.bundles_count = count;
     return TDM_OK;
 }
 
-static tdm_status copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAME_BYTES])
+/* Copies a name or name space; TDM_E_INVAL if it is too long. */
+static tdm_status group_copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAME_BYTES])
 {
     if (strlen(text) >= TDM__PLACEMENT_GROUP_NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a group's name and name space have at most %d bytes",
@@ -479,7 +536,8 @@ static tdm_status copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAM
     return TDM_OK;
 }
 
-static tdm_status read_group(struct tdm__incoming_call *incoming, struct group *group)
+/* Reads the arguments of "placement_group.create" into the group. */
+static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct group *group)
 {
     struct tdm__placement_group_request *request = &group->request;
     struct tdm__group_create_message message;
@@ -492,14 +550,14 @@ static tdm_status read_group(struct tdm__incoming_call *incoming, struct group *
     request->strategy = (enum tdm_placement_strategy)message.strategy;
     request->detached = message.detached;
     request->owner_node = group->node->record.id;
-    TDM_TRY(copy_name(message.name_space, request->name_space));
-    TDM_TRY(copy_name(message.name, request->name));
+    TDM_TRY(group_copy_name(message.name_space, request->name_space));
+    TDM_TRY(group_copy_name(message.name, request->name));
     TDM_TRY(tdm__id_generate(&request->id));
-    TDM_TRY(tdm__timer_create(group->node->loop, on_patience_ends, group, &group->timer));
-    return read_wanted(&message.bundles, group);
+    TDM_TRY(tdm__timer_create(group->node->loop, on_group_timer, group, &group->timer));
+    return group_read_bundles(&message.bundles, group);
 }
 
-/* NULL without memory. */
+/* Adds an empty group to the table; NULL without memory. */
 static struct group *group_add(struct tdm__node *node)
 {
     struct group *group = calloc(1, sizeof(*group));
@@ -512,6 +570,7 @@ static struct group *group_add(struct tdm__node *node)
     return group;
 }
 
+/* Serves "placement_group.create": replies when the group is held, or at the deadline. */
 static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct group *group = group_add(node);
@@ -522,23 +581,26 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
         return;
     }
     group->creator = tdm__incoming_peer(incoming)->id;
-    status = read_group(incoming, group);
+    status = group_read_request(incoming, group);
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
         group_free(group);
         return;
     }
     group->incoming = incoming;
-    (void)snprintf(group->why, sizeof(group->why), "the cluster's store has not answered yet");
+    (void)snprintf(group->wait_reason, sizeof(group->wait_reason),
+                   "the cluster's store has not answered yet");
     if (tdm__incoming_deadline(incoming) != TDM__NEVER) {
-        /* A little before the caller stops listening, so that it reads why. */
+        /* The timer fires a little before the caller's deadline, so that the caller gets the
+         * reason. */
         (void)tdm__timer_set(group->timer, tdm__incoming_deadline(incoming) - 20);
     }
-    group_plan(group);
+    group_reserve(group);
 }
 
 /* ---- find, remove, end ------------------------------------------------------------------ */
 
+/* Replies to "placement_group.find", `arg`, with the record found. */
 static void on_group_found(void *arg, tdm_status status, const char *detail,
                            const struct tdm__placement_group_record *record)
 {
@@ -549,34 +611,35 @@ static void on_group_found(void *arg, tdm_status status, const char *detail,
     }
 }
 
-/* By id, or by name if the id is none. */
-static tdm_status read_question(struct tdm__incoming_call *incoming,
-                                struct tdm__placement_group_query *question)
+/* Reads a query for a group: by id, or by name if the id is all zeros. */
+static tdm_status group_read_query(struct tdm__incoming_call *incoming,
+                                   struct tdm__placement_group_query *query)
 {
     struct tdm__group_find_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__group_find_table(), &message));
-    question->id = message.id;
-    TDM_TRY(copy_name(message.name_space, question->name_space));
-    return copy_name(message.name, question->name);
+    query->id = message.id;
+    TDM_TRY(group_copy_name(message.name_space, query->name_space));
+    return group_copy_name(message.name, query->name);
 }
 
+/* Serves "placement_group.find". */
 static void serve_find(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    struct tdm__placement_group_query question = {0};
-    tdm_status status = read_question(incoming, &question);
+    struct tdm__placement_group_query query = {0};
+    tdm_status status = group_read_query(incoming, &query);
 
     if (status == TDM_OK) {
-        status = tdm__placement_group_find(node->store, &question,
-                                           tdm__deadline_after(STORE_DEADLINE_MS), on_group_found,
-                                           incoming);
+        status = tdm__placement_group_find(
+            node->store, &query, tdm__deadline_after(STORE_DEADLINE_MS), on_group_found, incoming);
     }
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
 }
 
-static struct group *find_here(const struct tdm__node *node, const struct tdm__id *id)
+/* Returns the group of this table with that id, or NULL. */
+static struct group *group_find(const struct tdm__node *node, const struct tdm__id *id)
 {
     struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all;
 
@@ -586,7 +649,8 @@ static struct group *find_here(const struct tdm__node *node, const struct tdm__i
     return group;
 }
 
-static tdm_status read_which(struct tdm__incoming_call *incoming, struct tdm__id *id)
+/* Reads the id that is the only argument of a call. */
+static tdm_status group_read_id(struct tdm__incoming_call *incoming, struct tdm__id *id)
 {
     struct tdm__id_request_message message;
 
@@ -595,16 +659,17 @@ static tdm_status read_which(struct tdm__incoming_call *incoming, struct tdm__id
     return TDM_OK;
 }
 
-/* To be removed here: another node's, or gone already.  NULL without memory. */
-static struct group *find_or_add(struct tdm__node *node, const struct tdm__id *id)
+/* Returns the group to be removed. If it is not in the table (another node created it, or it is
+ * gone), a held group with that id is added. NULL without memory. */
+static struct group *group_find_or_add(struct tdm__node *node, const struct tdm__id *id)
 {
-    struct group *group = find_here(node, id);
+    struct group *group = group_find(node, id);
 
     if (group == NULL) {
         group = group_add(node);
         if (group != NULL) {
             group->request.id = *id;
-            group->held = true;
+            group->is_held = true;
         }
     }
     return group;
@@ -612,47 +677,50 @@ static struct group *find_or_add(struct tdm__node *node, const struct tdm__id *i
 
 void tdm__placement_group_orphaned(struct tdm__node *node, const struct tdm__id *id)
 {
-    struct group *group = find_or_add(node, id);
+    struct group *group = group_find_or_add(node, id);
 
     if (group != NULL) {
         group_remove(group);
     }
 }
 
-/* Its removal may have begun already, for another process or with its creator's end. */
+/* Serves "placement_group.remove". The removal may have begun already, for another process or with
+ * its creator's end. */
 static void serve_remove(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    struct group_remover *group_remover;
+    struct removal_waiter *removal_waiter;
     struct group *group;
     struct tdm__id id;
 
-    if (read_which(incoming, &id) != TDM_OK) {
+    if (group_read_id(incoming, &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    group_remover = malloc(sizeof(*group_remover));
-    group = group_remover == NULL ? NULL : find_or_add(node, &id);
+    removal_waiter = malloc(sizeof(*removal_waiter));
+    group = removal_waiter == NULL ? NULL : group_find_or_add(node, &id);
     if (group == NULL) {
-        free(group_remover);
+        free(removal_waiter);
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return;
     }
-    *group_remover = (struct group_remover){group->removers, incoming};
-    group->removers = group_remover;
+    *removal_waiter = (struct removal_waiter){group->removers, incoming};
+    group->removers = removal_waiter;
     group_remove(group);
 }
 
-/* Another node removes a group: the actors in it that this node made end. */
+/* A call by which another node, which removes a group, asks this node to end its actors in it. */
 struct remote_group_removal {
-    struct tdm__node *node;
-    struct tdm__incoming_call *incoming;
-    struct tdm__id group;
+    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    struct tdm__id group;                /* Id of the group. */
 };
 
-static void ended_here(void *arg)
+/* Replies to the removing node when the actors have ended here, and drops this node's entry of the
+ * group. */
+static void on_actors_ended_for_other(void *arg)
 {
     struct remote_group_removal removal = *(struct remote_group_removal *)arg;
-    struct group *group = find_here(removal.node, &removal.group);
+    struct group *group = group_find(removal.node, &removal.group);
 
     free(arg);
     tdm__incoming_reply_pack(removal.incoming, "");
@@ -661,12 +729,14 @@ static void ended_here(void *arg)
     }
     group->removed_elsewhere = false;
     if (group->removers != NULL) {
-        group_close(group); /* they wait for all of it: what is gone may be removed again */
+        /* Local calls wait for the whole removal, which may be repeated without harm. */
+        group_close(group);
     } else {
         group_free(group);
     }
 }
 
+/* Serves "placement_group.end" of another node's daemon. */
 static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct remote_group_removal *removal = malloc(sizeof(*removal));
@@ -674,18 +744,19 @@ static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incomin
     struct group *group;
 
     if (removal == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON ||
-        read_which(incoming, &id) != TDM_OK) {
+        group_read_id(incoming, &id) != TDM_OK) {
         free(removal);
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "group.end: (id), from a daemon");
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL,
+                           "placement_group.end takes (id), from a daemon");
         return;
     }
     *removal = (struct remote_group_removal){node, incoming, id};
-    group = find_here(node, &id);
-    if (group != NULL && !group->unwanted) {
-        group->unwanted = true; /* nobody writes its record again */
-        group->removed_elsewhere = group->held;
+    group = group_find(node, &id);
+    if (group != NULL && !group->is_unwanted) {
+        group->is_unwanted = true; /* The record must not be written again. */
+        group->removed_elsewhere = group->is_held;
     }
-    tdm__node_actors_end(node, is_in_group, &id, true, ended_here, removal);
+    tdm__node_actors_end(node, match_actor_in_group, &id, true, on_actors_ended_for_other, removal);
 }
 
 void tdm__placement_groups_serve(void *self, struct tdm__incoming_call *incoming)
@@ -708,7 +779,7 @@ void tdm__placement_groups_serve(void *self, struct tdm__incoming_call *incoming
 tdm_status tdm__placement_groups_create(struct tdm__node *node)
 {
     node->placement_groups = calloc(1, sizeof(*node->placement_groups));
-    return node->placement_groups == NULL ? tdm__fail(TDM_E_NOMEM, "the table of placement_groups")
+    return node->placement_groups == NULL ? tdm__fail(TDM_E_NOMEM, "the table of placement groups")
                                           : TDM_OK;
 }
 

@@ -1,5 +1,12 @@
-/* state_records.c - what a node knows, written as rows. */
+/* state_records.c - writes actors, nodes and placement groups as records for lists. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A record is a map with text keys; actors/client/cluster_state.c reads it and
+ * include/tandem/state.h describes its fields. Actors come from the table of this daemon and from
+ * the ring of ended actors; nodes and groups come from records of the store. Functions that write
+ * an array count first, because the header of a packed array holds the count. Everything runs on
+ * the daemon's loop thread. */
+
 #include "actors/common/state_record.h"
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/state_service.h"
@@ -7,11 +14,13 @@
 
 #include <string.h>
 
+/* Converts an amount of a resource from fixed point. */
 static double amount_of(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
 }
 
+/* Writes an id as text; "" for all zeros. */
 static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -19,6 +28,7 @@ static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *
     tdm__state_record_write_text(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
 }
 
+/* Writes (name, total, free) of one resource. */
 static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
 {
     tdm_write_array(writer, 3);
@@ -29,7 +39,8 @@ static void write_amount(tdm_writer *writer, const char *name, int64_t total, in
 
 /* ---- grants and pools ------------------------------------------------------------------- */
 
-/* "amounts": [(name, total, free) …] */
+/* Writes two entries of a map: "amounts" with [(name, total, free) ...], and "gpus" with the
+ * indices. */
 static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
 {
     uint32_t custom = 0;
@@ -55,6 +66,7 @@ static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
     }
 }
 
+/* Writes one entry of a map: "amounts" with the resources of a node. */
 static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 {
     struct tdm__amount gpu = {0, 0};
@@ -79,7 +91,8 @@ static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-static const char *state_text(enum actor_state state)
+/* Returns the public name of a state of the lifecycle. */
+static const char *public_state_text(enum actor_state state)
 {
     switch (state) {
     case ACTOR_NEW:
@@ -107,7 +120,8 @@ static const char *state_text(enum actor_state state)
     return "REMOTE";
 }
 
-static bool has_place(const struct actor_entry *entry)
+/* True if the actor has been placed on a node. */
+static bool has_node(const struct actor_entry *entry)
 {
     return !tdm__id_is_none(&entry->record.node);
 }
@@ -122,10 +136,10 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
     tdm__state_record_write_text(writer, "name", spec->name);
     tdm__state_record_write_text(writer, "name_space", spec->name_space);
     tdm__state_record_write_text(writer, "state",
-                                 text != NULL ? "DEAD" : state_text(entry->lifecycle.state));
+                                 text != NULL ? "DEAD" : public_state_text(entry->lifecycle.state));
     write_id(writer, "node_id", &entry->record.node);
     tdm__state_record_write_text(writer, "node_name",
-                                 has_place(entry) ? entry->node->record.name : "");
+                                 has_node(entry) ? entry->node->record.name : "");
     write_id(writer, "creator", &spec->creator);
     write_id(writer, "group", &spec->group);
     tdm__state_record_write_text(writer, "death_cause", text != NULL ? text : entry->waits_for);
@@ -133,16 +147,17 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
                                 entry->worker != NULL ? entry->worker->pid : entry->pid);
     tdm__state_record_write_int(writer, "restarts", entry->lifecycle.incarnation);
     tdm__state_record_write_int(writer, "detached", spec->detached ? 1 : 0);
-    write_grant(writer, &entry->record.grant); /* two pairs */
+    write_grant(writer, &entry->record.grant); /* This call writes two entries. */
 }
 
-/* An actor that lives elsewhere is that node's to tell. */
-static bool is_ours(const struct actor_entry *entry)
+/* False for an actor on another node, whose daemon lists it. */
+static bool is_on_this_node(const struct actor_entry *entry)
 {
     return !tdm__actor_state_is_remote(entry->lifecycle.state);
 }
 
-static void write_actor_rows(tdm_writer *writer, const void *arg)
+/* Writes the records of ended and present actors as an array; `arg` is the node. */
+static void write_actor_records(tdm_writer *writer, const void *arg)
 {
     const struct tdm__node *node = arg;
     const struct tdm__node_state *state = node->state;
@@ -150,13 +165,13 @@ static void write_actor_rows(tdm_writer *writer, const void *arg)
     uint32_t count = 0;
 
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        count += is_ours(entry) ? 1 : 0;
+        count += is_on_this_node(entry) ? 1 : 0;
     }
     for (uint32_t i = 0; i < ended_max; i++) {
         count += state->ended[i].bytes != NULL ? 1 : 0;
     }
     tdm_write_array(writer, count);
-    for (uint32_t i = 0; i < ended_max; i++) { /* oldest first */
+    for (uint32_t i = 0; i < ended_max; i++) { /* The oldest record comes first. */
         uint32_t at = (state->ended_next + i) % ended_max;
 
         if (state->ended[at].bytes != NULL) {
@@ -165,7 +180,7 @@ static void write_actor_rows(tdm_writer *writer, const void *arg)
         }
     }
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (is_ours(entry)) {
+        if (is_on_this_node(entry)) {
             tdm__state_write_actor(writer, entry, NULL);
         }
     }
@@ -174,18 +189,20 @@ static void write_actor_rows(tdm_writer *writer, const void *arg)
 void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
 {
     const struct tdm__node_rows_message message = {
-        .rows = {.write = write_actor_rows, .arg = node}};
+        .rows = {.write = write_actor_records, .arg = node}};
 
     (void)tdm__node_rows_encode(&message, writer);
 }
 
 /* ---- records of the store --------------------------------------------------------------- */
 
+/* True if the key of the store record begins with `kind`. */
 static bool is_kind(const struct tdm__store_record *record, const char *kind)
 {
     return strncmp(record->key, kind, strlen(kind)) == 0;
 }
 
+/* Finds the free resources of a node among the store records. */
 static bool find_free(const struct tdm__store_record *records, uint32_t records_count,
                       const struct tdm__id *node, struct tdm__node_resources *found)
 {
@@ -200,6 +217,7 @@ static bool find_free(const struct tdm__store_record *records, uint32_t records_
     return false;
 }
 
+/* Reads record `index` if it is a readable node with known resources. */
 static bool read_node(const struct tdm__store_record *records, uint32_t records_count,
                       uint32_t index, struct tdm__node_record *node,
                       struct tdm__node_resources *resources)
@@ -234,6 +252,7 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *
     }
 }
 
+/* Writes the record of one placement group. */
 static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__placement_group_record *group)
 {
@@ -247,7 +266,7 @@ static void write_group(tdm_writer *writer, const char *id,
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_map(writer, 3);
         write_id(writer, "node_id", &group->bundles[i].node);
-        write_grant(writer, &group->bundles[i].grant); /* two pairs */
+        write_grant(writer, &group->bundles[i].grant); /* This call writes two entries. */
     }
 }
 

@@ -1,5 +1,14 @@
-/* state_service.c - the lists of a node, and of the whole cluster. */
+/* state_service.c - the service "state": lists of one node and of the whole cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* "state.list" collects a list of the whole cluster. Nodes and groups are read from the store
+ * alone. For actors, objects and calls, the nodes are read from the store, and each node is asked
+ * by "state.here" for its part; nodes that do not reply are counted. Records of actors that ended
+ * are kept in a ring for a while, so that lists show why they died.
+ *
+ * A query owns itself until it has replied. The table state_lists says what each kind of list
+ * reads first. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/state_service.h"
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
@@ -9,15 +18,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STORE_MS = 3000, STORE_TRIES = 8, PEER_MS = 2000 };
+enum {
+    STORE_MS = 3000, /* Milliseconds for reading from the store, all attempts together. */
+    STORE_TRIES = 8, /* Most attempts to read from the store. */
+    PEER_MS = 2000   /* Milliseconds that another node gets to reply. */
+};
 
-/* ---- the dead --------------------------------------------------------------------------- */
+/* ---- ended actors ----------------------------------------------------------------------- */
 
 tdm_status tdm__node_state_create(struct tdm__node *node)
 {
     node->state = calloc(1, sizeof(*node->state));
     if (node->state == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the table of the dead");
+        return tdm__fail(TDM_E_NOMEM, "the table of ended actors");
     }
     tdm__services_add(node->services, &tdm__state_service, node);
     return TDM_OK;
@@ -39,7 +52,7 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
 {
     struct tdm__node_state *state = node->state;
     tdm_writer *writer;
-    struct tdm_bytes row;
+    struct tdm_bytes record;
     void *copy;
 
     if (state == NULL || node->stopping || tdm__actor_state_is_remote(entry->lifecycle.state) ||
@@ -47,13 +60,13 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
         return;
     }
     tdm__state_write_actor(writer, entry, text);
-    row = tdm_writer_bytes(writer);
-    copy = tdm_writer_status(writer) == TDM_OK ? malloc(row.size_bytes) : NULL;
+    record = tdm_writer_bytes(writer);
+    copy = tdm_writer_status(writer) == TDM_OK ? malloc(record.size_bytes) : NULL;
     if (copy != NULL) {
-        memcpy(copy, row.data, row.size_bytes);
+        memcpy(copy, record.data, record.size_bytes);
         free(state->ended[state->ended_next].bytes);
         state->ended[state->ended_next].bytes = copy;
-        state->ended[state->ended_next].size_bytes = row.size_bytes;
+        state->ended[state->ended_next].size_bytes = record.size_bytes;
         state->ended_next =
             (state->ended_next + 1) % (sizeof(state->ended) / sizeof(state->ended[0]));
     }
@@ -63,55 +76,60 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
 
 /* ---- the whole cluster ------------------------------------------------------------------ */
 
-/* A list on its way together: [row …] of each node, kept until the last has answered. */
+/* A list that is being collected. */
 struct state_query {
-    struct tdm__node *node;
-    struct tdm__incoming_call *incoming;
-    const char *kind;
-    const char *const *patterns; /* of the records that are read first */
-    uint32_t patterns_count;
-    uint32_t tries_count;
-    int64_t deadline_ms; /* of reading them */
-    tdm__store_read_fn *on_records;
-    tdm_writer *rows; /* owned: rows without a header */
-    uint32_t rows_count;
-    uint32_t pending;
-    uint32_t missing;
-    uint64_t silent; /* processes of the others */
-    uint64_t left_out;
+    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    const char *kind;                    /* Kind of the list, such as "actors". */
+    const char *const *patterns;         /* Keys of the store records that are read first. */
+    uint32_t patterns_count;             /* Number of entries in `patterns`. */
+    uint32_t tries_count;                /* How often the store was read. */
+    /* Deadline of reading the store, in milliseconds on CLOCK_MONOTONIC. */
+    int64_t deadline_ms;
+    tdm__store_read_fn *on_records; /* Callback for the store's records. */
+    tdm_writer *packed_records;     /* Packed records so far, owned, without an array header. */
+    uint32_t records_count_total;   /* Number of records so far. */
+    uint32_t pending;       /* Parts that are missing, plus one until all nodes have been asked. */
+    uint32_t missing_nodes; /* Nodes that did not reply. */
+    uint64_t silent_processes; /* Processes of all nodes that did not reply. */
+    uint64_t left_out;         /* Records that the processes left out. */
 };
 
+/* Creates a query for a list. */
 static tdm_status state_query_create(struct tdm__node *node, struct tdm__incoming_call *incoming,
-                                     struct state_query **gathering_out)
+                                     struct state_query **query_out)
 {
-    struct state_query *state_query = calloc(1, sizeof(*state_query));
+    struct state_query *query = calloc(1, sizeof(*query));
 
-    if (state_query == NULL || tdm_writer_create(&state_query->rows) != TDM_OK) {
-        free(state_query);
+    if (query == NULL || tdm_writer_create(&query->packed_records) != TDM_OK) {
+        free(query);
         return tdm__fail(TDM_E_NOMEM, "a list");
     }
-    state_query->node = node;
-    state_query->incoming = incoming;
-    *gathering_out = state_query;
+    query->node = node;
+    query->incoming = incoming;
+    *query_out = query;
     return TDM_OK;
 }
 
-static void state_query_fail(struct state_query *state_query, tdm_status status)
+/* Fails the query with this thread's error detail and frees it. */
+static void state_query_fail(struct state_query *query, tdm_status status)
 {
-    tdm__incoming_fail(state_query->incoming, status, tdm_error_detail());
-    tdm_writer_destroy(state_query->rows);
-    free(state_query);
+    tdm__incoming_fail(query->incoming, status, tdm_error_detail());
+    tdm_writer_destroy(query->packed_records);
+    free(query);
 }
 
-static void add_rows(struct state_query *state_query, const tdm_value *rows)
+/* Adds the records of an array. */
+static void query_add_records(struct state_query *query, const tdm_value *rows)
 {
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
-        tdm_write_value(state_query->rows, tdm_value_at(rows, i));
-        state_query->rows_count++;
+        tdm_write_value(query->packed_records, tdm_value_at(rows, i));
+        query->records_count_total++;
     }
 }
 
-static void add_part(struct state_query *state_query, struct tdm_bytes packed)
+/* Adds the part of one node. */
+static void query_add_part(struct state_query *query, struct tdm_bytes packed)
 {
     struct tdm__node_rows_message part;
     tdm_document *document = NULL;
@@ -119,63 +137,69 @@ static void add_part(struct state_query *state_query, struct tdm_bytes packed)
     if (tdm_document_parse(packed, &document) != TDM_OK ||
         tdm__node_rows_decode(tdm_document_root(document), &part) != TDM_OK ||
         tdm_value_kind_of(part.rows.value) != TDM_ARRAY) {
-        state_query->missing++;
+        query->missing_nodes++;
     } else {
-        add_rows(state_query, part.rows.value);
-        state_query->silent += part.silent_processes;
-        state_query->left_out += part.left_out;
+        query_add_records(query, part.rows.value);
+        query->silent_processes += part.silent_processes;
+        query->left_out += part.left_out;
     }
     tdm_document_destroy(document);
 }
 
-static void write_rows(tdm_writer *writer, const void *arg)
+/* Writes the records as an array; callback of the message encoder. */
+static void query_write_records(tdm_writer *writer, const void *arg)
 {
-    const struct state_query *state_query = arg;
+    const struct state_query *query = arg;
 
-    tdm_write_array(writer, state_query->rows_count);
-    tdm_write_packed(writer, tdm_writer_bytes(state_query->rows));
+    tdm_write_array(writer, query->records_count_total);
+    tdm_write_packed(writer, tdm_writer_bytes(query->packed_records));
 }
 
-static void state_reply(struct state_query *state_query)
+/* Replies with the list and frees the query. */
+static void state_reply(struct state_query *query)
 {
     const struct tdm__cluster_rows_message message = {
-        .rows = {.write = write_rows, .arg = state_query},
-        .missing_nodes = (uint32_t)state_query->missing,
-        .silent_processes = (uint32_t)state_query->silent,
-        .left_out = state_query->left_out};
+        .rows = {.write = query_write_records, .arg = query},
+        .missing_nodes = (uint32_t)query->missing_nodes,
+        .silent_processes = (uint32_t)query->silent_processes,
+        .left_out = query->left_out};
 
-    tdm__incoming_reply_message(state_query->incoming, tdm__cluster_rows_table(), &message);
-    tdm_writer_destroy(state_query->rows);
-    free(state_query);
+    tdm__incoming_reply_message(query->incoming, tdm__cluster_rows_table(), &message);
+    tdm_writer_destroy(query->packed_records);
+    free(query);
 }
 
-static void state_query_count_down(struct state_query *state_query)
+/* Counts one part, and replies after the last one. */
+static void state_query_count_down(struct state_query *query)
 {
-    state_query->pending--;
-    if (state_query->pending == 0) {
-        state_reply(state_query);
+    query->pending--;
+    if (query->pending == 0) {
+        state_reply(query);
     }
 }
 
-static void on_part(void *arg, tdm_status status, struct tdm_bytes part)
+/* Handles the part of a node. */
+static void on_part_ready(void *arg, tdm_status status, struct tdm_bytes part)
 {
-    struct state_query *state_query = arg;
+    struct state_query *query = arg;
 
     if (status == TDM_OK) {
-        add_part(state_query, part);
+        query_add_part(query, part);
     } else {
-        state_query->missing++;
+        query->missing_nodes++;
     }
-    state_query_count_down(state_query);
+    state_query_count_down(query);
 }
 
-static void on_reply(void *arg, struct tdm__rpc_reply *reply)
+/* Handles the reply of another node. */
+static void on_part_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    on_part(arg, reply->status, reply->packed);
+    on_part_ready(arg, reply->status, reply->packed);
 }
 
-/* This node's own part of the list. */
-static void make_part(struct tdm__node *node, const char *kind, tdm__local_state_fn *fn, void *arg)
+/* Collects this node's part of the list and passes it to fn(arg, ...). */
+static void node_collect_part(struct tdm__node *node, const char *kind, tdm__local_state_fn *fn,
+                              void *arg)
 {
     tdm_writer *writer;
 
@@ -191,85 +215,91 @@ static void make_part(struct tdm__node *node, const char *kind, tdm__local_state
     }
 }
 
-static void ask_others(struct state_query *state_query, const struct tdm__store_record *records,
-                       uint32_t records_count, struct tdm_bytes question)
+/* Asks all other nodes for their parts. */
+static void query_ask_other_nodes(struct state_query *query,
+                                  const struct tdm__store_record *records, uint32_t records_count,
+                                  struct tdm_bytes question)
 {
-    struct tdm__node *node = state_query->node;
+    struct tdm__node *node = query->node;
     struct tdm__node_record other;
 
     for (uint32_t i = 0; i < records_count; i++) {
         if (tdm__node_record_read(&records[i], &other) == TDM_OK &&
             !tdm__id_equal(&other.id, &node->record.id)) {
-            state_query->pending++;
+            query->pending++;
             tdm__node_forward(node, &other.id, "state.here", question, tdm__deadline_after(PEER_MS),
-                              on_reply, state_query);
+                              on_part_reply, query);
         }
     }
 }
 
-/* Each node has its part of the list. */
-static void ask_nodes(struct state_query *state_query, const struct tdm__store_record *records,
-                      uint32_t records_count)
+/* Asks all nodes for their parts of the list. */
+static void query_ask_nodes(struct state_query *query, const struct tdm__store_record *records,
+                            uint32_t records_count)
 {
-    const struct tdm__state_list_message message = {state_query->kind};
+    const struct tdm__state_list_message message = {query->kind};
     tdm_writer *question;
 
     if (tdm_writer_create(&question) != TDM_OK) {
-        state_query_fail(state_query, TDM_E_NOMEM);
+        state_query_fail(query, TDM_E_NOMEM);
         return;
     }
     (void)tdm__state_list_encode(&message, question);
-    state_query->pending = 2; /* itself, and one until all have been asked */
-    make_part(state_query->node, state_query->kind, on_part, state_query);
-    ask_others(state_query, records, records_count, tdm_writer_bytes(question));
-    state_query_count_down(state_query);
+    /* This node's own part counts, plus one until all nodes have been asked. */
+    query->pending = 2;
+    node_collect_part(query->node, query->kind, on_part_ready, query);
+    query_ask_other_nodes(query, records, records_count, tdm_writer_bytes(question));
+    state_query_count_down(query);
     tdm_writer_destroy(question);
 }
 
-static void read_records(struct state_query *state_query)
+/* Reads the records that the list starts with. */
+static void query_read_store(struct state_query *query)
 {
-    const struct tdm__store *store = state_query->node->store;
+    const struct tdm__store *store = query->node->store;
 
-    state_query->tries_count++;
-    store->ops->read(state_query->node->store, state_query->patterns, state_query->patterns_count,
-                     state_query->deadline_ms, state_query->on_records, state_query);
+    query->tries_count++;
+    store->ops->read(query->node->store, query->patterns, query->patterns_count, query->deadline_ms,
+                     query->on_records, query);
 }
 
-/* The connection to the store may drop at any time: to read once more harms nobody. */
-static void records_fail(struct state_query *state_query, tdm_status status)
+/* Reads the store again, or fails the query after STORE_TRIES attempts. The connection to the store
+ * may drop at any time, and reading again does no harm. */
+static void query_retry_or_fail(struct state_query *query, tdm_status status)
 {
-    if (status == TDM_E_STORE && state_query->tries_count < STORE_TRIES) {
-        read_records(state_query);
+    if (status == TDM_E_STORE && query->tries_count < STORE_TRIES) {
+        query_read_store(query);
     } else {
-        state_query_fail(state_query, status);
+        state_query_fail(query, status);
     }
 }
 
-static void on_node_records(void *arg, tdm_status status, const struct tdm__store_record *records,
-                            uint32_t records_count)
+/* Handles the store's reply with the nodes. */
+static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                          uint32_t records_count)
 {
     if (status != TDM_OK) {
-        records_fail(arg, status);
+        query_retry_or_fail(arg, status);
     } else {
-        ask_nodes(arg, records, records_count);
+        query_ask_nodes(arg, records, records_count);
     }
 }
 
-/* Nodes and groups are in the store, all of them. */
+/* Replies with a list of nodes or groups, which the store has completely. */
 static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
-    struct state_query *state_query = arg;
+    struct state_query *query = arg;
     tdm_document *document = NULL;
     tdm_writer *writer;
 
     if (status != TDM_OK) {
-        records_fail(state_query, status);
+        query_retry_or_fail(query, status);
         return;
     }
     status = tdm_writer_create(&writer);
     if (status != TDM_OK) {
-        state_query_fail(state_query, status);
+        state_query_fail(query, status);
         return;
     }
     if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
@@ -278,56 +308,59 @@ static void on_records(void *arg, tdm_status status, const struct tdm__store_rec
         tdm__state_write_nodes(writer, records, records_count);
     }
     if (tdm_document_parse(tdm_writer_bytes(writer), &document) == TDM_OK) {
-        add_rows(state_query, tdm_document_root(document));
+        query_add_records(query, tdm_document_root(document));
     } else {
-        state_query->missing++;
+        query->missing_nodes++;
     }
     tdm_document_destroy(document);
     tdm_writer_destroy(writer);
-    state_reply(state_query);
+    state_reply(query);
 }
 
 /* ---- the service "state" ---------------------------------------------------------------- */
 
-/* What a list begins with. */
-struct state_record_head {
-    const char *kind;
-    const char *patterns[2];
-    uint32_t patterns_count;
-    tdm__store_read_fn *on_records;
+/* What is needed to start one kind of list. */
+struct state_list {
+    const char *kind;               /* Kind of the list. */
+    const char *patterns[2];        /* Keys of the store records that are read first. */
+    uint32_t patterns_count;        /* Number of entries in `patterns`. */
+    tdm__store_read_fn *on_records; /* Callback for those records. */
 };
 
-static const struct state_record_head state_record_heads[] = {
-    {"actors", {"node/*"}, 1, on_node_records}, {"objects", {"node/*"}, 1, on_node_records},
-    {"calls", {"node/*"}, 1, on_node_records},  {"nodes", {"node/*", "free/*"}, 2, on_records},
-    {"groups", {"group/*"}, 1, on_records},     {"each call", {"node/*"}, 1, on_node_records},
+/* All kinds of lists. */
+static const struct state_list state_lists[] = {
+    {"actors", {"node/*"}, 1, on_nodes_read}, {"objects", {"node/*"}, 1, on_nodes_read},
+    {"calls", {"node/*"}, 1, on_nodes_read},  {"nodes", {"node/*", "free/*"}, 2, on_records},
+    {"groups", {"group/*"}, 1, on_records},   {"each call", {"node/*"}, 1, on_nodes_read},
 };
 
+/* Serves "state.list". */
 static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming,
                        const char *kind)
 {
-    struct state_query *state_query;
+    struct state_query *query;
 
-    if (state_query_create(node, incoming, &state_query) != TDM_OK) {
+    if (state_query_create(node, incoming, &query) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
-    for (size_t i = 0; i < sizeof(state_record_heads) / sizeof(state_record_heads[0]); i++) {
-        if (strcmp(kind, state_record_heads[i].kind) == 0) {
-            state_query->kind = state_record_heads[i].kind;
-            state_query->patterns = state_record_heads[i].patterns;
-            state_query->patterns_count = state_record_heads[i].patterns_count;
-            state_query->on_records = state_record_heads[i].on_records;
-            state_query->deadline_ms = tdm__deadline_after(STORE_MS);
-            read_records(state_query);
+    for (size_t i = 0; i < sizeof(state_lists) / sizeof(state_lists[0]); i++) {
+        if (strcmp(kind, state_lists[i].kind) == 0) {
+            query->kind = state_lists[i].kind;
+            query->patterns = state_lists[i].patterns;
+            query->patterns_count = state_lists[i].patterns_count;
+            query->on_records = state_lists[i].on_records;
+            query->deadline_ms = tdm__deadline_after(STORE_MS);
+            query_read_store(query);
             return;
         }
     }
     (void)tdm__fail(TDM_E_INVAL, "there is no list of %s", kind);
-    state_query_fail(state_query, TDM_E_INVAL);
+    state_query_fail(query, TDM_E_INVAL);
 }
 
-static void on_own_part(void *arg, tdm_status status, struct tdm_bytes part)
+/* Replies to "state.here", `arg`, with this node's part. */
+static void on_part_for_other_node(void *arg, tdm_status status, struct tdm_bytes part)
 {
     if (status == TDM_OK) {
         tdm__incoming_reply(arg, part, NULL, 0);
@@ -336,6 +369,7 @@ static void on_own_part(void *arg, tdm_status status, struct tdm_bytes part)
     }
 }
 
+/* Serves the calls of the service "state". */
 static void state_serve(void *self, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
@@ -346,7 +380,7 @@ static void state_serve(void *self, struct tdm__incoming_call *incoming)
     } else if (strcmp(method, "state.list") == 0) {
         serve_list(self, incoming, message.kind);
     } else if (strcmp(method, "state.here") == 0) {
-        make_part(self, message.kind, on_own_part, incoming);
+        node_collect_part(self, message.kind, on_part_for_other_node, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

@@ -1,4 +1,4 @@
-/* state_service.h - what a node knows, as rows for those who look. */
+/* state_service.h - lists of actors, calls, objects, nodes and groups, for tools. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_STATE_SERVICE_H
 #define TDM_ACTORS_DAEMON_STATE_SERVICE_H
@@ -7,48 +7,55 @@
 
 struct actor_entry;
 
-/* Rows are maps, read by actors/client/cluster_state.c:
- *   "state.list" (kind)   of the whole cluster; kind: "actors", "calls", "objects", "nodes",
- *                         "groups"
- *                         answer: ([row …], nodes, and processes, that did not answer, rows
- *                         that were left out)
- *   "state.here" (kind)   of this node alone, actors, calls or objects; answer: a part, ([row
- * …], processes that did not answer, rows that were left out) */
+/* The service "state". A list consists of records, which are maps and are read by
+ * actors/client/cluster_state.c. "state.list" (kind) lists the whole cluster; kind is "actors",
+ * "calls", "each call", "objects", "nodes" or "groups". It replies with ([record ...], silent
+ * nodes, silent processes, records left out). "state.here" (kind) lists the actors, calls or
+ * objects of this node alone and replies with ([record ...], silent processes, records left out).
+ */
 extern const struct tdm__service_ops tdm__state_service;
 
+/* Creates the table of ended actors and adds the service "state". */
 tdm_status tdm__node_state_create(struct tdm__node *node);
+/* Frees the table of ended actors. NULL is allowed. */
 void tdm__node_state_destroy(struct tdm__node *node);
-/* Its row is kept for a while: it is leaving the table. */
+/* Keeps the record of an actor that leaves the table for a while; `text` is the cause of its end.
+ */
 void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *entry,
                            const char *text);
 
-/* ---- rows (state_records.c) ---------------------------------------------------------------- */
+/* ---- records (state_records.c) ---------------------------------------------------------- */
 
-/* Ends known since the node started, for those who count. */
+/* Records of actors of this node that have ended, and their number. struct tdm__node owns it. */
 struct tdm__node_state {
     struct {
-        void *bytes; /* owned: one packed row */
-        size_t size_bytes;
-    } ended[512]; /* a ring */
-    uint32_t ended_next;
-    uint64_t ended_count;
+        void *bytes;       /* One packed record, owned; NULL in an unused entry. */
+        size_t size_bytes; /* Length of the packed record. */
+    } ended[512];          /* Ring of the records of the actors that ended last. */
+    uint32_t ended_next;   /* Index of the entry of `ended` that is overwritten next. */
+    uint64_t ended_count;  /* Actors that have ended since the node started. */
 };
 
-/* `text`: why it died; NULL while it has not. */
+/* Writes the record of one actor. `text` is the cause of its death; NULL if it has not died. */
 void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry, const char *text);
-/* A part: all of this node, the dead ones too. */
+/* Writes the reply of "state.here" for actors: those of this node, recently ended ones included. */
 void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node);
-/* What cannot be read is left out: `records` hold node/… and free/…, or group/… . */
+/* Writes an array of node records from the store records node/... and free/...; unreadable ones are
+ * left out. */
 void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *records,
                             uint32_t records_count);
+/* Writes an array of placement group records from the store records group/...; unreadable ones are
+ * left out. */
 void tdm__state_write_groups(tdm_writer *writer, const struct tdm__store_record *records,
                              uint32_t records_count);
 
 /* ---- objects and calls (state_processes.c) ---------------------------------------------- */
 
-/* Asks the processes of this node for theirs: a part, or a failure, to fn(arg, …), once, maybe
- * before this returns and maybe while the node stops: `arg` outlives it. */
+/* Receives the reply of "state.here", or a failure. Called once, maybe before
+ * tdm__state_query_processes() returns or while the node stops. */
 typedef void tdm__local_state_fn(void *arg, tdm_status status, struct tdm_bytes part);
+/* Asks the processes of this node for their objects or calls and passes the collected list to
+ * fn(arg, ...). `arg` must stay valid until then. */
 void tdm__state_query_processes(struct tdm__node *node, const char *kind, tdm__local_state_fn *fn,
                                 void *arg);
 

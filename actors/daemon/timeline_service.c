@@ -1,4 +1,4 @@
-/* timeline_service.c - what the actors of a node ran when, and how much. */
+/* timeline_service.c - spans and call counts of the actors of a node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/timeline_service.h"
 
@@ -11,16 +11,19 @@
 #include <string.h>
 #include <time.h>
 
+/* Milliseconds that a worker gets to reply. */
 enum { WORKER_MS = 1500 };
 
-/* One question, until all workers have answered. */
+/* A request for a timeline that waits for the replies of the workers. */
 struct timeline_query {
-    struct tdm__node *node; /* borrowed */
-    struct tdm__incoming_call *incoming;
-    tdm_writer *actors; /* owned: rows without a header */
-    uint32_t actors_count;
+    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    /* Packed records of the actors that have replied, owned, without an array header. */
+    tdm_writer *actors;
+    uint32_t actors_count; /* Number of records in `actors`. */
 };
 
+/* Returns the nanoseconds to add to CLOCK_MONOTONIC to get the time of day. */
 static int64_t time_of_day_offset(void)
 {
     struct timespec now = {0};
@@ -29,10 +32,11 @@ static int64_t time_of_day_offset(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec - tdm__clock_ns();
 }
 
+/* Adds the reply of one worker. */
 static void on_worker(void *arg, const struct tdm__queried_worker *worker,
                       struct tdm_bytes timeline_reply)
 {
-    struct timeline_query *timeline_query = arg;
+    struct timeline_query *query = arg;
 
     const struct tdm__timeline_actor_message message = {.id = worker->actor,
                                                         .class_name = worker->class_name,
@@ -40,48 +44,50 @@ static void on_worker(void *arg, const struct tdm__queried_worker *worker,
                                                         .pid = worker->pid,
                                                         .reply = {.packed = timeline_reply}};
 
-    (void)tdm__timeline_actor_encode(&message, timeline_query->actors);
-    timeline_query->actors_count++;
+    (void)tdm__timeline_actor_encode(&message, query->actors);
+    query->actors_count++;
 }
 
-static void timeline_reply(struct timeline_query *timeline_query)
+/* Replies with the timeline and frees the query. */
+static void timeline_reply(struct timeline_query *query)
 {
     const struct tdm__timeline_message message = {
-        .node_name = timeline_query->node->record.name,
+        .node_name = query->node->record.name,
         .time_of_day_offset_ns = time_of_day_offset(),
-        .actors = {.count = timeline_query->actors_count,
-                   .packed = tdm_writer_bytes(timeline_query->actors)}};
+        .actors = {.count = query->actors_count, .packed = tdm_writer_bytes(query->actors)}};
 
-    tdm__incoming_reply_message(timeline_query->incoming, tdm__timeline_table(), &message);
-    tdm_writer_destroy(timeline_query->actors);
-    free(timeline_query);
+    tdm__incoming_reply_message(query->incoming, tdm__timeline_table(), &message);
+    tdm_writer_destroy(query->actors);
+    free(query);
 }
 
+/* Handles the end of the query to the workers. */
 static void on_done(void *arg, uint32_t silent_count)
 {
     (void)silent_count;
     timeline_reply(arg);
 }
 
-static void serve_here(struct tdm__node *node, struct tdm__incoming_call *incoming,
-                       const char *question)
+/* Asks the workers of this node by the method `question`. */
+static void timeline_query_start(struct tdm__node *node, struct tdm__incoming_call *incoming,
+                                 const char *question)
 {
-    struct timeline_query *timeline_query = calloc(1, sizeof(*timeline_query));
+    struct timeline_query *query = calloc(1, sizeof(*query));
 
-    if (timeline_query == NULL || tdm_writer_create(&timeline_query->actors) != TDM_OK) {
-        free(timeline_query);
+    if (query == NULL || tdm_writer_create(&query->actors) != TDM_OK) {
+        free(query);
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a timeline");
         return;
     }
-    timeline_query->node = node;
-    timeline_query->incoming = incoming;
-    if (tdm__query_workers(node, question, WORKER_MS, on_worker, on_done, timeline_query) !=
-        TDM_OK) {
-        timeline_reply(timeline_query);
+    query->node = node;
+    query->incoming = incoming;
+    if (tdm__query_workers(node, question, WORKER_MS, on_worker, on_done, query) != TDM_OK) {
+        timeline_reply(query);
     }
 }
 
-static void on_passed(void *arg, struct tdm__rpc_reply *reply)
+/* Passes the reply of another node's daemon to the call `arg`. */
+static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     if (reply->status == TDM_OK) {
         tdm__incoming_reply(arg, reply->packed, NULL, 0);
@@ -90,8 +96,9 @@ static void on_passed(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* What the workers are asked for a call of this service; NULL: there is no such call. */
-static const char *timeline_request_node(const char *method)
+/* Returns the method of the workers that a method of this service needs; NULL if there is no such
+ * method. */
+static const char *timeline_worker_method(const char *method)
 {
     if (strcmp(method, "timeline.read") == 0) {
         return "worker.spans";
@@ -99,6 +106,7 @@ static const char *timeline_request_node(const char *method)
     return strcmp(method, "timeline.counts") == 0 ? "worker.metrics" : NULL;
 }
 
+/* Serves the calls of the service "timeline". */
 static void timeline_serve(void *self, struct tdm__incoming_call *incoming)
 {
     static const uint8_t here[] = {0x91, 0xa0}; /* A packed timeline_read with "". */
@@ -107,17 +115,17 @@ static void timeline_serve(void *self, struct tdm__incoming_call *incoming)
     struct tdm__timeline_read_message message;
     struct tdm__id id = node->record.id;
 
-    if (timeline_request_node(method) == NULL) {
+    if (timeline_worker_method(method) == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     } else if (tdm__incoming_decode(incoming, tdm__timeline_read_table(), &message) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (message.node_id[0] != '\0' && tdm__id_parse(message.node_id, &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_INVAL, tdm_error_detail());
     } else if (tdm__id_equal(&id, &node->record.id)) {
-        serve_here(node, incoming, timeline_request_node(method));
+        timeline_query_start(node, incoming, timeline_worker_method(method));
     } else {
         tdm__node_forward(node, &id, method, (struct tdm_bytes){here, sizeof(here)},
-                          tdm__incoming_deadline(incoming), on_passed, incoming);
+                          tdm__incoming_deadline(incoming), on_forward_reply, incoming);
     }
 }
 

@@ -11,48 +11,55 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Placeholder that the process mark overwrites. */
 #define NO_MARK "00000000000000000000000000000000.00000000"
 _Static_assert(sizeof(NO_MARK) == TDM__PROCESS_MARK_BYTES, "a mark is written over it");
 
+/* Most settings of a worker's environment; further ones are dropped. */
 enum { ENVIRONMENT_MAX = 4096 };
 
-static bool replaces(const char *setting, const char *entry)
+/* True if the settings `setting` and `entry`, "NAME=value", have the same name. */
+static bool is_same_variable(const char *setting, const char *entry)
 {
     return strncmp(setting, entry, strcspn(entry, "=") + 1) == 0;
 }
 
-static bool is_replaced(const char *entry, const struct tdm__actor_spec *spec, const char *devices)
+/* True if the daemon's setting `entry` is replaced in the worker. */
+static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec *spec,
+                                 const char *devices)
 {
-    bool replaced = replaces(TDM__WORKER_VARIABLE "=", entry) ||
-                    replaces(TDM__PROCESS_MARK_VARIABLE "=", entry) ||
-                    (devices != NULL && replaces(devices, entry));
+    bool replaced = is_same_variable(TDM__WORKER_VARIABLE "=", entry) ||
+                    is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", entry) ||
+                    (devices != NULL && is_same_variable(devices, entry));
 
     for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
-        replaced = replaces(spec->environment[i], entry);
+        replaced = is_same_variable(spec->environment[i], entry);
     }
     return replaced;
 }
 
-static bool has_setting(char **environment, const char *setting)
+/* True if the environment sets the variable of `setting`. */
+static bool environment_has_variable(char **environment, const char *setting)
 {
     for (char **entry = environment; *entry != NULL; entry++) {
-        if (replaces(setting, *entry)) {
+        if (is_same_variable(setting, *entry)) {
             return true;
         }
     }
     return false;
 }
 
-/* As many threads as CPUs, and one at least, unless somebody has said how many: numeric
- * libraries else start one for each CPU of the machine, in every actor. */
-static char *default_threads(const struct tdm__actor_spec *spec, char **environment)
+/* Returns a setting of OMP_NUM_THREADS, owned by the caller: as many threads as CPUs of the actor,
+ * and at least one. NULL if the environment sets the variable. Without it, numeric libraries start
+ * one thread for each CPU of the machine in every actor. */
+static char *default_threads_setting(const struct tdm__actor_spec *spec, char **environment)
 {
     int64_t cpus = spec->wish.wanted.cpu / TDM__RESOURCE_ONE;
     char setting[48];
 
     (void)snprintf(setting, sizeof(setting), "OMP_NUM_THREADS=%lld",
                    (long long)(cpus < 1 ? 1 : cpus));
-    return has_setting(environment, setting) ? NULL : strdup(setting);
+    return environment_has_variable(environment, setting) ? NULL : strdup(setting);
 }
 
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
@@ -65,12 +72,12 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
         return tdm__fail(TDM_E_NOMEM, "a worker's environment");
     }
     for (char **own = environ; *own != NULL && count < ENVIRONMENT_MAX; own++) {
-        if (!is_replaced(*own, spec, devices)) {
+        if (!is_variable_replaced(*own, spec, devices)) {
             environment[count++] = strdup(*own);
         }
     }
     for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
-        if (devices == NULL || !replaces(devices, spec->environment[i])) {
+        if (devices == NULL || !is_same_variable(devices, spec->environment[i])) {
             environment[count++] = strdup(spec->environment[i]);
         }
     }
@@ -78,7 +85,7 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
         environment[count++] = strdup(devices);
     }
     if (count < ENVIRONMENT_MAX) {
-        char *threads = default_threads(spec, environment);
+        char *threads = default_threads_setting(spec, environment);
 
         if (threads != NULL) {
             environment[count++] = threads;
@@ -94,7 +101,7 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
 void tdm__worker_environment_mark(char **environment, const char *mark)
 {
     for (char **entry = environment; *entry != NULL; entry++) {
-        if (replaces(TDM__PROCESS_MARK_VARIABLE "=", *entry)) {
+        if (is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", *entry)) {
             memcpy(*entry + strlen(TDM__PROCESS_MARK_VARIABLE "="), mark,
                    TDM__PROCESS_MARK_BYTES - 1);
         }

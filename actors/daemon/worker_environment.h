@@ -1,21 +1,24 @@
-/* worker_environment.h - the environment variables of a worker's process. */
+/* worker_environment.h - the environment variables of a worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_WORKER_ENVIRONMENT_H
 #define TDM_ACTORS_DAEMON_WORKER_ENVIRONMENT_H
 
 #include "actors/common/actor_spec.h"
 
-/* "NAME=value" each, NULL-terminated, all of it owned by the caller.  This process's own, the
- * spec's settings over it, and `devices` ("NAME=value" or NULL) over both; OMP_NUM_THREADS
- * where neither says it; room for a mark. */
+/* Creates the environment of a worker: an array of "NAME=value" that ends with NULL and is owned by
+ * the caller. Settings of the spec replace those of the daemon, and `devices` ("NAME=value" or
+ * NULL) replaces both. OMP_NUM_THREADS is added if neither sets it, and a placeholder for the
+ * process mark. */
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out);
-void tdm__worker_environment_destroy(char **environment); /* NULL is allowed */
+/* Frees the environment. NULL is allowed. */
+void tdm__worker_environment_destroy(char **environment);
 
-/* Writes the mark, of TDM__PROCESS_MARK_BYTES - 1 characters, into its place. */
+/* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder. */
 void tdm__worker_environment_mark(char **environment, const char *mark);
-/* One more setting, borrowed until it is dropped: there is room for one. */
+/* Appends one setting, which is borrowed until it is dropped. There is space for one. */
 void tdm__worker_environment_add(char **environment, char *setting);
+/* Removes the last setting without freeing it. */
 void tdm__worker_environment_drop_last(char **environment);
 
 #endif

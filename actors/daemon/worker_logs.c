@@ -1,5 +1,16 @@
-/* worker_logs.c - the output of a node's workers: kept in files, printed, read by others. */
+/* worker_logs.c - the output of a node's workers: kept in files, printed, and served to tools. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A source is the pair of log files of one worker: opened before the start under the name
+ * "starting-N", renamed when the pid is known, remembered with ENDED_MAX others after the end.
+ * Where output is printed, inotify or a timer reports changes, and each pass prints at most
+ * PRINT_CHUNKS_PER_PASS chunks of each file, so that the loop stays responsive. Otherwise the files
+ * are only limited in size.
+ *
+ * Invariants: `printed` never exceeds the end of its file; bytes that were overwritten before they
+ * were printed are counted in lost_bytes; a source in use is never freed. log_files.c limits and
+ * reads files, log_printer.c prints lines. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/worker_logs.h"
 
 #include "actors/daemon/log_files.h"
@@ -18,115 +29,127 @@
 #include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 64 << 10,
-    READ_BYTES_MAX = 1 << 20,
-    PRINT_CHUNKS_PER_PASS = 8, /* printed before the daemon looks after others again */
-    PRINT_MS = 20,             /* from a line to the terminal, at most about so long */
-    CHECK_MS = 1000,           /* between looks at the sizes where nobody prints */
-    SLOW_READER_MS = 20,
-    PRUNE_MS = 60000,
-    ENDED_MAX = 512, /* processes that are remembered */
-    LAST_WORDS_MS = 2000
+    CHUNK_BYTES = 64 << 10,   /* Bytes that are read from a file at a time for printing. */
+    READ_BYTES_MAX = 1 << 20, /* Most bytes in one reply of "log.read". */
+    /* Chunks of one file that are printed before the loop serves other events. */
+    PRINT_CHUNKS_PER_PASS = 8,
+    PRINT_MS = 20,        /* Milliseconds from a written line to the terminal, at most. */
+    CHECK_MS = 1000,      /* Milliseconds between checks of the sizes where nothing is printed. */
+    SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
+    PRUNE_MS = 60000,     /* Milliseconds between removals of old files. */
+    ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
+    FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
 };
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
 
+/* One log file of a worker. */
 struct log_stream {
-    char name[TDM__LOG_NAME_BYTES];
-    uint64_t printed; /* up to this offset */
+    char name[TDM__LOG_NAME_BYTES]; /* Name of the file without its folder. */
+    uint64_t printed;               /* Offset in the file up to which it has been printed. */
 };
 
+/* The two log files of one worker. The log module owns it. */
 struct tdm__log_source {
-    struct tdm__log_source *next;
-    struct tdm__worker_logs *logs; /* borrowed */
-    struct tdm__id actor;
-    char label[TDM__ACTOR_NAME_BYTES]; /* name or class */
+    struct tdm__log_source *next;      /* Next source, which is older. */
+    struct tdm__worker_logs *logs;     /* The log module, borrowed. */
+    struct tdm__id actor;              /* Id of the worker's actor. */
+    char label[TDM__ACTOR_NAME_BYTES]; /* Name of the actor, or its class if it has no name. */
+    /* Prefix of printed lines, such as "trainer pid=12". */
     char origin[TDM__ACTOR_NAME_BYTES + 24];
-    int64_t pid;
-    bool is_live;
-    struct log_stream streams[TDM__LOG_STREAMS];
+    int64_t pid;                                 /* Process id; 0 until it is known. */
+    bool is_live;                                /* True until the worker has ended. */
+    struct log_stream streams[TDM__LOG_STREAMS]; /* Files of stdout and stderr. */
 };
 
+/* The log files of all workers of a node. struct tdm__node owns it. */
 struct tdm__worker_logs {
-    struct tdm__loop *loop; /* borrowed */
-    struct tdm__node *node; /* borrowed; may be NULL */
-    char directory[TDM__PATH_BYTES];
-    struct tdm__log_source *all; /* newest first */
-    uint32_t ended_count;
-    uint64_t serial;
-    struct tdm__log_printer *printer; /* owned; NULL when nothing is printed */
-    int changes;                      /* inotify; -1 where there is none: then the timer looks */
+    struct tdm__loop *loop;          /* Event loop of the daemon, borrowed. */
+    struct tdm__node *node;          /* Daemon that forwards calls, borrowed; may be NULL. */
+    char directory[TDM__PATH_BYTES]; /* Directory of the log files. */
+    struct tdm__log_source *all;     /* Sources, newest first, owned. */
+    uint32_t ended_count;            /* Number of sources whose worker has ended. */
+    uint64_t starting_number;        /* Number in the name of the file that was opened last. */
+    /* Prints lines on this process's terminal, owned; NULL if nothing is printed. */
+    struct tdm__log_printer *printer;
+    /* Descriptor of inotify for the directory, owned; -1 if not available, then the timer polls. */
+    int inotify_fd;
+    /* Watch of `inotify_fd` in the loop, owned; NULL without it. */
     struct tdm__fd_watch *watch;
-    struct tdm__timer *timer;
-    bool timer_is_set;
+    struct tdm__timer *timer; /* Timer of the next pass over the files, owned. */
+    bool timer_is_set;        /* True while the timer runs. */
+    /* Time of the next removal of old files, in milliseconds on CLOCK_MONOTONIC. */
     int64_t prune_ms;
-    uint64_t lost_bytes;
-    char chunk[CHUNK_BYTES];
+    uint64_t lost_bytes;     /* Bytes that were freed before they were printed. */
+    char chunk[CHUNK_BYTES]; /* Buffer for printing. */
 };
 
-static void write_path(const struct tdm__worker_logs *logs, const char *name,
-                       char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES])
+/* Writes the path of the log file `name` to `path`. */
+static void logs_write_path(const struct tdm__worker_logs *logs, const char *name,
+                            char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES])
 {
     (void)snprintf(path, TDM__PATH_BYTES + TDM__LOG_NAME_BYTES, "%s/%s", logs->directory, name);
 }
 
+/* Returns the length of a file; 0 if it does not exist. */
 static uint64_t file_bytes(const char *path)
 {
-    struct stat about;
+    struct stat file_stat;
 
-    return stat(path, &about) < 0 ? 0 : (uint64_t)about.st_size;
+    return stat(path, &file_stat) < 0 ? 0 : (uint64_t)file_stat.st_size;
 }
 
 /* ---- printing --------------------------------------------------------------------------- */
 
-/* A file that became shorter was emptied; one that begins later has lost its beginning. */
+/* Adjusts the printed offset to the file. A file that became shorter was truncated; one whose data
+ * begins later has lost its beginning, which is counted. */
 static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *stream,
-                            const struct tdm__log_file_range *piece)
+                            const struct tdm__log_file_range *range)
 {
-    if (piece->file_bytes < stream->printed) {
+    if (range->file_bytes < stream->printed) {
         stream->printed = 0;
-    } else if (piece->offset > stream->printed) {
-        logs->lost_bytes += piece->offset - stream->printed;
-        stream->printed = piece->offset;
+    } else if (range->offset > stream->printed) {
+        logs->lost_bytes += range->offset - stream->printed;
+        stream->printed = range->offset;
     }
 }
 
-/* Prints one chunk; true when there is more that can be printed now. */
-static bool print_chunk(struct tdm__log_source *source, enum tdm__log_stream number)
+/* Prints one chunk of a file. Returns true when more can be printed now. */
+static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_stream stream_number)
 {
     struct tdm__worker_logs *logs = source->logs;
-    struct log_stream *stream = &source->streams[number];
+    struct log_stream *stream = &source->streams[stream_number];
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
-    struct tdm__log_file_range piece;
+    struct tdm__log_file_range range;
     uint64_t size_bytes;
     size_t taken;
     bool is_all;
 
-    write_path(logs, stream->name, path);
+    logs_write_path(logs, stream->name, path);
     size_bytes = file_bytes(path);
     if (size_bytes == stream->printed ||
         tdm__log_file_read(path, size_bytes < stream->printed ? 0 : stream->printed, logs->chunk,
-                           sizeof(logs->chunk), &piece) != TDM_OK) {
+                           sizeof(logs->chunk), &range) != TDM_OK) {
         return false;
     }
-    logs_count_lost(logs, stream, &piece);
-    is_all = piece.offset + piece.bytes_count >= piece.file_bytes;
-    taken = tdm__log_printer_write(logs->printer, number, source->origin, logs->chunk,
-                                   piece.bytes_count, is_all && !source->is_live);
+    logs_count_lost(logs, stream, &range);
+    is_all = range.offset + range.bytes_count >= range.file_bytes;
+    taken = tdm__log_printer_write(logs->printer, stream_number, source->origin, logs->chunk,
+                                   range.bytes_count, is_all && !source->is_live);
     stream->printed += taken;
     return taken > 0 && !is_all;
 }
 
-/* True when all that is there has been printed. */
-static bool print_source(struct tdm__log_source *source)
+/* Prints both files, up to a limit. Returns true when everything has been printed. */
+static bool source_print(struct tdm__log_source *source)
 {
     bool done = true;
 
-    for (int number = 0; number < TDM__LOG_STREAMS; number++) {
+    for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         int chunks = 0;
 
         while (chunks < PRINT_CHUNKS_PER_PASS &&
-               print_chunk(source, (enum tdm__log_stream)number)) {
+               source_print_chunk(source, (enum tdm__log_stream)stream_number)) {
             chunks++;
         }
         done = done && chunks < PRINT_CHUNKS_PER_PASS;
@@ -134,13 +157,14 @@ static bool print_source(struct tdm__log_source *source)
     return done;
 }
 
-static bool is_unprinted(const struct tdm__log_source *source)
+/* True if a file of the source has data that was not printed. */
+static bool source_has_unprinted(const struct tdm__log_source *source)
 {
-    for (int number = 0; number < TDM__LOG_STREAMS; number++) {
+    for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-        write_path(source->logs, source->streams[number].name, path);
-        if (file_bytes(path) > source->streams[number].printed) {
+        logs_write_path(source->logs, source->streams[stream_number].name, path);
+        if (file_bytes(path) > source->streams[stream_number].printed) {
             return true;
         }
     }
@@ -149,7 +173,8 @@ static bool is_unprinted(const struct tdm__log_source *source)
 
 /* ---- bounds ----------------------------------------------------------------------------- */
 
-static bool is_in_use(const void *arg, const char *name)
+/* True for a file that must not be removed: that of the daemon or of a living worker. */
+static bool logs_file_is_in_use(const void *arg, const char *name)
 {
     const struct tdm__worker_logs *logs = arg;
 
@@ -165,94 +190,100 @@ static bool is_in_use(const void *arg, const char *name)
     return false;
 }
 
-static void bound_files(struct tdm__worker_logs *logs)
+/* Limits the size of each live file, and from time to time that of all files. */
+static void logs_limit_files(struct tdm__worker_logs *logs)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
     for (const struct tdm__log_source *source = logs->all; source != NULL; source = source->next) {
-        for (int number = 0; number < TDM__LOG_STREAMS && source->is_live; number++) {
-            write_path(logs, source->streams[number].name, path);
+        for (int stream_number = 0; stream_number < TDM__LOG_STREAMS && source->is_live;
+             stream_number++) {
+            logs_write_path(logs, source->streams[stream_number].name, path);
             tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
         }
     }
-    write_path(logs, "tandemd.err", path);
+    logs_write_path(logs, "tandemd.err", path);
     tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
     if (logs->prune_ms <= tdm__clock_ms()) {
         logs->prune_ms = tdm__deadline_after(PRUNE_MS);
-        tdm__log_files_prune(logs->directory, TDM__LOG_TOTAL_BYTES, is_in_use, logs);
+        tdm__log_files_prune(logs->directory, TDM__LOG_TOTAL_BYTES, logs_file_is_in_use, logs);
     }
 }
 
-/* Forgets the processes that ended longest ago, beyond those that are remembered. */
+/* Frees the oldest ended sources beyond ENDED_MAX. */
 static void logs_forget_ended(struct tdm__worker_logs *logs)
 {
     uint32_t ended = 0;
 
-    for (struct tdm__log_source **place = &logs->all; *place != NULL;) {
-        struct tdm__log_source *source = *place;
+    for (struct tdm__log_source **link = &logs->all; *link != NULL;) {
+        struct tdm__log_source *source = *link;
 
         ended += source->is_live ? 0 : 1;
         if (source->is_live || ended <= ENDED_MAX) {
-            place = &source->next;
+            link = &source->next;
             continue;
         }
-        *place = source->next;
+        *link = source->next;
         free(source);
     }
     logs->ended_count = ended < ENDED_MAX ? ended : ENDED_MAX;
 }
 
-/* ---- looking ---------------------------------------------------------------------------- */
+/* ---- passes over the files --------------------------------------------------------------- */
 
+/* Schedules the next pass over the files. */
 static void logs_schedule_read(struct tdm__worker_logs *logs, int64_t milliseconds)
 {
     logs->timer_is_set = true;
     (void)tdm__timer_set(logs->timer, tdm__deadline_after(milliseconds));
 }
 
-/* Takes the news, whatever they are: every file is looked at. */
-static void drain_changes(struct tdm__worker_logs *logs)
+/* Discards pending inotify events; every file is checked anyway. */
+static void logs_drain_inotify(struct tdm__worker_logs *logs)
 {
-    char news[4096];
+    char events[4096];
 
-    while (logs->changes >= 0 && read(logs->changes, news, sizeof(news)) > 0) {
+    while (logs->inotify_fd >= 0 && read(logs->inotify_fd, events, sizeof(events)) > 0) {
     }
 }
 
-static void on_timer(void *arg)
+/* One pass: prints what is new, limits the files and schedules the next pass. */
+static void on_logs_timer(void *arg)
 {
     struct tdm__worker_logs *logs = arg;
     bool done = true;
     bool flushed = true;
 
     logs->timer_is_set = false;
-    drain_changes(logs);
+    logs_drain_inotify(logs);
     if (logs->printer != NULL) {
         for (struct tdm__log_source *source = logs->all; source != NULL; source = source->next) {
-            done = (!source->is_live || print_source(source)) && done;
+            done = (!source->is_live || source_print(source)) && done;
         }
         flushed = tdm__log_printer_flush(logs->printer);
     }
-    bound_files(logs);
+    logs_limit_files(logs);
     if (!done) {
         logs_schedule_read(logs, 0);
     } else if (!flushed) {
         logs_schedule_read(logs, SLOW_READER_MS);
-    } else if (logs->changes < 0) {
+    } else if (logs->inotify_fd < 0) {
         logs_schedule_read(logs, logs->printer != NULL ? PRINT_MS : CHECK_MS);
     } else {
         (void)tdm__fd_watch_set_events(logs->watch, TDM__READABLE);
     }
 }
 
-static void on_changes(void *arg, int fd, unsigned ready)
+/* Schedules a pass because a file has changed. */
+static void on_inotify_readable(void *arg, int fd, unsigned ready)
 {
     struct tdm__worker_logs *logs = arg;
 
     (void)fd;
     (void)ready;
     (void)tdm__fd_watch_set_events(logs->watch,
-                                   0); /* more of them tell nothing new until the timer */
+                                   /* Further events tell nothing new until the timer fires. */
+                                   0);
     if (!logs->timer_is_set) {
         logs_schedule_read(logs, logs->printer != NULL ? PRINT_MS : CHECK_MS);
     }
@@ -275,13 +306,13 @@ tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm
         .logs = logs, .next = logs->all, .actor = spec->id, .is_live = true};
     (void)snprintf(source->label, sizeof(source->label), "%s",
                    spec->name[0] != '\0' ? spec->name : spec->class_name);
-    logs->serial++;
+    logs->starting_number++;
     for (; opened < TDM__LOG_STREAMS && status == TDM_OK; opened++) {
         char *name = source->streams[opened].name;
 
         (void)snprintf(name, TDM__LOG_NAME_BYTES, "starting-%llu%s",
-                       (unsigned long long)logs->serial, suffixes[opened]);
-        write_path(logs, name, path);
+                       (unsigned long long)logs->starting_number, suffixes[opened]);
+        logs_write_path(logs, name, path);
         status = tdm__log_file_open(path, &fds_out[opened]);
     }
     if (status != TDM_OK) {
@@ -304,13 +335,13 @@ void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
 
     source->pid = pid;
     (void)snprintf(source->origin, sizeof(source->origin), "%s pid=%d", source->label, (int)pid);
-    for (int number = 0; number < TDM__LOG_STREAMS; number++) {
-        char *name = source->streams[number].name;
+    for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
+        char *name = source->streams[stream_number].name;
 
-        write_path(source->logs, name, from);
-        tdm__log_file_name(source->label, tdm__id_text(&source->actor, id), pid, suffixes[number],
-                           name);
-        write_path(source->logs, name, to);
+        logs_write_path(source->logs, name, from);
+        tdm__log_file_name(source->label, tdm__id_text(&source->actor, id), pid,
+                           suffixes[stream_number], name);
+        logs_write_path(source->logs, name, to);
         (void)rename(from, to);
     }
 }
@@ -321,22 +352,22 @@ void tdm__log_source_ended(struct tdm__log_source *source)
 
     source->is_live = false;
     if (logs->printer != NULL) {
-        int64_t deadline_ms = tdm__deadline_after(LAST_WORDS_MS);
+        int64_t deadline_ms = tdm__deadline_after(FINAL_PRINT_MS);
 
-        while (is_unprinted(source) && tdm__clock_ms() < deadline_ms &&
-               (!print_source(source) || is_unprinted(source))) {
+        while (source_has_unprinted(source) && tdm__clock_ms() < deadline_ms &&
+               (!source_print(source) || source_has_unprinted(source))) {
             if (!tdm__log_printer_flush(logs->printer)) {
-                break; /* a slow reader: what is left stays in the file */
+                break; /* The reader is slow, and the rest stays in the file. */
             }
         }
         if (!tdm__log_printer_flush(logs->printer) && !logs->timer_is_set) {
             logs_schedule_read(logs, SLOW_READER_MS);
         }
     }
-    for (int number = 0; number < TDM__LOG_STREAMS; number++) {
+    for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-        write_path(logs, source->streams[number].name, path);
+        logs_write_path(logs, source->streams[stream_number].name, path);
         tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
         if (file_bytes(path) == 0) {
             (void)unlink(path);
@@ -349,12 +380,12 @@ void tdm__log_source_ended(struct tdm__log_source *source)
 }
 
 size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t lines_max,
-                                  char *text, size_t room)
+                                  char *text, size_t capacity)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-    write_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
-    return tdm__log_file_last_lines(path, lines_max, text, room);
+    logs_write_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
+    return tdm__log_file_last_lines(path, lines_max, text, capacity);
 }
 
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)
@@ -362,9 +393,10 @@ uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)
     return logs->lost_bytes;
 }
 
-/* ---- all of it -------------------------------------------------------------------------- */
+/* ---- creation and destruction ------------------------------------------------------------ */
 
-static tdm_status make_directory(struct tdm__worker_logs *logs, const char *node_directory)
+/* Creates the directory of the log files. */
+static tdm_status logs_create_directory(struct tdm__worker_logs *logs, const char *node_directory)
 {
     int length = snprintf(logs->directory, sizeof(logs->directory), "%s/logs", node_directory);
 
@@ -378,31 +410,33 @@ static tdm_status make_directory(struct tdm__worker_logs *logs, const char *node
     return TDM_OK;
 }
 
+/* Makes the daemon's own log go to a file, too. */
 static void logs_include_daemon(const struct tdm__worker_logs *logs)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
     int fd;
 
-    write_path(logs, "tandemd.err", path);
+    logs_write_path(logs, "tandemd.err", path);
     if (tdm__log_file_open(path, &fd) == TDM_OK) {
         tdm__log_add_output(fd);
     }
 }
 
-/* Where the kernel gives no more watches, the timer looks by itself. */
-static tdm_status watch_directory(struct tdm__worker_logs *logs)
+/* Watches the directory by inotify; where the kernel has no watches left, the timer polls. */
+static tdm_status logs_watch_directory(struct tdm__worker_logs *logs)
 {
-    logs->changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (logs->changes >= 0 && inotify_add_watch(logs->changes, logs->directory, IN_MODIFY) < 0) {
-        (void)close(logs->changes);
-        logs->changes = -1;
+    logs->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (logs->inotify_fd >= 0 &&
+        inotify_add_watch(logs->inotify_fd, logs->directory, IN_MODIFY) < 0) {
+        (void)close(logs->inotify_fd);
+        logs->inotify_fd = -1;
     }
-    if (logs->changes < 0) {
+    if (logs->inotify_fd < 0) {
         logs_schedule_read(logs, CHECK_MS);
         return TDM_OK;
     }
-    return tdm__fd_watch_create(logs->loop, logs->changes, TDM__READABLE, on_changes, logs,
-                                &logs->watch);
+    return tdm__fd_watch_create(logs->loop, logs->inotify_fd, TDM__READABLE, on_inotify_readable,
+                                logs, &logs->watch);
 }
 
 tdm_status tdm__worker_logs_create(struct tdm__loop *loop,
@@ -419,16 +453,16 @@ tdm_status tdm__worker_logs_create(struct tdm__loop *loop,
     }
     logs->loop = loop;
     logs->node = options->node;
-    logs->changes = -1;
-    status = make_directory(logs, options->directory);
+    logs->inotify_fd = -1;
+    status = logs_create_directory(logs, options->directory);
     if (status == TDM_OK && options->print) {
         status = tdm__log_printer_create(&printer, &logs->printer);
     }
     if (status == TDM_OK) {
-        status = tdm__timer_create(loop, on_timer, logs, &logs->timer);
+        status = tdm__timer_create(loop, on_logs_timer, logs, &logs->timer);
     }
     if (status == TDM_OK) {
-        status = watch_directory(logs);
+        status = logs_watch_directory(logs);
     }
     if (status != TDM_OK) {
         tdm__worker_logs_destroy(logs);
@@ -447,8 +481,8 @@ void tdm__worker_logs_destroy(struct tdm__worker_logs *logs)
     tdm__log_printer_destroy(logs->printer);
     tdm__fd_watch_destroy(logs->watch);
     tdm__timer_destroy(logs->timer);
-    if (logs->changes >= 0) {
-        (void)close(logs->changes);
+    if (logs->inotify_fd >= 0) {
+        (void)close(logs->inotify_fd);
     }
     while (logs->all != NULL) {
         struct tdm__log_source *source = logs->all;
@@ -461,7 +495,8 @@ void tdm__worker_logs_destroy(struct tdm__worker_logs *logs)
 
 /* ---- the service "log" ------------------------------------------------------------------ */
 
-static void on_passed(void *arg, struct tdm__rpc_reply *reply)
+/* Passes the reply of another node's daemon to the call `arg`. */
+static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     if (reply->status == TDM_OK) {
         tdm__incoming_reply(arg, reply->packed, NULL, 0);
@@ -470,8 +505,9 @@ static void on_passed(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* Passes the call on if it is for another node. */
-static bool pass_on(const struct tdm__worker_logs *logs, struct tdm__incoming_call *incoming)
+/* Forwards a call for another node and returns true; else returns false. */
+static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
+                                  struct tdm__incoming_call *incoming)
 {
     struct tdm__log_read_message message;
     struct tdm__id node;
@@ -483,12 +519,13 @@ static bool pass_on(const struct tdm__worker_logs *logs, struct tdm__incoming_ca
         return false;
     }
     tdm__node_forward(logs->node, &node, "log.read", tdm__incoming_packed(incoming),
-                      tdm__incoming_deadline(incoming), on_passed, incoming);
+                      tdm__incoming_deadline(incoming), on_forward_reply, incoming);
     return true;
 }
 
-static tdm_status find_source(const struct tdm__worker_logs *logs, const char *actor,
-                              const struct tdm__log_source **source_out)
+/* Finds the newest source of an actor. */
+static tdm_status logs_find_source(const struct tdm__worker_logs *logs, const char *actor,
+                                   const struct tdm__log_source **source_out)
 {
     struct tdm__id id;
 
@@ -502,42 +539,45 @@ static tdm_status find_source(const struct tdm__worker_logs *logs, const char *a
     return tdm__fail(TDM_E_NOT_FOUND, "no output of actor %s is kept on this node", actor);
 }
 
+/* Replies to "log.read" with a range of a file. */
 static void log_reply_read(struct tdm__worker_logs *logs, const struct tdm__log_source *source,
                            const struct tdm__log_read_message *request,
                            struct tdm__incoming_call *incoming)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
     struct tdm__log_piece_message reply;
-    struct tdm__log_file_range piece = {0};
+    struct tdm__log_file_range range = {0};
     uint64_t size_bytes;
     uint64_t back;
     char *bytes;
 
-    write_path(logs, source == NULL ? "tandemd.err" : source->streams[request->stream].name, path);
+    logs_write_path(logs, source == NULL ? "tandemd.err" : source->streams[request->stream].name,
+                    path);
     size_bytes = file_bytes(path);
     back = request->offset < 0 ? (uint64_t)-request->offset : 0;
-    piece.offset = request->offset >= 0 ? (uint64_t)request->offset
+    range.offset = request->offset >= 0 ? (uint64_t)request->offset
                    : back < size_bytes  ? size_bytes - back
                                         : 0;
-    piece.file_bytes = size_bytes;
+    range.file_bytes = size_bytes;
     bytes = malloc(request->bytes_max + 1);
     if (bytes == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a piece of a log");
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a range of a log");
         return;
     }
-    if (piece.offset < size_bytes) { /* a file that has gone is an empty one */
-        (void)tdm__log_file_read(path, piece.offset, bytes, request->bytes_max, &piece);
+    if (range.offset < size_bytes) { /* A removed file counts as empty. */
+        (void)tdm__log_file_read(path, range.offset, bytes, request->bytes_max, &range);
     }
     reply = (struct tdm__log_piece_message){.pid = source == NULL ? getpid() : source->pid,
                                             .is_live = source == NULL || source->is_live,
                                             .path = path,
-                                            .offset = piece.offset,
-                                            .text = {bytes, piece.bytes_count},
-                                            .file_bytes = piece.file_bytes};
+                                            .offset = range.offset,
+                                            .text = {bytes, range.bytes_count},
+                                            .file_bytes = range.file_bytes};
     tdm__incoming_reply_message(incoming, tdm__log_piece_table(), &reply);
     free(bytes);
 }
 
+/* Serves "log.read" for this node. `request.actor` "" stands for the daemon. */
 static void serve_read(struct tdm__worker_logs *logs, struct tdm__incoming_call *incoming)
 {
     const struct tdm__log_source *source = NULL;
@@ -551,7 +591,7 @@ static void serve_read(struct tdm__worker_logs *logs, struct tdm__incoming_call 
                            (unsigned long long)request.bytes_max);
     }
     if (status == TDM_OK && request.actor[0] != '\0') {
-        status = find_source(logs, request.actor, &source);
+        status = logs_find_source(logs, request.actor, &source);
     }
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
@@ -560,11 +600,12 @@ static void serve_read(struct tdm__worker_logs *logs, struct tdm__incoming_call 
     log_reply_read(logs, source, &request, incoming);
 }
 
+/* Serves the calls of the service "log". */
 static void log_serve(void *self, struct tdm__incoming_call *incoming)
 {
     if (strcmp(tdm__incoming_method(incoming), "log.read") != 0) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
-    } else if (!pass_on(self, incoming)) {
+    } else if (!log_forward_if_remote(self, incoming)) {
         serve_read(self, incoming);
     }
 }

@@ -1,4 +1,4 @@
-/* worker_logs.h - the output of a node's workers: kept in files, printed, read by others. */
+/* worker_logs.h - the output of a node's workers: kept in files, printed, and served to tools. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_WORKER_LOGS_H
 #define TDM_ACTORS_DAEMON_WORKER_LOGS_H
@@ -10,53 +10,55 @@
 
 #include <sys/types.h>
 
-/* Each worker writes its stdout and stderr straight into two files of the node's directory,
- * logs/<name or class>-<16 digits of its id>-<pid>.out and .err.  A file keeps its last
- * TDM__LOG_FILE_BYTES; files of ended workers go, oldest first, when all of them have more than
- * TDM__LOG_TOTAL_BYTES; empty ones go with their worker.  The daemon reads them only where
- * somebody follows: itself, when it prints (a private node prints for its driver), or a tool.
- * A flood of lines so costs the worker its writes, and nobody else anything. */
-#define TDM__LOG_FILE_BYTES  (UINT64_C(16) << 20)
+/* Most bytes that one log file keeps. */
+#define TDM__LOG_FILE_BYTES (UINT64_C(16) << 20)
+/* Most bytes of all log files of a node. */
 #define TDM__LOG_TOTAL_BYTES (UINT64_C(256) << 20)
 
+/* The log files of all workers of a node. */
 struct tdm__worker_logs;
 struct tdm__node;
-/* The files of one process.  Remembered for a while after its end. */
+/* The log files of one worker process, remembered for a while after its end. */
 struct tdm__log_source;
 
+/* Options of the log module; pointers are borrowed. */
 struct tdm__worker_logs_options {
-    const char *directory;  /* of the node */
-    struct tdm__node *node; /* borrowed: who passes calls on; may be NULL */
-    bool print;             /* on this process's stdout and stderr */
-    bool fold;              /* repeated lines, see log_printer.h */
+    const char *directory;  /* Directory of the node. */
+    struct tdm__node *node; /* Daemon that forwards calls to other nodes; may be NULL. */
+    bool print;             /* True to print the output on this process's stdout and stderr. */
+    bool fold; /* True to count repeated lines instead of printing them, see log_printer.h. */
 };
 
+/* Creates the directory "logs" and starts watching it. The caller owns `*logs_out`. */
 tdm_status tdm__worker_logs_create(struct tdm__loop *loop,
                                    const struct tdm__worker_logs_options *options,
                                    struct tdm__worker_logs **logs_out);
-/* Prints what has not been printed.  NULL is allowed. */
+/* Prints what has been read and not printed, and frees everything. NULL is allowed. */
 void tdm__worker_logs_destroy(struct tdm__worker_logs *logs);
 
-/* Files for a new worker: its stdout and stderr, the caller's to close. */
+/* Opens log files for a new worker. The caller closes `fds_out`; `*source_out` is owned by `logs`.
+ */
 tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm__actor_spec *spec,
                                  int fds_out[TDM__LOG_STREAMS],
                                  struct tdm__log_source **source_out);
-/* The worker has a pid now: its files get their name. */
+/* Renames the files of a worker whose pid is known now. */
 void tdm__log_source_started(struct tdm__log_source *source, pid_t pid);
-/* It has ended, or never began: prints its last lines.  Only its last words may be asked for
- * after that, and only until another one ends. */
+/* Prints the last lines of a worker that has ended or never started. Afterwards only
+ * tdm__log_source_last_lines() may be called, until the next worker ends. */
 void tdm__log_source_ended(struct tdm__log_source *source);
-/* The last lines of its stderr, whole ones; returns their length. */
+/* Copies the last whole lines of the worker's stderr to `text`, which has `capacity` bytes. Returns
+ * their length. */
 size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t lines_max,
-                                  char *text, size_t room);
+                                  char *text, size_t capacity);
 
-/* Bytes of lines that were lost because they came faster than they could be printed. */
+/* Returns the number of bytes that were never printed because they were written faster than the
+ * daemon could print. */
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs);
 
-/* "log.read" (actor id or "", stream, offset, bytes at most, node id or ""): the newest process
- * of that actor, or the daemon itself; a negative offset counts from the end.  A call for
- * another node is passed on.
- * answer: (pid, is alive, path, offset, bytes, bytes of the whole file) */
+/* The service "log". "log.read" (actor id or "", stream, offset, most bytes, node id or "") reads
+ * the output of the actor's newest process, or of the daemon itself. A negative offset counts from
+ * the end. A call for another node is forwarded. It replies with (pid, is alive, path, offset,
+ * bytes, bytes of the whole file). */
 extern const struct tdm__service_ops tdm__log_service;
 
 #endif

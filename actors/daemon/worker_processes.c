@@ -1,5 +1,20 @@
-/* worker_processes.c - the processes of a node: started by exec or by fork from a fork_server. */
+/* worker_processes.c - the worker processes of a node: starting, watching and reaping them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A worker is executed, or forked from a fork server (actors/common/fork_server.h) that has the
+ * same key: program, directory and environment. The first worker of a key is executed; the second
+ * starts the fork server. If a fork server cannot fork (it runs threads) or ends, the pending
+ * workers are executed from what was kept for a retry.
+ *
+ * An executed worker is a child of the daemon and watched by its pidfd; a forked one is a child of
+ * its fork server, which reports its end. Each end is reported exactly once by
+ * tdm__worker_ended_fn, after the process was reaped. Workers die with their fork server, and fork
+ * servers with the daemon.
+ *
+ * Orphans of dead workers become children of the daemon (a subreaper). Each process has the mark of
+ * its worker in its environment; sweep_child() kills those without a living worker. Everything runs
+ * on the daemon's loop thread. */
+
 #include "actors/daemon/worker_processes.h"
 
 #include "actors/common/fork_server.h"
@@ -22,58 +37,79 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { START_FDS_MAX = 4, FORK_SERVERS_MAX = 16, SWEEP_MS = 100 };
+enum {
+    START_FDS_MAX = 4,     /* Most descriptors that are passed to a worker. */
+    FORK_SERVERS_MAX = 16, /* Number of keys and fork servers that are kept. */
+    SWEEP_MS = 100         /* Milliseconds until a scheduled sweep for orphans. */
+};
 
-/* A worker, and what is needed to start it again by exec if its fork_server declines. */
+/* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
+ * it. */
 struct worker {
-    struct tdm__worker_process public; /* first: the two are cast into each other */
-    struct tdm__workers *workers;      /* borrowed */
-    struct worker *next;
-    struct fork_server *fork_server; /* that forked it; NULL when it was executed */
-    uint64_t serial;                 /* of the order to the fork_server */
-    struct tdm__process process;
-    struct tdm__fd_watch *watch; /* of the pidfd, for an executed worker */
-    tdm__worker_ended_fn *fn;
-    void *arg;
-    bool killed; /* maybe before its pid was known */
-    bool may_leave;
-    bool ended;
+    /* The part that other modules see; it is first because the two structs are cast into each
+     * other. */
+    struct tdm__worker_process public;
+    struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
+    struct worker *next;          /* Next worker of the table. */
+    /* Fork server that forks or forked the worker, borrowed; NULL if it was executed. */
+    struct fork_server *fork_server;
+    uint64_t serial; /* Number of the request to the fork server; 0 if it was executed. */
+    struct tdm__process process; /* Process id and pidfd; 0 and -1 until they are known. */
+    /* Watch of the pidfd of an executed worker, owned; NULL for a forked one. */
+    struct tdm__fd_watch *watch;
+    tdm__worker_ended_fn *fn; /* Callback for the end of the worker. */
+    void *arg;                /* First argument of `fn`. */
+    /* True once the daemon decided to kill the worker, maybe before its pid was known. */
+    bool is_killed;
+    /* True if the worker may close its connection, because it was asked to exit. */
+    bool exit_is_expected;
+    bool has_ended; /* True once the worker has ended. */
+    /* Value of the mark in the environment of the worker and its children. */
     char mark[TDM__PROCESS_MARK_BYTES];
-    /* Daemon's line, bootstrap, and, if they are kept, stdout and stderr, until the fork_server
-     * has answered. */
+    /* Descriptors to start the worker with: connection, bootstrap, and, if they are kept, stdout
+     * and stderr. Owned until the fork server has replied; -1 if unused. */
     int retry_fds[START_FDS_MAX];
-    char **retry_environment; /* owned, NULL-terminated, its strings too */
-    char program[TDM__PATH_BYTES];
+    /* Environment to start the worker with, owned, ends with NULL; NULL once started. */
+    char **retry_environment;
+    char program[TDM__PATH_BYTES]; /* Program to execute. */
+    /* Working directory of the worker; "" for that of the daemon. */
     char directory[TDM__PATH_BYTES];
 };
 
-/* A key that was used: its fork_server, if it has been used twice. */
+/* A key (program, directory and environment) that was used before, and its fork server if it was
+ * used twice. The table owns it. */
 struct fork_server {
-    struct tdm__workers *workers; /* borrowed */
-    struct fork_server *next;
-    char *key;                   /* owned: program, directory and environment */
-    bool runs_threads;           /* it cannot fork: always execute */
-    struct tdm__process process; /* pid 0 while there is none */
-    int control;
-    struct tdm__fd_watch *watch;
+    struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
+    struct fork_server *next;     /* Next fork server, used less recently. */
+    char *key;                    /* Text of program, directory and environment, owned. */
+    /* True if it cannot fork because it runs threads: workers are executed. */
+    bool runs_threads;
+    struct tdm__process process; /* The fork server; pid 0 while it does not run. */
+    int control;                 /* Socket to the fork server, owned; -1 while it does not run. */
+    struct tdm__fd_watch *watch; /* Watch of `control`, owned; NULL while it does not run. */
 };
 
+/* The workers and fork servers of a daemon. struct tdm__node owns it. */
 struct tdm__workers {
-    struct tdm__rpc *rpc;          /* borrowed */
-    const char *program;           /* borrowed */
-    struct tdm__worker_logs *logs; /* borrowed; NULL when no output is kept */
-    struct worker *all;
-    struct fork_server
-        *fork_servers; /* the last used first; at most FORK_SERVERS_MAX but for busy ones */
-    uint64_t last_serial;
+    struct tdm__rpc *rpc; /* RPC endpoint of the daemon, borrowed. */
+    const char *program;  /* Program for actors whose spec names none, borrowed. */
+    /* Log files of workers, borrowed; NULL if no output is kept. */
+    struct tdm__worker_logs *logs;
+    struct worker *all; /* List of the workers, owned. */
+    /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
+     * those with living workers. */
+    struct fork_server *fork_servers;
+    uint64_t last_serial; /* Number of the last request to a fork server. */
+    /* Returns the pid of a child that is not a worker, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
-    struct tdm__timer *sweep_timer; /* owned */
-    bool sweep_is_due;
+    struct tdm__timer *sweep_timer; /* Timer of the next sweep for orphans, owned. */
+    bool sweep_is_due;              /* True while a sweep is scheduled. */
 };
 
 /* ---- the end of a worker ---------------------------------------------------------------- */
 
-static void close_retry(struct worker *worker)
+/* Frees what was kept to execute the worker again. */
+static void worker_close_retry(struct worker *worker)
 {
     for (uint32_t i = 0; i < START_FDS_MAX; i++) {
         if (worker->retry_fds[i] >= 0) {
@@ -85,20 +121,21 @@ static void close_retry(struct worker *worker)
     worker->retry_environment = NULL;
 }
 
+/* Removes the worker from the table and frees it. */
 static void worker_free(struct worker *worker)
 {
-    struct worker **place = &worker->workers->all;
+    struct worker **link = &worker->workers->all;
 
-    while (*place != worker) {
-        place = &(*place)->next;
+    while (*link != worker) {
+        link = &(*link)->next;
     }
-    *place = worker->next;
+    *link = worker->next;
     tdm__fd_watch_destroy(worker->watch);
     if (worker->public.conn != NULL) {
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
     }
-    close_retry(worker);
+    worker_close_retry(worker);
     if (worker->public.output != NULL) {
         tdm__log_source_ended(worker->public.output);
     }
@@ -106,17 +143,19 @@ static void worker_free(struct worker *worker)
     free(worker);
 }
 
-static void worker_has_ended(struct worker *worker, int wait_status)
+/* Reports the end of the worker and frees it. */
+static void worker_report_end(struct worker *worker, int wait_status)
 {
-    worker->ended = true;
+    worker->has_ended = true;
     if (worker->public.output != NULL) {
-        tdm__log_source_ended(worker->public.output); /* its last lines before the news */
+        tdm__log_source_ended(worker->public.output); /* The last lines come before the report. */
     }
     worker->fn(worker->arg, &worker->public, wait_status);
     worker->public.output = NULL;
     worker_free(worker);
 }
 
+/* Reaps an executed worker that has ended. */
 static void on_pidfd(void *arg, int fd, unsigned ready)
 {
     struct worker *worker = arg;
@@ -125,33 +164,36 @@ static void on_pidfd(void *arg, int fd, unsigned ready)
     (void)fd;
     (void)ready;
     if (tdm__process_reap(&worker->process, &wait_status)) {
-        worker_has_ended(worker, wait_status);
+        worker_report_end(worker, wait_status);
     }
 }
 
-static void on_line_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+/* Handles the closed connection of a worker. A worker that was not asked to exit is killed, because
+ * it cannot work without its daemon. */
+static void on_worker_conn_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                                  const char *detail)
 {
     struct worker *worker = arg;
 
     (void)conn;
-    tdm__log(TDM__DEBUG, "workers", "line to pid %d closed: %s: %s", (int)worker->public.pid,
+    tdm__log(TDM__DEBUG, "workers", "connection to pid %d closed: %s: %s", (int)worker->public.pid,
              tdm_strerror(reason), detail);
     worker->public.conn = NULL;
-    if (!worker->may_leave) {
+    if (!worker->exit_is_expected) {
         tdm__worker_kill(&worker->public);
     }
 }
 
 void tdm__worker_expect_exit(struct tdm__worker_process *public)
 {
-    ((struct worker *)public)->may_leave = true;
+    ((struct worker *)public)->exit_is_expected = true;
 }
 
 void tdm__worker_kill(struct tdm__worker_process *public)
 {
     struct worker *worker = (struct worker *)public;
 
-    worker->killed = true;
+    worker->is_killed = true;
     if (worker->process.pid != 0) {
         tdm__process_signal(&worker->process, SIGKILL);
     }
@@ -159,7 +201,8 @@ void tdm__worker_kill(struct tdm__worker_process *public)
 
 /* ---- exec ------------------------------------------------------------------------------- */
 
-static void has_started(struct worker *worker, pid_t pid)
+/* Records the pid of a started worker. */
+static void worker_set_pid(struct worker *worker, pid_t pid)
 {
     worker->public.pid = pid;
     if (worker->public.output != NULL) {
@@ -167,15 +210,17 @@ static void has_started(struct worker *worker, pid_t pid)
     }
 }
 
-static uint32_t start_fds_count(const struct worker *worker)
+/* Returns the number of descriptors that are passed to the worker. */
+static uint32_t worker_start_fds_count(const struct worker *worker)
 {
     return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
-/* Executes `program` with descriptors 3 (and 4, and stdout and stderr). */
-static tdm_status worker_execute(const char *program, const char *directory, char **environment,
-                                 const char *role, const int *fds, uint32_t fds_count,
-                                 struct tdm__process *process_out)
+/* Executes `program` in the role "worker" or "fork_server", with fds[0] as descriptor 3, fds[1] as
+ * descriptor 4, and fds[2] and fds[3] as stdout and stderr if they are given. */
+static tdm_status program_execute(const char *program, const char *directory, char **environment,
+                                  const char *role, const int *fds, uint32_t fds_count,
+                                  struct tdm__process *process_out)
 {
     char role_text[64];
     char *argv[] = {(char *)(uintptr_t)program, NULL};
@@ -203,21 +248,23 @@ static tdm_status worker_execute(const char *program, const char *directory, cha
     return status;
 }
 
-static tdm_status execute_worker(struct worker *worker)
+/* Executes the worker's program. */
+static tdm_status worker_execute_now(struct worker *worker)
 {
     tdm__worker_environment_mark(worker->retry_environment, worker->mark);
-    TDM_TRY(worker_execute(worker->program, worker->directory, worker->retry_environment, "worker",
-                           worker->retry_fds, start_fds_count(worker), &worker->process));
-    has_started(worker, worker->process.pid);
+    TDM_TRY(program_execute(worker->program, worker->directory, worker->retry_environment, "worker",
+                            worker->retry_fds, worker_start_fds_count(worker), &worker->process));
+    worker_set_pid(worker, worker->process.pid);
     worker->fork_server = NULL;
-    close_retry(worker);
+    worker_close_retry(worker);
     return tdm__fd_watch_create(tdm__rpc_loop(worker->workers->rpc), worker->process.pidfd,
                                 TDM__READABLE, on_pidfd, worker, &worker->watch);
 }
 
-/* ---- fork_servers -------------------------------------------------------------------------- */
+/* ---- fork servers ----------------------------------------------------------------------- */
 
-static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t serial)
+/* Returns the worker for which that request was sent and whose pid is not known, or NULL. */
+static struct worker *workers_find_by_serial(struct tdm__workers *workers, uint64_t serial)
 {
     for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
         if (worker->serial == serial && worker->public.pid == 0) {
@@ -227,7 +274,8 @@ static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t seri
     return NULL;
 }
 
-static struct worker *find_forked(struct fork_server *fork_server, pid_t pid)
+/* Returns the worker with that pid that the fork server has forked, or NULL. */
+static struct worker *fork_server_find_worker(struct fork_server *fork_server, pid_t pid)
 {
     for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = worker->next) {
         if (worker->fork_server == fork_server && worker->public.pid == pid) {
@@ -237,15 +285,17 @@ static struct worker *find_forked(struct fork_server *fork_server, pid_t pid)
     return NULL;
 }
 
-/* The fork_server cannot fork: what it was asked for is executed. */
-static void execute_instead(struct worker *worker)
+/* Executes a worker that its fork server could not fork. */
+static void worker_execute_instead(struct worker *worker)
 {
-    if (execute_worker(worker) != TDM_OK) {
+    if (worker_execute_now(worker) != TDM_OK) {
         tdm__log(TDM__ERROR, "workers", "%s", tdm_error_detail());
-        worker_has_ended(worker, 127 << 8);
+        worker_report_end(worker, 127 << 8);
     }
 }
 
+/* Cleans up after a fork server that has ended or is of no use. Its pending workers are executed,
+ * and its forked workers have ended. */
 static void fork_server_ended(struct fork_server *fork_server)
 {
     struct worker *next;
@@ -260,82 +310,86 @@ static void fork_server_ended(struct fork_server *fork_server)
     for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = next) {
         next = worker->next;
         if (worker->fork_server == fork_server && worker->public.pid == 0) {
-            execute_instead(worker);
+            worker_execute_instead(worker);
         } else if (worker->fork_server == fork_server) {
-            worker_has_ended(worker, SIGKILL); /* they die with their parent */
+            worker_report_end(worker, SIGKILL); /* Forked workers die with their parent. */
         }
     }
 }
 
-/* Takes `pidfd`. */
-static void on_forked(struct tdm__workers *workers, const struct tdm__fork_server_event *news,
-                      int pidfd)
+/* Handles the report of a forked worker. Takes ownership of `pidfd`. */
+static void workers_on_forked(struct tdm__workers *workers,
+                              const struct tdm__fork_server_event *event, int pidfd)
 {
-    struct worker *worker = find_by_serial(workers, news->serial);
+    struct worker *worker = workers_find_by_serial(workers, event->serial);
 
     if (worker == NULL) {
         (void)close(pidfd);
         return;
     }
-    has_started(worker, news->pid);
-    worker->process.pid = news->pid;
+    worker_set_pid(worker, event->pid);
+    worker->process.pid = event->pid;
     worker->process.pidfd = pidfd;
-    close_retry(worker);
-    if (worker->killed) {
+    worker_close_retry(worker);
+    if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
     }
 }
 
-/* One that runs threads always will, and is of no use; else the machine refused. */
-static void handle_refusal(struct fork_server *fork_server,
-                           const struct tdm__fork_server_event *news)
+/* Handles a refusal to fork. A fork server that runs threads will never be able to fork, so it is
+ * ended; otherwise the machine refused for lack of resources. */
+static void fork_server_on_refusal(struct fork_server *fork_server,
+                                   const struct tdm__fork_server_event *event)
 {
-    struct worker *worker = find_by_serial(fork_server->workers, news->serial);
+    struct worker *worker = workers_find_by_serial(fork_server->workers, event->serial);
 
     tdm__log(TDM__INFO, "workers", "a fork server with %u threads cannot fork: executing",
-             news->threads_count);
+             event->threads_count);
     if (worker != NULL) {
-        execute_instead(worker);
+        worker_execute_instead(worker);
     }
-    if (news->threads_count != 1) {
+    if (event->threads_count != 1) {
         fork_server->runs_threads = true;
         fork_server_ended(fork_server);
     }
 }
 
-static void handle_news(struct fork_server *fork_server, const struct tdm__fork_server_event *news,
-                        int pidfd)
+/* Handles one report of a fork server. */
+static void fork_server_handle_event(struct fork_server *fork_server,
+                                     const struct tdm__fork_server_event *event, int pidfd)
 {
     struct worker *worker;
 
-    if (news->kind == TDM__FORK_DONE && pidfd >= 0) {
-        on_forked(fork_server->workers, news, pidfd);
-    } else if (news->kind == TDM__FORK_REFUSED) {
-        handle_refusal(fork_server, news);
-    } else if (news->kind == TDM__FORK_CHILD_ENDED) {
-        worker = find_forked(fork_server, news->pid);
+    if (event->kind == TDM__FORK_DONE && pidfd >= 0) {
+        workers_on_forked(fork_server->workers, event, pidfd);
+    } else if (event->kind == TDM__FORK_REFUSED) {
+        fork_server_on_refusal(fork_server, event);
+    } else if (event->kind == TDM__FORK_CHILD_ENDED) {
+        worker = fork_server_find_worker(fork_server, event->pid);
         if (worker != NULL) {
-            worker_has_ended(worker, news->wait_status);
+            worker_report_end(worker, event->wait_status);
         }
     }
 }
 
-static void on_news(void *arg, int fd, unsigned ready)
+/* Receives one report, or the end, of a fork server. */
+static void on_fork_server_readable(void *arg, int fd, unsigned ready)
 {
     struct fork_server *fork_server = arg;
-    struct tdm__fork_server_event news;
-    size_t got = sizeof(news);
+    struct tdm__fork_server_event event;
+    size_t got = sizeof(event);
     int fds[1] = {-1};
     uint32_t fds_count = 1;
 
     (void)ready;
-    if (tdm__fds_receive(fd, &news, &got, fds, &fds_count) != TDM_OK || got != sizeof(news)) {
+    if (tdm__fds_receive(fd, &event, &got, fds, &fds_count) != TDM_OK || got != sizeof(event)) {
         fork_server_ended(fork_server);
         return;
     }
-    handle_news(fork_server, &news, fds_count == 1 ? fds[0] : -1);
+    fork_server_handle_event(fork_server, &event, fds_count == 1 ? fds[0] : -1);
 }
 
+/* Executes the fork server for the key of the worker. */
 static tdm_status fork_server_start(struct fork_server *fork_server, struct worker *worker)
 {
     int control[2];
@@ -344,13 +398,14 @@ static tdm_status fork_server_start(struct fork_server *fork_server, struct work
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
         return tdm__fail_errno(errno, "socketpair");
     }
-    status = worker_execute(worker->program, worker->directory, worker->retry_environment,
-                            "fork_server", &control[1], 1, &fork_server->process);
+    status = program_execute(worker->program, worker->directory, worker->retry_environment,
+                             "fork_server", &control[1], 1, &fork_server->process);
     (void)close(control[1]);
     if (status == TDM_OK) {
         fork_server->control = control[0];
         status = tdm__fd_watch_create(tdm__rpc_loop(fork_server->workers->rpc), control[0],
-                                      TDM__READABLE, on_news, fork_server, &fork_server->watch);
+                                      TDM__READABLE, on_fork_server_readable, fork_server,
+                                      &fork_server->watch);
     }
     if (status != TDM_OK) {
         (void)close(control[0]);
@@ -359,44 +414,48 @@ static tdm_status fork_server_start(struct fork_server *fork_server, struct work
     return status;
 }
 
-static tdm_status fork_worker(struct fork_server *fork_server, struct worker *worker)
+/* Asks the fork server to fork the worker; starts the fork server if necessary. */
+static tdm_status fork_server_request_worker(struct fork_server *fork_server, struct worker *worker)
 {
-    struct tdm__fork_server_request order = {.serial = ++fork_server->workers->last_serial,
-                                             .has_output = worker->public.output != NULL};
+    struct tdm__fork_server_request request = {.serial = ++fork_server->workers->last_serial,
+                                               .has_output = worker->public.output != NULL};
 
-    memcpy(order.mark, worker->mark, sizeof(order.mark));
+    memcpy(request.mark, worker->mark, sizeof(request.mark));
 
     if (fork_server->process.pid == 0) {
         TDM_TRY(fork_server_start(fork_server, worker));
     }
-    TDM_TRY(tdm__fds_send(fork_server->control, &order, sizeof(order), worker->retry_fds,
-                          start_fds_count(worker)));
-    worker->serial = order.serial;
+    TDM_TRY(tdm__fds_send(fork_server->control, &request, sizeof(request), worker->retry_fds,
+                          worker_start_fds_count(worker)));
+    worker->serial = request.serial;
     worker->fork_server = fork_server;
     return TDM_OK;
 }
 
-static char *make_key(const struct worker *worker)
+/* Returns the text of the worker's program, directory and environment, owned by the caller; NULL
+ * without memory. */
+static char *worker_create_key(const struct worker *worker)
 {
-    size_t room = sizeof(worker->program) + sizeof(worker->directory) + 2;
+    size_t capacity = sizeof(worker->program) + sizeof(worker->directory) + 2;
     char *key;
     size_t used;
 
     for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        room += strlen(*entry) + 1;
+        capacity += strlen(*entry) + 1;
     }
-    key = malloc(room);
+    key = malloc(capacity);
     if (key == NULL) {
         return NULL;
     }
-    used = (size_t)snprintf(key, room, "%s\n%s", worker->program, worker->directory);
+    used = (size_t)snprintf(key, capacity, "%s\n%s", worker->program, worker->directory);
     for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        used += (size_t)snprintf(key + used, room - used, "\n%s", *entry);
+        used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
     }
     return key;
 }
 
-static bool is_busy(const struct fork_server *fork_server)
+/* True if a living worker belongs to the fork server. */
+static bool fork_server_is_busy(const struct fork_server *fork_server)
 {
     for (const struct worker *worker = fork_server->workers->all; worker != NULL;
          worker = worker->next) {
@@ -407,6 +466,7 @@ static bool is_busy(const struct fork_server *fork_server)
     return false;
 }
 
+/* Ends and frees a fork server that is in no list. */
 static void fork_server_free(struct fork_server *fork_server)
 {
     if (fork_server->process.pid != 0) {
@@ -416,48 +476,51 @@ static void fork_server_free(struct fork_server *fork_server)
     free(fork_server);
 }
 
-/* Each keeps a process and a copy of its environment: those not used for longest leave. */
+/* Frees the fork servers that were used least recently, beyond FORK_SERVERS_MAX. Each one costs a
+ * process and a copy of its environment. */
 static void fork_servers_forget(struct tdm__workers *workers)
 {
-    struct fork_server **place = &workers->fork_servers;
+    struct fork_server **link = &workers->fork_servers;
     uint32_t count = 0;
 
-    while (*place != NULL) {
-        struct fork_server *fork_server = *place;
+    while (*link != NULL) {
+        struct fork_server *fork_server = *link;
 
-        if (++count > FORK_SERVERS_MAX && !is_busy(fork_server)) {
-            *place = fork_server->next;
+        if (++count > FORK_SERVERS_MAX && !fork_server_is_busy(fork_server)) {
+            *link = fork_server->next;
             fork_server_free(fork_server);
         } else {
-            place = &fork_server->next;
+            link = &fork_server->next;
         }
     }
 }
 
-static struct fork_server *fork_server_take(struct tdm__workers *workers, const char *key)
+/* Removes the fork server with that key from the list and returns it, or NULL. */
+static struct fork_server *fork_server_unlink(struct tdm__workers *workers, const char *key)
 {
-    struct fork_server **place = &workers->fork_servers;
+    struct fork_server **link = &workers->fork_servers;
     struct fork_server *fork_server;
 
-    while (*place != NULL && strcmp((*place)->key, key) != 0) {
-        place = &(*place)->next;
+    while (*link != NULL && strcmp((*link)->key, key) != 0) {
+        link = &(*link)->next;
     }
-    fork_server = *place;
+    fork_server = *link;
     if (fork_server != NULL) {
-        *place = fork_server->next;
+        *link = fork_server->next;
     }
     return fork_server;
 }
 
-/* The fork_server of the worker's key, if the key was used before; else remembers the key. */
+/* Returns the fork server for the worker's key if the key was used before. Otherwise remembers the
+ * key and returns NULL. */
 static struct fork_server *fork_server_find(struct tdm__workers *workers,
                                             const struct worker *worker)
 {
-    char *key = make_key(worker);
-    struct fork_server *fork_server = key == NULL ? NULL : fork_server_take(workers, key);
-    bool is_known = fork_server != NULL;
+    char *key = worker_create_key(worker);
+    struct fork_server *fork_server = key == NULL ? NULL : fork_server_unlink(workers, key);
+    bool was_used = fork_server != NULL;
 
-    if (is_known) {
+    if (was_used) {
         free(key);
     } else {
         fork_server = key == NULL ? NULL : calloc(1, sizeof(*fork_server));
@@ -471,13 +534,14 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
     fork_server->next = workers->fork_servers;
     workers->fork_servers = fork_server;
     fork_servers_forget(workers);
-    return is_known ? fork_server : NULL;
+    return was_used ? fork_server : NULL;
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* What the dynamic linker is told is told to each process anew. */
-static bool must_execute(const struct tdm__actor_spec *spec)
+/* True if the spec sets variables of the dynamic linker, which reads them only when a program is
+ * executed. */
+static bool spec_requires_exec(const struct tdm__actor_spec *spec)
 {
     for (uint32_t i = 0; i < spec->environment_count; i++) {
         if (strncmp(spec->environment[i], "LD_", strlen("LD_")) == 0) {
@@ -487,19 +551,23 @@ static bool must_execute(const struct tdm__actor_spec *spec)
     return false;
 }
 
-static tdm_status start_process(struct tdm__workers *workers, struct worker *worker,
-                                const struct tdm__actor_spec *spec)
+/* Starts the worker by its fork server or by exec. */
+static tdm_status worker_start(struct tdm__workers *workers, struct worker *worker,
+                               const struct tdm__actor_spec *spec)
 {
-    struct fork_server *fork_server = must_execute(spec) ? NULL : fork_server_find(workers, worker);
+    struct fork_server *fork_server =
+        spec_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
 
     if (fork_server == NULL || fork_server->runs_threads ||
-        fork_worker(fork_server, worker) != TDM_OK) {
-        return execute_worker(worker);
+        fork_server_request_worker(fork_server, worker) != TDM_OK) {
+        return worker_execute_now(worker);
     }
     return TDM_OK;
 }
 
-static tdm_status make_line(struct tdm__workers *workers, struct worker *worker, int bootstrap_fd)
+/* Creates the connection between daemon and worker, and keeps the worker's descriptors. */
+static tdm_status worker_connect(struct tdm__workers *workers, struct worker *worker,
+                                 int bootstrap_fd)
 {
     int line[2];
     tdm_status status;
@@ -514,24 +582,25 @@ static tdm_status make_line(struct tdm__workers *workers, struct worker *worker,
         (void)close(line[0]);
         return status;
     }
-    tdm__conn_on_closed(worker->public.conn, on_line_closed, worker);
+    tdm__conn_on_closed(worker->public.conn, on_worker_conn_closed, worker);
     return TDM_OK;
 }
 
-static void set_mark(struct worker *worker, const struct tdm__worker_start_options *order)
+/* Sets the worker's mark, which identifies its processes: "id.incarnation". */
+static void worker_set_mark(struct worker *worker, const struct tdm__worker_start_options *options)
 {
     char id[TDM__ID_TEXT_BYTES];
 
     (void)snprintf(worker->mark, sizeof(worker->mark), "%s.%08x",
-                   tdm__id_text(&order->spec->id, id), order->incarnation);
+                   tdm__id_text(&options->spec->id, id), options->incarnation);
 }
 
 tdm_status tdm__workers_start(struct tdm__workers *workers,
-                              const struct tdm__worker_start_options *order,
+                              const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
                               struct tdm__worker_process **worker_out)
 {
-    const struct tdm__actor_spec *spec = order->spec;
+    const struct tdm__actor_spec *spec = options->spec;
     struct worker *worker = calloc(1, sizeof(*worker));
     tdm_status status;
 
@@ -545,20 +614,20 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .arg = arg,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
-    set_mark(worker, order);
+    worker_set_mark(worker, options);
     (void)snprintf(worker->program, sizeof(worker->program), "%s",
                    spec->program[0] != '\0' ? spec->program : workers->program);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
-    status = tdm__worker_environment_create(spec, order->devices, &worker->retry_environment);
+    status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
     if (status == TDM_OK) {
-        status = make_line(workers, worker, order->bootstrap_fd);
+        status = worker_connect(workers, worker, options->bootstrap_fd);
     }
     if (status == TDM_OK && workers->logs != NULL) {
         status = tdm__worker_logs_open(workers->logs, spec, worker->retry_fds + 2,
                                        &worker->public.output);
     }
     if (status == TDM_OK) {
-        status = start_process(workers, worker, spec);
+        status = worker_start(workers, worker, spec);
     }
     if (status != TDM_OK) {
         worker_free(worker);
@@ -570,6 +639,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
+/* Runs a scheduled sweep. */
 static void on_sweep_timer(void *arg)
 {
     struct tdm__workers *workers = arg;
@@ -622,7 +692,7 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         if (worker->process.pid != 0) {
             (void)waitpid(worker->process.pid, &wait_status, 0);
         }
-        worker_has_ended(worker, wait_status);
+        worker_report_end(worker, wait_status);
     }
     tdm__timer_destroy(workers->sweep_timer);
     free(workers);
@@ -630,9 +700,9 @@ void tdm__workers_destroy(struct tdm__workers *workers)
 
 /* ---- orphans ---------------------------------------------------------------------------- */
 
-/* Those whose mark cannot be read any more (they were given an empty environment, or write
- * their title over it) may be of any worker that is older than they are. */
-static bool may_be_of_living(const struct tdm__workers *workers, pid_t pid)
+/* True if the process may belong to a living worker. If its mark cannot be read (the process has an
+ * empty environment or overwrote it with its title), it may belong to any worker that is older. */
+static bool child_may_have_living_worker(const struct tdm__workers *workers, pid_t pid)
 {
     char mark[TDM__PROCESS_MARK_BYTES];
     bool has_mark =
@@ -640,7 +710,7 @@ static bool may_be_of_living(const struct tdm__workers *workers, pid_t pid)
     int64_t started = has_mark ? 0 : tdm__process_start_ticks(pid);
 
     for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        if (worker->ended || worker->process.pid == 0) {
+        if (worker->has_ended || worker->process.pid == 0) {
             continue;
         }
         if (has_mark ? strcmp(worker->mark, mark) == 0
@@ -651,7 +721,8 @@ static bool may_be_of_living(const struct tdm__workers *workers, pid_t pid)
     return false;
 }
 
-static bool is_own(const struct tdm__workers *workers, pid_t pid)
+/* True if the child is a worker, a fork server or the exempt child. */
+static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
 {
     for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
         if (worker->process.pid == pid) {
@@ -667,17 +738,18 @@ static bool is_own(const struct tdm__workers *workers, pid_t pid)
     return workers->exempt_child != NULL && workers->exempt_child() == pid;
 }
 
+/* Kills a child of this process that belongs to no living worker. */
 static void sweep_child(void *arg, pid_t pid)
 {
     struct tdm__workers *workers = arg;
 
-    if (is_own(workers, pid) || waitpid(pid, NULL, WNOHANG) == pid ||
-        may_be_of_living(workers, pid)) {
+    if (workers_own_child(workers, pid) || waitpid(pid, NULL, WNOHANG) == pid ||
+        child_may_have_living_worker(workers, pid)) {
         return;
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
     (void)kill(pid, SIGKILL);
-    tdm__workers_schedule_sweep(workers); /* it is reaped then */
+    tdm__workers_schedule_sweep(workers); /* The next sweep reaps it. */
 }
 
 void tdm__workers_sweep_orphans(struct tdm__workers *workers)

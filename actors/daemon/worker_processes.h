@@ -1,5 +1,5 @@
-/* worker_processes.h - the processes of a node: started by exec or by fork from a fork_server,
- * watched, reaped. */
+/* worker_processes.h - the worker processes of a node: starting them by exec or from a fork server,
+ * watching and reaping them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_WORKER_PROCESSES_H
 #define TDM_ACTORS_DAEMON_WORKER_PROCESSES_H
@@ -8,54 +8,62 @@
 #include "runtime/process/spawn.h"
 #include "runtime/rpc/rpc.h"
 
+/* All worker processes and fork servers of a daemon. Only the daemon's loop thread uses it. */
 struct tdm__workers;
 struct tdm__worker_logs;
 struct tdm__log_source;
 
-/* One worker process.  Lives from tdm__workers_start() until its end has been told. */
+/* One worker process. It lives from tdm__workers_start() until its end has been reported. */
 struct tdm__worker_process {
-    pid_t pid;                      /* 0 until the fork_server that forks it has answered */
-    struct tdm__conn *conn;         /* its line to this daemon; NULL once closed */
-    struct tdm__log_source *output; /* borrowed; NULL when it prints where the daemon does */
+    pid_t pid;              /* Process id; 0 until the fork server has reported it. */
+    struct tdm__conn *conn; /* Connection of the worker to this daemon; NULL once closed. */
+    /* Log files of the worker, borrowed; NULL if it prints where the daemon does. */
+    struct tdm__log_source *output;
 };
 
-/* Told once, later: the process has ended and been reaped.  `worker` is freed afterwards. */
+/* Called once, after tdm__workers_start() has returned, when the process has ended and been reaped.
+ * `worker` is freed afterwards. */
 typedef void tdm__worker_ended_fn(void *arg, struct tdm__worker_process *worker, int wait_status);
 
-/* `worker_program` runs classes that live in libtandem or in shared libraries; borrowed.
- * `exempt_child` may name a child of this process that is no worker (Redis); may be NULL. */
+/* Creates the table of workers. `worker_program`, borrowed, is the program for classes in libtandem
+ * or in shared libraries. `exempt_child`, which may be NULL, returns the pid of a child of this
+ * process that is not a worker (Redis). */
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                pid_t (*exempt_child)(void), struct tdm__workers **workers_out);
-/* From now on what workers print goes into files.  `logs` is borrowed. */
+/* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
-/* Kills what is left and waits for it. */
+/* Kills all workers and fork servers, waits for them and frees the table. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 
+/* How to start a worker; all pointers are borrowed during the call. */
 struct tdm__worker_start_options {
-    const struct tdm__actor_spec *spec;
-    uint32_t incarnation;
-    const char *devices; /* "NAME=value" for its environment, or NULL */
-    int bootstrap_fd;    /* it gets a copy */
+    const struct tdm__actor_spec *spec; /* Spec of the actor. */
+    uint32_t incarnation;               /* Number of the actor's worker, counted from 0. */
+    /* Setting of the visible GPUs, "NAME=value"; NULL to leave them alone. */
+    const char *devices;
+    int bootstrap_fd; /* Descriptor of the bootstrap; the worker gets a duplicate. */
 };
 
-/* Starts the program of the spec with descriptor 3 a line to this daemon and descriptor 4 the
- * bootstrap.  The first worker of a (program, environment, directory) is executed; later ones
- * are forked from a fork_server of the same, unless that runs threads, or the spec sets variables
- * of the dynamic linker ("LD_..."). */
+/* Starts the program of the spec with descriptor 3 connected to this daemon and descriptor 4 the
+ * bootstrap. The first worker of a (program, environment, directory) is executed; later ones are
+ * forked from a fork server with the same key. They are executed if the fork server runs threads,
+ * or if the spec sets variables of the dynamic linker ("LD_..."). */
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *order,
                               tdm__worker_ended_fn *fn, void *arg,
                               struct tdm__worker_process **worker_out);
+/* Sends SIGKILL to the worker, as soon as its pid is known. */
 void tdm__worker_kill(struct tdm__worker_process *public);
-/* It was asked to leave in good order, and may close its line before it ends.  (One that closes
- * its line unasked is killed: a worker without a daemon has no business here.) */
+/* Allows the worker to close its connection before it ends, because it was asked to exit. A worker
+ * that closes its connection without being asked is killed. */
 void tdm__worker_expect_exit(struct tdm__worker_process *public);
 
-/* Kills children of this process that nobody here started: orphans of dead workers, which came
- * to this process because it is a subreaper.  Those of a living worker bear its mark, and stay;
- * without a readable mark they stay while a worker lives that is older than they are. */
+/* Kills children of this process that it did not start: orphans of dead workers, inherited because
+ * the daemon is a subreaper. Processes of a living worker have its mark and stay. A process without
+ * a readable mark stays while an older worker lives. */
 void tdm__workers_sweep_orphans(struct tdm__workers *workers);
-/* Within a moment: it looks at every process of the machine, too much for each death. */
+/* Sweeps for orphans a moment later. A sweep looks at every process of the machine, too expensive
+ * for each death. */
 void tdm__workers_schedule_sweep(struct tdm__workers *workers);
 
 #endif

@@ -1,4 +1,4 @@
-/* worker_query.c - one query_target to every worker of a node, or to every process. */
+/* worker_query.c - sends one request to every worker, or to every process, of a node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_query.h"
 
@@ -9,61 +9,66 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A request to many processes that waits for replies. It frees itself after the last one. */
 struct worker_query {
-    struct tdm__rpc_request request; /* while it is asked */
-    tdm__query_reply_fn *each;
-    tdm__query_done_fn *done;
-    void *arg;
-    uint32_t pending; /* one of them until all have been asked */
-    uint32_t silent_count;
+    struct tdm__rpc_request request; /* The request; valid while it is being sent. */
+    tdm__query_reply_fn *each;       /* Callback for each reply. */
+    tdm__query_done_fn *done;        /* Callback after the last reply. */
+    void *arg;                       /* First argument of both callbacks. */
+    uint32_t pending;      /* Pending replies, plus one until all requests have been sent. */
+    uint32_t silent_count; /* Processes that did not reply successfully. */
 };
 
+/* One process that has been asked. It is freed with its reply. */
 struct query_target {
-    struct worker_query *worker_query;
-    struct tdm__queried_worker worker;
+    struct worker_query *query;        /* The query, borrowed. */
+    struct tdm__queried_worker worker; /* The process. */
 };
 
-static void query_count_down(struct worker_query *worker_query)
+/* Counts one reply, and ends the query after the last one. */
+static void query_count_down(struct worker_query *query)
 {
-    worker_query->pending--;
-    if (worker_query->pending == 0) {
-        worker_query->done(worker_query->arg, worker_query->silent_count);
-        free(worker_query);
+    query->pending--;
+    if (query->pending == 0) {
+        query->done(query->arg, query->silent_count);
+        free(query);
     }
 }
 
+/* Handles the reply of one process. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct query_target *query_target = arg;
-    struct worker_query *worker_query = query_target->worker_query;
+    struct query_target *target = arg;
+    struct worker_query *query = target->query;
 
     if (reply->status == TDM_OK) {
-        worker_query->each(worker_query->arg, &query_target->worker, reply->packed);
-    } else if (reply->status != TDM_E_CLOSED) { /* it has left: nothing is missing */
-        worker_query->silent_count++;
+        query->each(query->arg, &target->worker, reply->packed);
+    } else if (reply->status != TDM_E_CLOSED) { /* A process that has exited is not missing. */
+        query->silent_count++;
     }
-    free(query_target);
-    query_count_down(worker_query);
+    free(target);
+    query_count_down(query);
 }
 
-static void worker_query_send(struct worker_query *worker_query, struct tdm__conn *conn,
+/* Sends the request to one process. */
+static void worker_query_send(struct worker_query *query, struct tdm__conn *conn,
                               const struct tdm__queried_worker *worker)
 {
-    struct query_target *query_target = malloc(sizeof(*query_target));
+    struct query_target *target = malloc(sizeof(*target));
 
-    if (query_target != NULL) {
-        *query_target = (struct query_target){worker_query, *worker};
-        if (tdm__conn_call(conn, &worker_query->request, on_query_reply, query_target, NULL) ==
-            TDM_OK) {
-            worker_query->pending++;
+    if (target != NULL) {
+        *target = (struct query_target){query, *worker};
+        if (tdm__conn_call(conn, &query->request, on_query_reply, target, NULL) == TDM_OK) {
+            query->pending++;
             return;
         }
     }
-    free(query_target);
-    worker_query->silent_count++;
+    free(target);
+    query->silent_count++;
 }
 
-static void ask_actors(struct worker_query *worker_query, const struct tdm__node *node)
+/* Sends the request to the worker of every living actor. */
+static void query_ask_actors(struct worker_query *query, const struct tdm__node *node)
 {
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         struct tdm__queried_worker worker = {.pid = 0};
@@ -76,11 +81,12 @@ static void ask_actors(struct worker_query *worker_query, const struct tdm__node
         (void)tdm__id_text(&entry->spec->id, worker.actor);
         memcpy(worker.class_name, entry->spec->class_name, TDM__ACTOR_NAME_BYTES);
         memcpy(worker.name, entry->spec->name, TDM__ACTOR_NAME_BYTES);
-        worker_query_send(worker_query, entry->worker->conn, &worker);
+        worker_query_send(query, entry->worker->conn, &worker);
     }
 }
 
-static void ask_process(void *arg, struct tdm__conn *conn)
+/* Sends the request over a connection, if a worker or a driver is at its other end. */
+static void query_ask_process(void *arg, struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
 
@@ -89,7 +95,8 @@ static void ask_process(void *arg, struct tdm__conn *conn)
     }
 }
 
-static struct tdm__rpc_request query_create_target(const char *method, int64_t timeout_ms)
+/* Returns a request without arguments. */
+static struct tdm__rpc_request query_request(const char *method, int64_t timeout_ms)
 {
     return (struct tdm__rpc_request){
         .method = method, .packed = {"\x90", 1}, .deadline_ms = tdm__deadline_after(timeout_ms)};
@@ -98,29 +105,27 @@ static struct tdm__rpc_request query_create_target(const char *method, int64_t t
 tdm_status tdm__query_workers(struct tdm__node *node, const char *method, int64_t timeout_ms,
                               tdm__query_reply_fn *each, tdm__query_done_fn *done, void *arg)
 {
-    struct worker_query *worker_query = calloc(1, sizeof(*worker_query));
+    struct worker_query *query = calloc(1, sizeof(*query));
 
-    if (worker_query == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a query_target to all workers");
+    if (query == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a query to all workers");
     }
-    *worker_query =
-        (struct worker_query){query_create_target(method, timeout_ms), each, done, arg, 1, 0};
-    ask_actors(worker_query, node);
-    query_count_down(worker_query);
+    *query = (struct worker_query){query_request(method, timeout_ms), each, done, arg, 1, 0};
+    query_ask_actors(query, node);
+    query_count_down(query);
     return TDM_OK;
 }
 
 tdm_status tdm__query_processes(struct tdm__node *node, const char *method, int64_t timeout_ms,
                                 tdm__query_reply_fn *each, tdm__query_done_fn *done, void *arg)
 {
-    struct worker_query *worker_query = calloc(1, sizeof(*worker_query));
+    struct worker_query *query = calloc(1, sizeof(*query));
 
-    if (worker_query == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a query_target to all processes");
+    if (query == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a query to all processes");
     }
-    *worker_query =
-        (struct worker_query){query_create_target(method, timeout_ms), each, done, arg, 1, 0};
-    tdm__rpc_each_conn(node->rpc, ask_process, worker_query);
-    query_count_down(worker_query);
+    *query = (struct worker_query){query_request(method, timeout_ms), each, done, arg, 1, 0};
+    tdm__rpc_each_conn(node->rpc, query_ask_process, query);
+    query_count_down(query);
     return TDM_OK;
 }

@@ -1,5 +1,15 @@
 /* call.c - what a method may do with its call. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements the public functions on a tdm_call: reading arguments, replying, keeping, failing, and
+ * yielding stream items; and the two hooks that the worker installs in the executor for references
+ * and large values. The executor (executor.c) owns the calls and decides when they run.
+ *
+ * Methods run on threads of the executor without the loop's lock; each public function acquires it.
+ * Only the method's thread reads `document` and `arguments`, so reading them needs no lock. A call
+ * is replied to at most once: `is_replied` is set under the lock. Constructors have a tdm_call
+ * without an executor, whose reply is ignored. */
+
 #include "actors/server/call.h"
 
 #include "actors/objects/large_value.h"
@@ -14,11 +24,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SPARE_BYTES_MAX = 1 << 20 };
+/* Largest reply buffer that a thread keeps for its next reply, in bytes. */
+enum { CACHED_WRITER_BYTES_MAX = 1 << 20 };
 
-/* Memory for the replies of the methods that this thread runs. */
+/* True on a thread that runs methods and may therefore keep a reply buffer. */
 static _Thread_local bool runs_methods;
-static _Thread_local tdm_writer *cached_writer; /* owned; or NULL */
+/* Empty buffer kept for the next reply of this thread, owned; NULL if absent. */
+static _Thread_local tdm_writer *cached_writer;
 
 void tdm__call_thread_init(void)
 {
@@ -32,7 +44,8 @@ void tdm__call_thread_fini(void)
     cached_writer = NULL;
 }
 
-static tdm_status take_writer(tdm_writer **writer_out)
+/* Returns an empty writer in `*writer_out`: the one this thread has kept, or a new one. */
+static tdm_status reply_writer_acquire(tdm_writer **writer_out)
 {
     if (cached_writer == NULL) {
         return tdm_writer_create(writer_out);
@@ -42,10 +55,11 @@ static tdm_status take_writer(tdm_writer **writer_out)
     return TDM_OK;
 }
 
-static void give_writer(tdm_writer *writer)
+/* Keeps the writer for this thread's next reply, or destroys it if one is kept or it is too big. */
+static void reply_writer_release(tdm_writer *writer)
 {
     if (runs_methods && cached_writer == NULL &&
-        tdm_writer_bytes(writer).size_bytes <= SPARE_BYTES_MAX) {
+        tdm_writer_bytes(writer).size_bytes <= CACHED_WRITER_BYTES_MAX) {
         tdm_writer_clear(writer);
         cached_writer = writer;
     } else {
@@ -65,20 +79,24 @@ void tdm__call_free(tdm_call *call)
 
 /* ---- arguments that must be fetched ------------------------------------------------------ */
 
-static tdm_status take_arguments(tdm_call *call, struct tdm__large *large)
+/* Makes the fetched value the arguments of the call. */
+static tdm_status call_set_arguments(tdm_call *call, struct tdm__large *large)
 {
     TDM_TRY(tdm__large_document(large, &call->document));
     call->arguments = tdm_document_root(call->document);
     return tdm__pins_from_document(tdm_runtime_current(), call->document, &call->pins);
 }
 
-static void on_arguments(void *arg, tdm_status status, const char *detail, struct tdm__large *large)
+/* Receives the result of fetching large arguments and lets the call start, or fails it. Takes
+ * `large`. */
+static void on_arguments_fetched(void *arg, tdm_status status, const char *detail,
+                                 struct tdm__large *large)
 {
     tdm_call *call = arg;
 
     call->pull = NULL;
     if (status == TDM_OK) {
-        status = take_arguments(call, large);
+        status = call_set_arguments(call, large);
         detail = tdm_error_detail();
         tdm__large_release(large);
     }
@@ -104,8 +122,8 @@ void tdm__call_fetch_arguments(void *arg, tdm_call *call)
         if (!again) {
             tdm__executor_hold(call);
         }
-        if (tdm__pull_start(tdm_runtime_current(), conn, packed, on_arguments, call, &call->pull) !=
-            TDM_OK) {
+        if (tdm__pull_start(tdm_runtime_current(), conn, packed, on_arguments_fetched, call,
+                            &call->pull) != TDM_OK) {
             tdm__executor_release_failed(call, TDM_E_LIMIT, tdm_error_detail());
         }
     } else if (again) {
@@ -123,7 +141,7 @@ tdm_status tdm__call_parse(tdm_call *call)
     return tdm__pins_from_document(tdm_runtime_current(), call->document, &call->pins);
 }
 
-/* ---- what was called -------------------------------------------------------------------- */
+/* ---- reading a call -------------------------------------------------------------------- */
 
 tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
 {
@@ -139,13 +157,13 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
     return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the arguments");
 }
 
-/* Not the incoming call's: that one may go while the method runs. */
+/* The name is not read from the incoming RPC call, which may be freed while the method runs. */
 const char *tdm_call_method(const tdm_call *call)
 {
     TDM__REQUIRE_OR(call, "");
 
     if (call->method == NULL) {
-        return ""; /* a constructor */
+        return ""; /* The call of a constructor has no method. */
     }
     return call->name == NULL ? call->method->name : call->name;
 }
@@ -164,7 +182,7 @@ int64_t tdm_call_remaining_ms(tdm_call *call)
     return tdm__deadline_remaining_ms(call->deadline_ms);
 }
 
-/* Relaxed: nothing else is read on the strength of it. */
+/* Relaxed order suffices, because no other data is read depending on the flags. */
 int tdm_call_is_canceled(tdm_call *call)
 {
     TDM__REQUIRE_OR(call, 0);
@@ -173,60 +191,64 @@ int tdm_call_is_canceled(tdm_call *call)
            atomic_load_explicit(&call->is_disconnected, memory_order_relaxed);
 }
 
-/* ---- answers ---------------------------------------------------------------------------- */
+/* ---- replies ---------------------------------------------------------------------------- */
 
-static tdm_status check_unanswered(const tdm_call *call)
+/* Returns TDM_E_STATE if the call has been replied to. */
+static tdm_status call_check_not_replied(const tdm_call *call)
 {
     return call->is_replied
-               ? tdm__fail(TDM_E_STATE, "a call is answered once, and this one has been")
+               ? tdm__fail(TDM_E_STATE, "the call already has a reply; a method may reply once")
                : TDM_OK;
 }
 
-/* With the lock. */
-static tdm_status call_send_reply(tdm_call *call, const struct tdm__method_reply *said)
+/* Hands the reply to the executor; TDM_E_STATE if there was one before. The caller holds the loop's
+ * lock. */
+static tdm_status call_send_reply(tdm_call *call, const struct tdm__method_reply *reply)
 {
-    TDM_TRY(check_unanswered(call));
+    TDM_TRY(call_check_not_replied(call));
     if (call->executor == NULL) {
-        call->is_replied = true; /* a constructor's: nobody reads it */
+        call->is_replied = true; /* The reply of a constructor is not read. */
         return TDM_OK;
     }
-    tdm__executor_reply(call, said);
+    tdm__executor_reply(call, reply);
     return TDM_OK;
 }
 
-static void on_settled(void *arg)
+/* Lets the reply of the call leave: the references of its arguments are registered. */
+static void on_refs_settled(void *arg)
 {
     tdm__executor_release_reply(arg);
 }
 
-/* The caller lets go of its references with the answer: this process must hold them by then. */
+/* Holds the reply back until this process's own claims to the references among the arguments are
+ * registered with their owners. The caller drops its references when it gets the reply. */
 static void call_settle_refs(tdm_call *call)
 {
     if (tdm__pins_are_settled(&call->pins)) {
         return;
     }
     tdm__executor_hold_reply(call);
-    if (tdm__pins_on_settled(tdm_runtime_current(), &call->pins, on_settled, call) != TDM_OK) {
+    if (tdm__pins_on_settled(tdm_runtime_current(), &call->pins, on_refs_settled, call) != TDM_OK) {
         tdm__log(TDM__WARN, "call", "an argument may be lost: %s", tdm_error_detail());
         tdm__executor_release_reply(call);
     }
 }
 
-void tdm__call_pin_reply_refs(void *arg, tdm_call *call, struct tdm__method_reply *said)
+void tdm__call_pin_reply_refs(void *arg, tdm_call *call, struct tdm__method_reply *reply)
 {
     (void)arg;
     call_settle_refs(call);
     if (tdm__passed_refs_create(&call->reply_pins, &call->passed) != TDM_OK) {
-        *said = (struct tdm__method_reply){.status = TDM_E_NOMEM, .detail = tdm_error_detail()};
+        *reply = (struct tdm__method_reply){.status = TDM_E_NOMEM, .detail = tdm_error_detail()};
     }
-    said->passed = call->passed;
+    reply->passed = call->passed;
 }
 
-/* Takes `large`; without one, the reply is `packed`. */
+/* Replies with `large` if it is not NULL, else with `packed`. Takes ownership of `large`. */
 static tdm_status call_reply_value(tdm_call *call, struct tdm__large *large,
                                    struct tdm_bytes packed)
 {
-    const struct tdm__method_reply said = {.detail = "", .packed = packed, .large = large};
+    const struct tdm__method_reply reply = {.detail = "", .packed = packed, .large = large};
     tdm_status status = TDM_OK;
 
     if (call->reply_pins.count == 0) {
@@ -235,23 +257,25 @@ static tdm_status call_reply_value(tdm_call *call, struct tdm__large *large,
                                        &call->reply_pins);
     }
     if (status == TDM_OK) {
-        status = call_send_reply(call, &said);
+        status = call_send_reply(call, &reply);
     }
     tdm__large_release(large);
     return status;
 }
 
-/* A process without a runtime (a test) has no memory for large values. */
-static bool may_be_large(const tdm_call *call)
+/* True if replies of the call may be placed in shared memory. A process without a runtime, such as
+ * a unit test, has none. */
+static bool call_reply_may_be_large(const tdm_call *call)
 {
     return call->executor != NULL && tdm_runtime_current() != NULL;
 }
 
-static tdm_status reply_packed(tdm_call *call, struct tdm_bytes packed_array)
+/* Replies with a packed array, through shared memory if it is large enough. */
+static tdm_status call_reply_bytes(tdm_call *call, struct tdm_bytes packed_array)
 {
     struct tdm__large *large = NULL;
 
-    if (may_be_large(call)) {
+    if (call_reply_may_be_large(call)) {
         TDM_TRY(tdm__large_copy(tdm_runtime_current(), packed_array, &large));
     }
     return call_reply_value(call, large, packed_array);
@@ -263,21 +287,22 @@ tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 
     TDM__LOOP_ENTER(call->loop);
 
-    TDM_TRY(check_unanswered(call));
-    return reply_packed(call, packed_array);
+    TDM_TRY(call_check_not_replied(call));
+    return call_reply_bytes(call, packed_array);
 }
 
-static tdm_status reply_small(tdm_call *call, const char *format, va_list args)
+/* Replies with the values that `format` describes; the reply is known to start small. */
+static tdm_status call_reply_formatted(tdm_call *call, const char *format, va_list args)
 {
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(take_writer(&writer));
+    TDM_TRY(reply_writer_acquire(&writer));
     status = tdm__refs_pack(tdm_runtime_current(), writer, format, args, &call->reply_pins);
     if (status == TDM_OK) {
-        status = reply_packed(call, tdm_writer_bytes(writer));
+        status = call_reply_bytes(call, tdm_writer_bytes(writer));
     }
-    give_writer(writer);
+    reply_writer_release(writer);
     return status;
 }
 
@@ -291,13 +316,13 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     va_list args;
     TDM__LOOP_ENTER(call->loop);
 
-    TDM_TRY(check_unanswered(call));
+    TDM_TRY(call_check_not_replied(call));
     va_start(args, format);
-    if (may_be_large(call)) {
+    if (call_reply_may_be_large(call)) {
         status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
     }
     if (status == TDM_OK) {
-        status = large == NULL ? reply_small(call, format, args)
+        status = large == NULL ? call_reply_formatted(call, format, args)
                                : call_reply_value(call, large, (struct tdm_bytes){NULL, 0});
     }
     va_end(args);
@@ -314,7 +339,7 @@ tdm_status tdm_call_keep(tdm_call *call)
         return tdm__fail(TDM_E_STATE, "only methods of an asynchronous class may keep their calls");
     }
     if (call->is_replied) {
-        return tdm__fail(TDM_E_STATE, "the call has been answered, there is nothing to keep");
+        return tdm__fail(TDM_E_STATE, "the call already has a reply and cannot be kept");
     }
     call->is_kept = true;
     return TDM_OK;
@@ -339,7 +364,9 @@ void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
-static bool item_may_leave(void *arg)
+/* True when the next stream item may be sent or the stream has ended. Condition for
+ * tdm__loop_run(). */
+static bool call_may_send_item(void *arg)
 {
     tdm_call *call = arg;
 
@@ -347,19 +374,22 @@ static bool item_may_leave(void *arg)
            tdm_call_is_canceled(call) != 0 || call->is_replied;
 }
 
-static tdm_status check_stream(const tdm_call *call)
+/* Returns TDM_E_STATE unless the call has a stream that is still open. */
+static tdm_status call_check_stream(const tdm_call *call)
 {
     if (call->executor == NULL || call->is_replied || !call->wants_items) {
         return tdm__fail(TDM_E_STATE, call->executor != NULL && call->is_replied
-                                          ? "the stream has ended: its call is answered"
+                                          ? "the stream has ended: its call already has a reply"
                                           : "the caller asked for no stream");
     }
     return TDM_OK;
 }
 
-static tdm_status wait_for_taker(tdm_call *call)
+/* Blocks until the caller has consumed enough items for the next one to be sent. TDM_E_TIMEOUT
+ * after the caller's deadline, TDM_E_CANCELED if the caller reads no more items. */
+static tdm_status call_wait_for_consumer(tdm_call *call)
 {
-    tdm_status status = tdm__loop_run(call->loop, item_may_leave, call, call->deadline_ms);
+    tdm_status status = tdm__loop_run(call->loop, call_may_send_item, call, call->deadline_ms);
 
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "the caller's deadline passed while %d items waited for it",
@@ -367,14 +397,15 @@ static tdm_status wait_for_taker(tdm_call *call)
     }
     TDM_TRY(status);
     if (tdm_call_is_canceled(call) != 0 || call->is_replied) {
-        return tdm__fail(TDM_E_CANCELED, "nobody takes the items any more");
+        return tdm__fail(TDM_E_CANCELED, "the caller reads no more items");
     }
     return TDM_OK;
 }
 
-/* Takes `holds`: the references in it are kept until the caller has settled. */
-static tdm_status send_item(tdm_call *call, struct tdm__large *large, struct tdm_bytes packed,
-                            struct tdm__pins *pins)
+/* Sends the next stream item. Takes over the pins: the references in the item are kept until the
+ * caller has registered its own. */
+static tdm_status call_send_item(tdm_call *call, struct tdm__large *large, struct tdm_bytes packed,
+                                 struct tdm__pins *pins)
 {
     tdm_runtime *runtime = tdm_runtime_current();
     uint64_t index = call->items_sent + 1;
@@ -400,37 +431,40 @@ static tdm_status send_item(tdm_call *call, struct tdm__large *large, struct tdm
     return status;
 }
 
-static tdm_status yield_small(tdm_call *call, const char *format, va_list args)
+/* Packs and sends an item that is small so far. An item into which v or p copies large values may
+ * become large. */
+static tdm_status call_yield_formatted(tdm_call *call, const char *format, va_list args)
 {
     struct tdm__pins pins = {0};
-    struct tdm__large *large = NULL; /* values brought in by v or p may make it so */
+    struct tdm__large *large = NULL; /* Set if values copied by v or p make the item large. */
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(take_writer(&writer));
+    TDM_TRY(reply_writer_acquire(&writer));
     status = tdm__refs_pack(tdm_runtime_current(), writer, format, args, &pins);
     if (status == TDM_OK) {
-        status = wait_for_taker(call);
+        status = call_wait_for_consumer(call);
     }
-    if (status == TDM_OK && may_be_large(call)) {
+    if (status == TDM_OK && call_reply_may_be_large(call)) {
         status = tdm__large_copy(tdm_runtime_current(), tdm_writer_bytes(writer), &large);
     }
     if (status == TDM_OK) {
-        status = send_item(call, large, tdm_writer_bytes(writer), &pins);
+        status = call_send_item(call, large, tdm_writer_bytes(writer), &pins);
     }
     tdm__large_release(large);
     tdm__pins_release(&pins);
-    give_writer(writer);
+    reply_writer_release(writer);
     return status;
 }
 
-static tdm_status yield_large(tdm_call *call, struct tdm__large *large)
+/* Sends an item that lies in shared memory. Takes ownership of `large`. */
+static tdm_status call_yield_large(tdm_call *call, struct tdm__large *large)
 {
     struct tdm__pins pins = {0};
-    tdm_status status = wait_for_taker(call);
+    tdm_status status = call_wait_for_consumer(call);
 
     if (status == TDM_OK) {
-        status = send_item(call, large, (struct tdm_bytes){NULL, 0}, &pins);
+        status = call_send_item(call, large, (struct tdm_bytes){NULL, 0}, &pins);
     }
     tdm__large_release(large);
     return status;
@@ -446,13 +480,14 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
     va_list args;
     TDM__LOOP_ENTER(call->loop);
 
-    TDM_TRY(check_stream(call));
+    TDM_TRY(call_check_stream(call));
     va_start(args, format);
-    if (may_be_large(call)) {
+    if (call_reply_may_be_large(call)) {
         status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
     }
     if (status == TDM_OK) {
-        status = large == NULL ? yield_small(call, format, args) : yield_large(call, large);
+        status = large == NULL ? call_yield_formatted(call, format, args)
+                               : call_yield_large(call, large);
     }
     va_end(args);
     return status;

@@ -1,5 +1,15 @@
-/* client_session.c - those who call this actor, and the answers they may not have got. */
+/* client_session.c - the callers of this actor, and the replies that they have not acknowledged. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements at-most-once execution. The executor asks for the session of each arriving call. A
+ * call with a sequence number at or below the highest one is a repetition: it gets the cached
+ * reply, or joins the call that is still open, or may run if it was refused before.
+ *
+ * Invariants: `replies` is sorted by sequence number and has none that is acknowledged;
+ * cached_reply_bytes is the sum over all sessions; a session with open calls is never removed. A
+ * session expires after SILENCE_MS without calls. All functions are called with the loop's lock
+ * held. See docs/protocols/calls.md for the protocol. */
+
 #include "actors/server/client_session.h"
 
 #include "actors/server/call.h"
@@ -11,33 +21,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who sends nothing for so long, and has an answer in flight, will not ask for it again. */
-enum { SILENCE_MS = 5 * 60 * 1000, SWEEP_EVERY_MS = 60 * 1000 };
+enum {
+    /* Milliseconds without a call after which a session is removed: its caller will not repeat
+     * one. */
+    SILENCE_MS = 5 * 60 * 1000,
+    /* Milliseconds between two sweeps for expired sessions, at least. */
+    SWEEP_EVERY_MS = 60 * 1000
+};
 
 void tdm__client_sessions_init(struct tdm__client_sessions *client_sessions)
 {
     *client_sessions = (struct tdm__client_sessions){.swept_ms = tdm__clock_ms()};
 }
 
+/* Frees the cached reply with the lowest sequence number. */
 static void session_drop_oldest_reply(struct tdm__client_sessions *client_sessions,
                                       struct tdm__client_session *session)
 {
-    struct tdm__cached_reply *kept = TAILQ_FIRST(&session->answers);
+    struct tdm__cached_reply *cached = TAILQ_FIRST(&session->replies);
 
-    if (session->resend_cursor == kept) {
+    if (session->resend_cursor == cached) {
         session->resend_cursor = NULL;
     }
-    TAILQ_REMOVE(&session->answers, kept, link);
+    TAILQ_REMOVE(&session->replies, cached, link);
     session->cached_reply_count--;
-    client_sessions->cached_reply_bytes -= kept->size_bytes;
-    tdm__cached_reply_destroy(kept);
+    client_sessions->cached_reply_bytes -= cached->size_bytes;
+    tdm__cached_reply_destroy(cached);
 }
 
+/* Frees a session, which is in no bucket and has no calls, with its cached replies. */
 static void client_session_destroy(struct tdm__client_sessions *client_sessions,
                                    struct tdm__client_session *session)
 {
-    TDM_ASSERT(session->calls_count == 0 && TAILQ_EMPTY(&session->held));
-    while (!TAILQ_EMPTY(&session->answers)) {
+    TDM_ASSERT(session->calls_count == 0 && TAILQ_EMPTY(&session->held_calls));
+    while (!TAILQ_EMPTY(&session->replies)) {
         session_drop_oldest_reply(client_sessions, session);
     }
     if (client_sessions->last == session) {
@@ -58,23 +75,26 @@ void tdm__client_sessions_fini(struct tdm__client_sessions *client_sessions)
     }
 }
 
-/* ---- finding ---------------------------------------------------------------------------- */
+/* ---- finding and removing sessions ---------------------------------------------------------- */
 
-/* A driver learns its node late; its id is random, and enough. */
-static const struct tdm__id *peer_node(const struct tdm__peer_identity *peer)
+/* Returns the node id that identifies the peer: that of a worker, or zeros for a driver. A driver
+ * learns its node late, and its random id is sufficient. */
+static const struct tdm__id *session_node_of_peer(const struct tdm__peer_identity *peer)
 {
     static const struct tdm__id none;
 
     return peer->kind == TDM__PEER_WORKER ? &peer->node : &none;
 }
 
+/* True if the session belongs to this incarnation of the peer. */
 static bool client_session_is_of_peer(const struct tdm__client_session *session,
                                       const struct tdm__peer_identity *peer)
 {
     return session->pid == peer->pid && tdm__id_equal(&session->id, &peer->id) &&
-           tdm__id_equal(&session->node, peer_node(peer));
+           tdm__id_equal(&session->node, session_node_of_peer(peer));
 }
 
+/* Returns the hash bucket for sessions of the peer. */
 static struct tdm__client_session **
 client_session_bucket(struct tdm__client_sessions *client_sessions,
                       const struct tdm__peer_identity *peer)
@@ -82,6 +102,8 @@ client_session_bucket(struct tdm__client_sessions *client_sessions,
     return &client_sessions->buckets[peer->id.bytes[0] % TDM__CLIENT_SESSION_BUCKETS];
 }
 
+/* True if the session has been silent for SILENCE_MS. Updates its record of activity at each sweep.
+ */
 static bool client_session_is_expired(struct tdm__client_session *session, int64_t now_ms)
 {
     if (session->heard_since_sweep || session->calls_count > 0) {
@@ -92,6 +114,7 @@ static bool client_session_is_expired(struct tdm__client_session *session, int64
     return now_ms - session->silent_since_ms >= SILENCE_MS;
 }
 
+/* Removes expired sessions, if the last sweep is long enough ago. */
 static void client_sessions_sweep(struct tdm__client_sessions *client_sessions)
 {
     int64_t now_ms = tdm__clock_ms();
@@ -116,30 +139,31 @@ static void client_sessions_sweep(struct tdm__client_sessions *client_sessions)
     }
 }
 
+/* Adds a new session for the peer to its bucket. */
 static tdm_status client_session_add(struct tdm__client_sessions *client_sessions,
                                      const struct tdm__peer_identity *peer,
-                                     struct tdm__client_session **caller_out)
+                                     struct tdm__client_session **session_out)
 {
     struct tdm__client_session **bucket = client_session_bucket(client_sessions, peer);
     struct tdm__client_session *session = calloc(1, sizeof(*session));
 
     if (session == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a record of the caller %s", peer->name);
+        return tdm__fail(TDM_E_NOMEM, "a session of the caller %s", peer->name);
     }
     session->id = peer->id;
-    session->node = *peer_node(peer);
+    session->node = *session_node_of_peer(peer);
     session->pid = peer->pid;
-    TAILQ_INIT(&session->answers);
-    TAILQ_INIT(&session->held);
+    TAILQ_INIT(&session->replies);
+    TAILQ_INIT(&session->held_calls);
     session->next = *bucket;
     *bucket = session;
-    *caller_out = session;
+    *session_out = session;
     return TDM_OK;
 }
 
 tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
                                    const struct tdm__peer_identity *peer,
-                                   struct tdm__client_session **caller_out)
+                                   struct tdm__client_session **session_out)
 {
     struct tdm__client_session *session = client_sessions->last;
 
@@ -155,13 +179,14 @@ tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
     }
     session->heard_since_sweep = true;
     client_sessions->last = session;
-    *caller_out = session;
+    *session_out = session;
     return TDM_OK;
 }
 
-/* From `call` on. */
-static tdm_call *find_call_from(tdm_call *call, const struct tdm__client_session *session,
-                                uint64_t sequence)
+/* Returns the session's unanswered call with that sequence number, searching the executor's list
+ * from `call` on; NULL if absent. */
+static tdm_call *session_find_call_from(tdm_call *call, const struct tdm__client_session *session,
+                                        uint64_t sequence)
 {
     while (call != NULL && (call->client_session != session || call->sequence != sequence ||
                             call->incoming == NULL)) {
@@ -173,10 +198,10 @@ static tdm_call *find_call_from(tdm_call *call, const struct tdm__client_session
 tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm_call *first,
                                         uint64_t sequence)
 {
-    tdm_call *call = find_call_from(session->resumed_call, session, sequence);
+    tdm_call *call = session_find_call_from(session->resumed_call, session, sequence);
 
     if (call == NULL) {
-        call = find_call_from(first, session, sequence);
+        call = session_find_call_from(first, session, sequence);
     }
     if (call != NULL) {
         session->resumed_call = call;
@@ -184,7 +209,7 @@ tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm
     return call;
 }
 
-/* ---- answers ---------------------------------------------------------------------------- */
+/* ---- replies ---------------------------------------------------------------------------- */
 
 void tdm__client_session_acknowledge(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence)
@@ -193,8 +218,8 @@ void tdm__client_session_acknowledge(struct tdm__client_sessions *client_session
         return;
     }
     session->acknowledged_sequence = sequence;
-    while (!TAILQ_EMPTY(&session->answers) &&
-           TAILQ_FIRST(&session->answers)->sequence <= sequence) {
+    while (!TAILQ_EMPTY(&session->replies) &&
+           TAILQ_FIRST(&session->replies)->sequence <= sequence) {
         session_drop_oldest_reply(client_sessions, session);
     }
 }
@@ -204,12 +229,12 @@ tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *cl
 {
     if (session->cached_reply_count + session->calls_count >= TDM__CACHED_REPLIES_MAX) {
         return tdm__fail(TDM_E_AGAIN,
-                         "%u answers to this caller wait for its acknowledgement: take results "
+                         "%u replies to this caller wait for its acknowledgement: take results "
                          "before you call on",
                          session->cached_reply_count);
     }
     if (client_sessions->cached_reply_bytes >= TDM__CACHED_REPLY_BYTES_MAX) {
-        return tdm__fail(TDM_E_AGAIN, "%zu bytes of answers wait to be acknowledged, %zu may",
+        return tdm__fail(TDM_E_AGAIN, "%zu bytes of replies wait to be acknowledged, %zu may",
                          client_sessions->cached_reply_bytes, TDM__CACHED_REPLY_BYTES_MAX);
     }
     return TDM_OK;
@@ -218,68 +243,71 @@ tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *cl
 const struct tdm__method_reply *
 tdm__client_session_cached_reply(struct tdm__client_session *session, uint64_t sequence)
 {
-    struct tdm__cached_reply *kept = session->resend_cursor;
+    struct tdm__cached_reply *cached = session->resend_cursor;
 
-    if (kept == NULL || kept->sequence > sequence) {
-        kept = TAILQ_FIRST(&session->answers);
+    if (cached == NULL || cached->sequence > sequence) {
+        cached = TAILQ_FIRST(&session->replies);
     }
-    while (kept != NULL && kept->sequence < sequence) {
-        kept = TAILQ_NEXT(kept, link);
+    while (cached != NULL && cached->sequence < sequence) {
+        cached = TAILQ_NEXT(cached, link);
     }
-    if (kept == NULL || kept->sequence != sequence) {
+    if (cached == NULL || cached->sequence != sequence) {
         return NULL;
     }
-    session->resend_cursor = kept;
-    return &kept->answer;
+    session->resend_cursor = cached;
+    return &cached->reply;
 }
 
 tdm_status tdm__client_session_check_may_run(const struct tdm__client_session *session,
                                              uint64_t sequence)
 {
     if (sequence <= session->acknowledged_sequence) {
-        return tdm__fail(TDM_E_PROTOCOL, "call %llu comes again, its answer was acknowledged",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "call %llu was repeated although its reply was acknowledged",
                          (unsigned long long)sequence);
     }
     if (sequence <= session->uncached_sequence) {
-        return tdm__fail(TDM_E_NOMEM, "call %llu has run; its answer could not be kept",
+        return tdm__fail(TDM_E_NOMEM, "call %llu has run; its reply could not be cached",
                          (unsigned long long)sequence);
     }
     return TDM_OK;
 }
 
-/* Answers come nearly in order: the place is at the end or close to it. */
-static void cached_reply_insert(struct tdm__client_session *session, struct tdm__cached_reply *kept)
+/* Inserts a reply in order of sequence numbers. Replies arrive nearly in order, so the search
+ * starts at the end. */
+static void cached_reply_insert(struct tdm__client_session *session,
+                                struct tdm__cached_reply *cached)
 {
-    struct tdm__cached_reply *before = TAILQ_LAST(&session->answers, tdm__cached_replies);
+    struct tdm__cached_reply *before = TAILQ_LAST(&session->replies, tdm__cached_replies);
 
-    while (before != NULL && before->sequence > kept->sequence) {
+    while (before != NULL && before->sequence > cached->sequence) {
         before = TAILQ_PREV(before, tdm__cached_replies, link);
     }
     if (before == NULL) {
-        TAILQ_INSERT_HEAD(&session->answers, kept, link);
+        TAILQ_INSERT_HEAD(&session->replies, cached, link);
     } else {
-        TAILQ_INSERT_AFTER(&session->answers, before, kept, link);
+        TAILQ_INSERT_AFTER(&session->replies, before, cached, link);
     }
 }
 
 void tdm__client_session_cache_reply(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence,
-                                     const struct tdm__method_reply *answer)
+                                     const struct tdm__method_reply *reply)
 {
-    struct tdm__cached_reply *kept;
+    struct tdm__cached_reply *cached;
 
     if (sequence <= session->acknowledged_sequence) {
-        return; /* nobody will ask */
+        return; /* The caller has the reply of this call already. */
     }
-    if (tdm__cached_reply_create(answer, &kept) != TDM_OK) {
+    if (tdm__cached_reply_create(reply, &cached) != TDM_OK) {
         tdm__log(TDM__WARN, "actor", "call %llu: %s", (unsigned long long)sequence,
                  tdm_error_detail());
         session->uncached_sequence =
             sequence > session->uncached_sequence ? sequence : session->uncached_sequence;
         return;
     }
-    kept->sequence = sequence;
-    cached_reply_insert(session, kept);
+    cached->sequence = sequence;
+    cached_reply_insert(session, cached);
     session->cached_reply_count++;
-    client_sessions->cached_reply_bytes += kept->size_bytes;
+    client_sessions->cached_reply_bytes += cached->size_bytes;
 }

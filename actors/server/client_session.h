@@ -1,4 +1,4 @@
-/* client_session.h - those who call this actor, and the answers they may not have got. */
+/* client_session.h - the callers of this actor, and the replies that they have not acknowledged. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_SERVER_CLIENT_SESSION_H
 #define TDM_ACTORS_SERVER_CLIENT_SESSION_H
@@ -7,67 +7,92 @@
 
 #include <tandem/actor.h>
 
-/* At most once: a caller numbers its calls, tells with each up to where it has the answers, and
- * sends those it has no answer to again when its connection was cut.  Until it has told, its
- * answers are kept here; a call that comes again gets the same one. */
+/* One caller of this actor, with what is needed to run each of its calls at most once. A caller
+ * numbers its calls and acknowledges with each call how far it has the replies. After its
+ * connection was cut it sends again the calls without a reply. Until it acknowledges a reply, the
+ * session keeps a copy, and a repeated call gets that copy. Guarded by the loop's lock. */
 struct tdm__client_session {
-    struct tdm__client_session *next; /* in its bucket */
-    struct tdm__id id;                /* with the two that follow: one incarnation of a process */
-    struct tdm__id node;
-    int64_t pid;
-    uint64_t highest_sequence;      /* sequence that has come */
-    uint64_t acknowledged_sequence; /* answers up to here need not be kept */
-    uint64_t uncached_sequence;     /* of the highest answer that memory was lacking for; 0: none */
-    TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) answers; /* owned; by sequence */
-    uint32_t cached_reply_count;
-    uint32_t calls_count; /* not answered yet */
-    /* Who sends again does so in order: the next one is looked for behind these. */
-    struct tdm__cached_reply *resend_cursor; /* in `answers`; or NULL */
-    tdm_call *resumed_call;                  /* not answered yet; or NULL */
-    TAILQ_HEAD(, tdm_call) held;             /* calls in order, the first of them held: call.h */
-    bool heard_since_sweep;                  /* since the last sweep */
-    int64_t silent_since_ms;                 /* at a sweep */
+    struct tdm__client_session *next; /* Next session in the same hash bucket. */
+    /* Id of the calling process; `id`, `node` and `pid` together identify one incarnation of it. */
+    struct tdm__id id;
+    struct tdm__id node;       /* Node of the calling worker; all zeros for a driver. */
+    int64_t pid;               /* Process id of the caller on its node. */
+    uint64_t highest_sequence; /* Highest sequence number of the calls received. */
+    /* Replies up to this sequence number have reached the caller and are not kept. */
+    uint64_t acknowledged_sequence;
+    /* Highest sequence number whose reply could not be cached for lack of memory; 0 if every
+     * reply was cached. */
+    uint64_t uncached_sequence;
+    /* Cached replies by increasing sequence number, owned. */
+    TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;
+    uint32_t cached_reply_count; /* Number of entries in `replies`. */
+    uint32_t calls_count;        /* Number of received calls whose reply has not been sent. */
+    /* Cached reply that was resent last, borrowed; NULL if absent. Callers repeat their
+     * calls in order, so the next search starts here. */
+    struct tdm__cached_reply *resend_cursor;
+    /* Unanswered call that was repeated last, borrowed; NULL if absent. The next search
+     * starts here. */
+    tdm_call *resumed_call;
+    /* Calls of an ordered actor that may not start yet, in order of arrival. The first one is held,
+     * and later ones keep their place behind it. */
+    TAILQ_HEAD(, tdm_call) held_calls;
+    bool heard_since_sweep; /* True if the caller has sent a call since the last sweep. */
+    /* Time of the sweep that last saw activity, in milliseconds on CLOCK_MONOTONIC. */
+    int64_t silent_since_ms;
 };
 
-enum { TDM__CLIENT_SESSION_BUCKETS = 256, TDM__CACHED_REPLIES_MAX = 100000 };
+enum {
+    TDM__CLIENT_SESSION_BUCKETS = 256, /* Number of hash buckets of the sessions. */
+    TDM__CACHED_REPLIES_MAX = 100000   /* Most cached replies plus open calls of one session. */
+};
+/* Most bytes of cached replies of all sessions together. */
 #define TDM__CACHED_REPLY_BYTES_MAX ((size_t)256 << 20)
 
+/* All client sessions of one actor, in a hash table by the id of the caller. Owned by the executor.
+ */
 struct tdm__client_sessions {
-    struct tdm__client_session *buckets[TDM__CLIENT_SESSION_BUCKETS]; /* owned */
-    struct tdm__client_session *last; /* the one asked for last; or NULL */
-    size_t cached_reply_bytes;
+    /* Lists of sessions with the same first byte of the id, owned. */
+    struct tdm__client_session *buckets[TDM__CLIENT_SESSION_BUCKETS];
+    /* Session that was looked up last, borrowed; NULL if absent. */
+    struct tdm__client_session *last;
+    size_t cached_reply_bytes; /* Bytes of all cached replies of all sessions. */
+    /* Time of the last sweep for expired sessions, in milliseconds on CLOCK_MONOTONIC. */
     int64_t swept_ms;
 };
 
+/* Initialises an empty table of sessions. */
 void tdm__client_sessions_init(struct tdm__client_sessions *client_sessions);
-/* None has calls any more. */
+/* Frees all sessions and their cached replies. No session may have open calls. */
 void tdm__client_sessions_fini(struct tdm__client_sessions *client_sessions);
 
-/* The caller who is `peer`, a new one if it must be; TDM_E_NOMEM.  Those not heard of for
- * minutes, and without calls, are forgotten now and then. */
+/* Finds the session of `peer`, or creates it. Returns TDM_E_NOMEM if that fails. From time to time
+ * it also removes sessions that have no calls and have been silent for minutes. */
 tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
                                    const struct tdm__peer_identity *peer,
-                                   struct tdm__client_session **caller_out);
+                                   struct tdm__client_session **session_out);
 
-/* The caller has all answers up to there. */
+/* Drops the cached replies up to `sequence`, which the caller has received. */
 void tdm__client_session_acknowledge(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence);
-/* TDM_E_AGAIN while too many answers, or bytes of them, wait for an acknowledgement. */
+/* Returns TDM_E_AGAIN while the session has too many unacknowledged replies, or all sessions have
+ * too many bytes of them; else TDM_OK. */
 tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *client_sessions,
                                            const struct tdm__client_session *session);
-/* Its call of that sequence that is not answered yet, `first` and the executor's others looked
- * through; or NULL. */
+/* Returns the unanswered call with that sequence number, or NULL. Searches the executor's calls
+ * from the one resumed last, then from `first`. */
 tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm_call *first,
                                         uint64_t sequence);
-/* The answer kept under that sequence, or NULL. */
+/* Returns the cached reply with that sequence number, or NULL. The session owns it. */
 const struct tdm__method_reply *
 tdm__client_session_cached_reply(struct tdm__client_session *session, uint64_t sequence);
-/* TDM_OK if a call that is neither known nor answered may run: it has not come before, or was
- * refused then.  Else why it may not. */
+/* Returns TDM_OK if a call that is neither open nor cached may run: it has not arrived before, or
+ * it was refused then. Else returns why it may not run. */
 tdm_status tdm__client_session_check_may_run(const struct tdm__client_session *session,
                                              uint64_t sequence);
+/* Keeps a copy of a reply until the caller acknowledges it. Without memory for a copy it logs a
+ * warning and records the sequence number, so that a repeated call fails. */
 void tdm__client_session_cache_reply(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence,
-                                     const struct tdm__method_reply *answer);
+                                     const struct tdm__method_reply *reply);
 
 #endif

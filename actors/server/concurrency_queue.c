@@ -1,6 +1,16 @@
-/* concurrency_queue.c - the calls of one concurrency group, in line, and the threads that run them.
+/* concurrency_queue.c - the waiting calls of one concurrency group and the threads that run them.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A queue either has its own threads (threaded actors) or is served by the main thread in
+ * executor.c. Threads are created when work arrives and no thread is idle, up to the
+ * limit of the group; they end only when the queue stops. Each thread drives no loop: it
+ * sleeps on its own condition of the loop's lock and is woken for one piece of work.
+ *
+ * Invariants: underway_count never exceeds the limit while calls start; a call is in
+ * `waiting` exactly while its state is TDM__CALL_WAITING. Every function is called with the loop's
+ * lock held; methods and posts run without it. */
+
 #include "actors/server/concurrency_queue.h"
 
 #include "actors/common/actor_class.h"
@@ -16,37 +26,43 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-struct post {
-    STAILQ_ENTRY(post) link;
-    void (*fn)(void *arg);
-    void *arg;
+/* A function that was posted to the queue and runs once. */
+struct queue_post {
+    STAILQ_ENTRY(queue_post) link; /* Entry in the list of posts of its queue. */
+    void (*fn)(void *arg);         /* Function to run without the loop's lock. */
+    void *arg;                     /* Argument of `fn`, owned by the caller that posted it. */
 };
 
-/* A thread. */
+/* A thread that runs calls of one queue. Guarded by the loop's lock. */
 struct queue_thread {
-    SLIST_ENTRY(queue_thread) link;
+    SLIST_ENTRY(queue_thread) link; /* Entry in the queue's list of all threads. */
+    /* Entry in the queue's list of idle threads, while `is_idle`. */
     SLIST_ENTRY(queue_thread) idle_link;
-    struct tdm__concurrency_queue *call_queue;
-    pthread_t thread;
-    struct tdm__loop_condition sleeper;
-    bool is_idle;
+    struct tdm__concurrency_queue *call_queue; /* The queue that owns this thread. */
+    pthread_t thread;                          /* Handle for joining the thread. */
+    struct tdm__loop_condition sleeper;        /* Condition on which the idle thread sleeps. */
+    bool is_idle; /* True while the thread sleeps; cleared by the thread that wakes it. */
 };
 
 void tdm__concurrency_queue_init(struct tdm__concurrency_queue *call_queue, struct tdm__loop *loop,
-                                 const char *name, uint32_t limit, bool has_threads,
+                                 const char *name, uint32_t concurrency_max, bool has_threads,
                                  void (*run)(tdm_call *call))
 {
-    *call_queue = (struct tdm__concurrency_queue){
-        .loop = loop, .name = name, .run = run, .limit = limit, .has_threads = has_threads};
+    *call_queue = (struct tdm__concurrency_queue){.loop = loop,
+                                                  .name = name,
+                                                  .run = run,
+                                                  .concurrency_max = concurrency_max,
+                                                  .has_threads = has_threads};
     TAILQ_INIT(&call_queue->waiting);
     STAILQ_INIT(&call_queue->posts);
     SLIST_INIT(&call_queue->owned_threads);
-    SLIST_INIT(&call_queue->idle);
+    SLIST_INIT(&call_queue->idle_threads);
 }
 
 bool tdm__concurrency_queue_has_work(const struct tdm__concurrency_queue *call_queue)
 {
-    return (!TAILQ_EMPTY(&call_queue->waiting) && call_queue->underway_count < call_queue->limit) ||
+    return (!TAILQ_EMPTY(&call_queue->waiting) &&
+            call_queue->underway_count < call_queue->concurrency_max) ||
            !STAILQ_EMPTY(&call_queue->posts);
 }
 
@@ -56,9 +72,10 @@ bool tdm__concurrency_queue_is_empty(const struct tdm__concurrency_queue *call_q
            call_queue->underway_count == 0;
 }
 
-static void run_post(struct tdm__concurrency_queue *call_queue)
+/* Removes the first posted function and runs it without the lock. */
+static void queue_run_post(struct tdm__concurrency_queue *call_queue)
 {
-    struct post *post = STAILQ_FIRST(&call_queue->posts);
+    struct queue_post *post = STAILQ_FIRST(&call_queue->posts);
     uint32_t depth;
 
     STAILQ_REMOVE_HEAD(&call_queue->posts, link);
@@ -71,7 +88,7 @@ static void run_post(struct tdm__concurrency_queue *call_queue)
 void tdm__concurrency_queue_run_one(struct tdm__concurrency_queue *call_queue)
 {
     if (!STAILQ_EMPTY(&call_queue->posts)) {
-        run_post(call_queue);
+        queue_run_post(call_queue);
     } else {
         tdm_call *call = TAILQ_FIRST(&call_queue->waiting);
 
@@ -84,28 +101,30 @@ void tdm__concurrency_queue_run_one(struct tdm__concurrency_queue *call_queue)
 
 /* ---- threads ---------------------------------------------------------------------------- */
 
+/* Puts this thread to sleep until queue_wake_idle_thread() chooses it. */
 static void queue_thread_sleep(struct queue_thread *queue_thread)
 {
     struct tdm__concurrency_queue *call_queue = queue_thread->call_queue;
 
     queue_thread->is_idle = true;
-    SLIST_INSERT_HEAD(&call_queue->idle, queue_thread, idle_link);
+    SLIST_INSERT_HEAD(&call_queue->idle_threads, queue_thread, idle_link);
     while (queue_thread->is_idle) {
         (void)tdm__loop_condition_wait(tdm__loop_lock_of(call_queue->loop), &queue_thread->sleeper,
                                        TDM__NEVER);
     }
 }
 
-/* Each is roused once, for one thing to do. */
+/* Wakes one idle thread for one piece of work. There must be one. */
 static void queue_wake_idle_thread(struct tdm__concurrency_queue *call_queue)
 {
-    struct queue_thread *queue_thread = SLIST_FIRST(&call_queue->idle);
+    struct queue_thread *queue_thread = SLIST_FIRST(&call_queue->idle_threads);
 
-    SLIST_REMOVE_HEAD(&call_queue->idle, idle_link);
+    SLIST_REMOVE_HEAD(&call_queue->idle_threads, idle_link);
     queue_thread->is_idle = false;
     tdm__loop_condition_signal(tdm__loop_lock_of(call_queue->loop), &queue_thread->sleeper);
 }
 
+/* Main function of a thread: runs work until the queue stops. */
 static void *queue_thread_main(void *arg)
 {
     struct queue_thread *queue_thread = arg;
@@ -114,7 +133,7 @@ static void *queue_thread_main(void *arg)
 
     (void)prctl(PR_SET_NAME, call_queue->name);
     tdm__call_thread_init();
-    while (!call_queue->stopping) {
+    while (!call_queue->is_stopping) {
         if (tdm__concurrency_queue_has_work(call_queue)) {
             tdm__concurrency_queue_run_one(call_queue);
         } else {
@@ -125,6 +144,7 @@ static void *queue_thread_main(void *arg)
     return NULL;
 }
 
+/* Creates one more thread for the queue. */
 static tdm_status queue_add_thread(struct tdm__concurrency_queue *call_queue)
 {
     struct queue_thread *queue_thread = calloc(1, sizeof(*queue_thread));
@@ -147,14 +167,16 @@ static tdm_status queue_add_thread(struct tdm__concurrency_queue *call_queue)
     return TDM_OK;
 }
 
-/* One more thread for what has come: one that sleeps, or a new one while there may be more. */
-static void call_thread(struct tdm__concurrency_queue *call_queue)
+/* Provides a thread for one new piece of work: wakes an idle one, or creates one if the limit
+ * allows it. */
+static void queue_provide_thread(struct tdm__concurrency_queue *call_queue)
 {
-    if (!SLIST_EMPTY(&call_queue->idle)) {
+    if (!SLIST_EMPTY(&call_queue->idle_threads)) {
         queue_wake_idle_thread(call_queue);
-    } else if (call_queue->threads_count < call_queue->limit &&
+    } else if (call_queue->threads_count < call_queue->concurrency_max &&
                queue_add_thread(call_queue) != TDM_OK) {
-        /* Those there are will come to it; without any it waits until there can be one. */
+        /* The existing threads will run the work. Without any thread it waits until one can be
+         * created. */
         tdm__log(TDM__WARN, "actor", "%s", tdm_error_detail());
     }
 }
@@ -162,11 +184,11 @@ static void call_thread(struct tdm__concurrency_queue *call_queue)
 void tdm__concurrency_queue_stop(struct tdm__concurrency_queue *call_queue)
 {
     struct queue_thread *queue_thread;
-    struct post *post;
+    struct queue_post *post;
     uint32_t depth;
 
-    call_queue->stopping = true;
-    while (!SLIST_EMPTY(&call_queue->idle)) {
+    call_queue->is_stopping = true;
+    while (!SLIST_EMPTY(&call_queue->idle_threads)) {
         queue_wake_idle_thread(call_queue);
     }
     depth = tdm__loop_leave_all(call_queue->loop);
@@ -183,15 +205,16 @@ void tdm__concurrency_queue_stop(struct tdm__concurrency_queue *call_queue)
     }
 }
 
-/* ---- the line --------------------------------------------------------------------------- */
+/* ---- queueing ----------------------------------------------------------------------------- */
 
+/* Makes sure that a thread will notice new work, if the queue is open. */
 static void queue_signal_work(struct tdm__concurrency_queue *call_queue)
 {
     if (!call_queue->is_open) {
         return;
     }
     if (call_queue->has_threads) {
-        call_thread(call_queue);
+        queue_provide_thread(call_queue);
     } else {
         tdm__loop_wake(call_queue->loop);
     }
@@ -239,7 +262,7 @@ void tdm__concurrency_queue_remove(struct tdm__concurrency_queue *call_queue, td
 tdm_status tdm__concurrency_queue_post(struct tdm__concurrency_queue *call_queue,
                                        void (*fn)(void *arg), void *arg)
 {
-    struct post *post = malloc(sizeof(*post));
+    struct queue_post *post = malloc(sizeof(*post));
 
     if (post == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a post to an actor's thread");

@@ -1,4 +1,4 @@
-/* concurrency_queue.h - the calls of one concurrency group, in line, and the threads that run them.
+/* concurrency_queue.h - the waiting calls of one concurrency group and the threads that run them.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_SERVER_CONCURRENCY_QUEUE_H
@@ -6,52 +6,63 @@
 
 #include "actors/server/call.h"
 
-/* Everything with the loop's lock held. */
+/* The calls of one concurrency group of an actor, and the threads that run them. The executor owns
+ * it. All fields are guarded by the loop's lock, and all functions are called with it held. */
 struct tdm__concurrency_queue {
-    struct tdm__loop *loop; /* borrowed */
-    const char *name;       /* borrowed; of the group, for its threads' names */
+    struct tdm__loop *loop; /* Event loop whose lock guards the queue, borrowed. */
+    const char *name;       /* Name of the concurrency group and of its threads, borrowed. */
+    /* Runs the method of one call; see tdm__concurrency_queue_init(). */
     void (*run)(tdm_call *call);
-    uint32_t limit;          /* of calls under way at once */
-    uint32_t underway_count; /* calls that run, or were kept */
-    bool has_threads;        /* else the main thread works */
-    bool is_open;            /* else what comes waits */
-    bool stopping;
-    uint32_t threads_count;
-    TAILQ_HEAD(, tdm_call) waiting;
-    STAILQ_HEAD(, post) posts;
-    SLIST_HEAD(, queue_thread) owned_threads; /* owned */
-    SLIST_HEAD(, queue_thread) idle;          /* of these, those that sleep */
+    uint32_t concurrency_max; /* Most calls under way at the same time. */
+    uint32_t underway_count;  /* Calls that are running, or that their method has kept. */
+    /* True if threads of the queue run its calls; false if the main thread does. */
+    bool has_threads;
+    bool is_open;                   /* False until the executor runs; calls wait until then. */
+    bool is_stopping;               /* True once the threads have been asked to end. */
+    uint32_t threads_count;         /* Number of entries in `owned_threads`. */
+    TAILQ_HEAD(, tdm_call) waiting; /* Calls that wait for a thread, in order. */
+    /* Posted functions that wait for a thread, owned; they run before calls. */
+    STAILQ_HEAD(, queue_post) posts;
+    SLIST_HEAD(, queue_thread) owned_threads; /* All threads of the queue, owned. */
+    SLIST_HEAD(, queue_thread) idle_threads;  /* The threads that sleep until there is work. */
 };
 
-/* `run` runs one call's method, lets go of the lock meanwhile, and leads to
- * tdm__concurrency_queue_call_ended() when the call is no longer under way. */
+/* Initialises a closed queue of the group `name`. `run` runs the method of one call and releases
+ * the lock meanwhile. When the call is no longer under way, tdm__concurrency_queue_call_ended()
+ * must be called. */
 void tdm__concurrency_queue_init(struct tdm__concurrency_queue *call_queue, struct tdm__loop *loop,
-                                 const char *name, uint32_t limit, bool has_threads,
+                                 const char *name, uint32_t concurrency_max, bool has_threads,
                                  void (*run)(tdm_call *call));
 
-/* The one of `count` whose name has that number (actor_class.h); or NULL. */
+/* Returns the queue among `count` whose group name has that id (see tdm__concurrency_group_id() in
+ * actor_class.h), or NULL. */
 struct tdm__concurrency_queue *
 tdm__concurrency_queue_by_number(struct tdm__concurrency_queue *call_queues, uint32_t count,
                                  uint32_t number);
 
-/* From now on calls run. */
+/* Lets calls run from now on and wakes or starts threads for those that wait. */
 void tdm__concurrency_queue_open(struct tdm__concurrency_queue *call_queue);
 
-/* Puts a call in line; where the call_queue has threads, one of them will come. */
+/* Appends a call and wakes or starts a thread for it, or wakes the main thread. */
 void tdm__concurrency_queue_push(struct tdm__concurrency_queue *call_queue, tdm_call *call);
+/* Removes a waiting call, which will never run. */
 void tdm__concurrency_queue_remove(struct tdm__concurrency_queue *call_queue, tdm_call *call);
+/* Queues fn(arg) to run once before the waiting calls, without the lock, on a thread of the queue.
+ * Returns TDM_E_NOMEM if that fails. */
 tdm_status tdm__concurrency_queue_post(struct tdm__concurrency_queue *call_queue,
                                        void (*fn)(void *arg), void *arg);
+/* Reports that a call is no longer under way, so that the next one may start. */
 void tdm__concurrency_queue_call_ended(struct tdm__concurrency_queue *call_queue);
 
-/* Something could run now. */
+/* True if a post or a call could run now. */
 bool tdm__concurrency_queue_has_work(const struct tdm__concurrency_queue *call_queue);
-/* Nothing waits and nothing is under way. */
+/* True if nothing waits and no call is under way. */
 bool tdm__concurrency_queue_is_empty(const struct tdm__concurrency_queue *call_queue);
-/* Runs one post, or one call, on this thread. */
+/* Runs one post, or else one call, on this thread. The queue must have work. */
 void tdm__concurrency_queue_run_one(struct tdm__concurrency_queue *call_queue);
 
-/* Ends the threads, which run nothing any more, and forgets posts. */
+/* Ends and joins the threads after the methods that they run, and drops posts that have not run.
+ * Releases the lock while it waits. */
 void tdm__concurrency_queue_stop(struct tdm__concurrency_queue *call_queue);
 
 #endif

@@ -1,5 +1,20 @@
-/* executor.c - runs the calls that arrive at an actor: in which order, on which threads. */
+/* executor.c - decides in which order and on which threads the calls of an actor run. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The executor owns all received calls. A call goes through the states of call.h: HELD (fetching
+ * arguments, or behind a held call of the same caller), WAITING (in a concurrency queue),
+ * RUNNING, RETURNED. It is freed by call_settle() when its reply has been sent, its method has
+ * returned and no hold is left.
+ *
+ * Modes: in order (default), asynchronous, threaded; executor.h describes them. Invariants: in
+ * ordered mode the calls of one caller start in the order of arrival; a call replies exactly
+ * once; a repeated call never runs twice (client_session.c); waiting_count is the number of calls
+ * in HELD or WAITING.
+ *
+ * The loop's lock guards everything. Arrivals come from the thread that drives the loop; methods
+ * run on the main thread or on queue threads without the lock. The end has phases: running,
+ * draining, stopping, stopped. */
+
 #include "actors/server/executor.h"
 
 #include "actors/client/child_calls.h"
@@ -17,37 +32,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITING_MAX = 100000, ASYNCHRONOUS_CONCURRENCY = 1000, METHODS_TEXT_BYTES = 512 };
+/* Most calls that wait in an actor; further ones are refused. */
+enum { CALLS_WAITING_MAX = 100000 };
+/* Default max_concurrency of an asynchronous class. */
+enum { ASYNCHRONOUS_CONCURRENCY = 1000 };
+/* Capacity of the list of method names in an error message. */
+enum { METHODS_TEXT_BYTES = 512 };
 
-enum ending { GOES_ON, DRAINS, ENDS, ENDED };
-
-struct tdm__executor {
-    struct tdm__loop *loop; /* borrowed, like the two that follow */
-    const struct tdm_actor_class *actor_class;
-    void *self;
-    struct tdm__method_index methods;
-    bool threaded;
-    bool ordered; /* a held call holds up the later ones of its caller */
-    enum ending ending;
-    uint32_t waiting_count; /* calls held or in line */
-    struct tdm__method_metrics method_metrics;
-    uint64_t arrivals_count;
-    uint32_t running_count; /* methods, on all threads */
-    struct tdm__client_sessions client_sessions;
-    struct tdm__calls calls; /* owned: not answered, or still somebody's */
-    uint32_t call_queues_count;
-    struct tdm__concurrency_queue
-        call_queues[TDM_CONCURRENCY_GROUPS_MAX + 1]; /* the default one first */
-    struct tdm__concurrency_queue *call_queue_of_method[TDM_METHODS_MAX];
-    tdm__arrival_hook_fn *on_arrival; /* may be NULL */
-    void *on_arrival_arg;
-    tdm__reply_hook_fn *reply_hook; /* may be NULL */
-    void *reply_hook_arg;
+/* Progress of the executor towards its end; it only moves forward. */
+enum executor_phase {
+    EXECUTOR_RUNNING,  /* Normal operation. */
+    EXECUTOR_DRAINING, /* Ends when all received calls are done; new calls are still accepted. */
+    EXECUTOR_STOPPING, /* Starts no more methods and ends when the running ones have returned. */
+    EXECUTOR_STOPPED   /* The main loop has ended; remaining calls fail. */
 };
 
-/* ---- answers ---------------------------------------------------------------------------- */
+/* The executor of one actor, guarded by the loop's lock. */
+struct tdm__executor {
+    struct tdm__loop *loop;                    /* Event loop of the process, borrowed. */
+    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
+    void *self;                       /* State of the actor, borrowed; passed to its methods. */
+    struct tdm__method_index methods; /* Index of the class's methods by name. */
+    /* True if queue threads run the methods; false if the main thread does. */
+    bool is_threaded;
+    bool is_ordered;           /* True if a held call delays the later calls of its caller. */
+    enum executor_phase phase; /* Progress towards the end of the actor. */
+    uint32_t waiting_count;    /* Calls whose method has not begun: held, or in a queue. */
+    struct tdm__method_metrics method_metrics; /* Counters of calls by method. */
+    /* Calls that have arrived so far, refused ones included; numbers the calls. */
+    uint64_t arrivals_count;
+    uint32_t running_count; /* Methods that run now, on all threads. */
+    /* Sessions of the callers, with cached replies. */
+    struct tdm__client_sessions client_sessions;
+    struct tdm__calls calls;    /* All calls that are not freed yet, owned, in order of arrival. */
+    uint32_t call_queues_count; /* Number of entries in `call_queues`. */
+    /* One queue for each concurrency group; entry 0 is the default group. */
+    struct tdm__concurrency_queue call_queues[TDM_CONCURRENCY_GROUPS_MAX + 1];
+    /* Queue of each method, by its index in the class. */
+    struct tdm__concurrency_queue *call_queue_of_method[TDM_METHODS_MAX];
+    tdm__arrival_hook_fn *arrival_hook; /* Hook for arriving calls; NULL if absent. */
+    void *arrival_hook_arg;             /* First argument of `arrival_hook`, borrowed. */
+    tdm__reply_hook_fn *reply_hook;     /* Hook for replies; NULL if absent. */
+    void *reply_hook_arg;               /* First argument of `reply_hook`, borrowed. */
+};
 
-/* The last one to let go of the call frees it. */
+/* ---- replies ---------------------------------------------------------------------------- */
+
+/* Frees the call if its reply has been sent, its method has returned and no hold is left. */
 static void call_settle(tdm_call *call)
 {
     if (call->incoming != NULL || call->state != TDM__CALL_RETURNED || call->start_holds > 0 ||
@@ -58,32 +89,34 @@ static void call_settle(tdm_call *call)
     tdm__call_free(call);
 }
 
-static void executor_send_reply(tdm_call *call, const struct tdm__method_reply *answer)
+/* Sends the reply to the caller and caches it in the session until it is acknowledged. */
+static void executor_send_reply(tdm_call *call, const struct tdm__method_reply *reply)
 {
     struct tdm__incoming_call *incoming = call->incoming;
-    struct tdm__client_session *caller = call->client_session;
+    struct tdm__client_session *session = call->client_session;
 
-    caller->calls_count--;
-    if (caller->resumed_call == call) {
-        caller->resumed_call = NULL;
+    session->calls_count--;
+    if (session->resumed_call == call) {
+        session->resumed_call = NULL;
     }
     if (call->document == NULL && call->pull == NULL) {
-        tdm__incoming_discard(call->incoming); /* it never ran */
+        /* The call never ran, so its arguments were not read. */
+        tdm__incoming_discard(call->incoming);
     }
     if (call->sequence != 0) {
         tdm__client_session_cache_reply(
-            &call->executor->client_sessions, caller, call->sequence,
-            tdm__method_reply_for_cache(answer, call->wants_items, &caller->node));
+            &call->executor->client_sessions, session, call->sequence,
+            tdm__method_reply_for_cache(reply, call->wants_items, &session->node));
     }
     call->incoming = NULL;
-    call->client_session = NULL; /* it may be forgotten before the method returns */
-    tdm__method_reply_send(answer, incoming);
+    call->client_session = NULL; /* The session may be removed before the method returns. */
+    tdm__method_reply_send(reply, incoming);
 }
 
-void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *answer)
+void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *reply)
 {
     struct tdm__executor *executor = call->executor;
-    struct tdm__method_reply altered = *answer;
+    struct tdm__method_reply altered = *reply;
 
     TDM_ASSERT(!call->is_replied);
     call->is_replied = true;
@@ -100,13 +133,14 @@ void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *answer)
     }
     if (call->is_kept && call->state == TDM__CALL_RETURNED) {
         tdm__concurrency_queue_call_ended(call->call_queue);
-        if (executor->ending != GOES_ON) {
+        if (executor->phase != EXECUTOR_RUNNING) {
             tdm__loop_wake(executor->loop);
         }
         call_settle(call);
     }
 }
 
+/* Replies to the call with a failure. */
 static void executor_reply_failure(tdm_call *call, tdm_status status, const char *detail)
 {
     tdm__executor_reply(call, &(struct tdm__method_reply){.status = status, .detail = detail});
@@ -122,7 +156,7 @@ void tdm__executor_release_reply(tdm_call *call)
     TDM_ASSERT(call->reply_holds > 0);
     call->reply_holds--;
     if (call->reply_holds == 0 && call->held_reply != NULL) {
-        executor_send_reply(call, &call->held_reply->answer);
+        executor_send_reply(call, &call->held_reply->reply);
         tdm__cached_reply_destroy(call->held_reply);
         call->held_reply = NULL;
     }
@@ -137,6 +171,7 @@ void tdm__executor_set_reply_hook(struct tdm__executor *executor, tdm__reply_hoo
 
 /* ---- running one call ------------------------------------------------------------------- */
 
+/* Checks the deadline of the call and parses its arguments. */
 static tdm_status call_begin(tdm_call *call)
 {
     if (call->deadline_ms != TDM__NEVER && tdm__clock_ms() >= call->deadline_ms) {
@@ -145,6 +180,8 @@ static tdm_status call_begin(tdm_call *call)
     return tdm__call_parse(call);
 }
 
+/* Runs the method of the call without the lock and returns its status. Records the span for the
+ * timeline and makes calls of the method children of this call. */
 static tdm_status executor_run_method(tdm_call *call)
 {
     struct tdm__loop *loop = call->loop;
@@ -154,7 +191,7 @@ static tdm_status executor_run_method(tdm_call *call)
     tdm_status status;
 
     TDM_TRY(call_begin(call));
-    tdm__error_clear(); /* a method that fails silently has no detail */
+    tdm__error_clear(); /* A method that fails without a message must not report an old one. */
     tdm__call_span_begin(&span, call->incoming);
     depth = tdm__loop_leave_all(loop);
     outer = tdm__child_calls_set_parent(call->call_number);
@@ -165,7 +202,8 @@ static tdm_status executor_run_method(tdm_call *call)
     return status;
 }
 
-/* A call_queue's run(). */
+/* Runs one call from a concurrency queue and replies, unless the method has replied or kept the
+ * call. */
 static void executor_run_call(tdm_call *call)
 {
     struct tdm__executor *executor = call->executor;
@@ -178,51 +216,54 @@ static void executor_run_call(tdm_call *call)
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
-        struct tdm__method_reply answer = {
+        struct tdm__method_reply reply = {
             .status = status, .detail = tdm_error_detail(), .packed = {"\x90", 1}};
 
-        tdm__executor_reply(call, &answer);
+        tdm__executor_reply(call, &reply);
     }
     call->state = TDM__CALL_RETURNED;
     if (call->is_replied) {
         tdm__concurrency_queue_call_ended(call->call_queue);
         call_settle(call);
     }
-    if (executor->ending != GOES_ON) {
+    if (executor->phase != EXECUTOR_RUNNING) {
         tdm__loop_wake(executor->loop);
     }
 }
 
 /* ---- holding ---------------------------------------------------------------------------- */
 
+/* Gives an arriving call its place: in its concurrency queue, or among the held calls of its
+ * caller. */
 static void call_enqueue(tdm_call *call)
 {
     struct tdm__executor *executor = call->executor;
-    struct tdm__client_session *caller = call->client_session;
+    struct tdm__client_session *session = call->client_session;
 
     call->arrival_is_over = true;
-    if (call->start_holds == 0 && (!executor->ordered || TAILQ_EMPTY(&caller->held))) {
+    if (call->start_holds == 0 && (!executor->is_ordered || TAILQ_EMPTY(&session->held_calls))) {
         tdm__concurrency_queue_push(call->call_queue, call);
         return;
     }
     call->state = TDM__CALL_HELD;
-    if (executor->ordered) {
-        TAILQ_INSERT_TAIL(&caller->held, call, link);
+    if (executor->is_ordered) {
+        TAILQ_INSERT_TAIL(&session->held_calls, call, link);
     }
 }
 
-/* Those behind the call that was held, up to the next one that is. */
-static void executor_start_ready(struct tdm__client_session *caller)
+/* Moves the first held calls of the session that have no hold any more to their queues, in order.
+ */
+static void executor_start_ready(struct tdm__client_session *session)
 {
     tdm_call *call;
 
-    while ((call = TAILQ_FIRST(&caller->held)) != NULL && call->start_holds == 0) {
-        TAILQ_REMOVE(&caller->held, call, link);
+    while ((call = TAILQ_FIRST(&session->held_calls)) != NULL && call->start_holds == 0) {
+        TAILQ_REMOVE(&session->held_calls, call, link);
         tdm__concurrency_queue_push(call->call_queue, call);
     }
 }
 
-/* Out of whatever line it stands in: it never runs. */
+/* Removes a call that has not begun from the list in which it waits. It will never run. */
 static void call_leave_queue(tdm_call *call)
 {
     call->executor->waiting_count--;
@@ -231,12 +272,13 @@ static void call_leave_queue(tdm_call *call)
         return;
     }
     call->state = TDM__CALL_RETURNED;
-    if (call->arrival_is_over && call->executor->ordered) {
-        TAILQ_REMOVE(&call->client_session->held, call, link);
+    if (call->arrival_is_over && call->executor->is_ordered) {
+        TAILQ_REMOVE(&call->client_session->held_calls, call, link);
         executor_start_ready(call->client_session);
     }
 }
 
+/* Makes a call that has not begun fail. */
 static void call_drop(tdm_call *call, tdm_status status, const char *detail)
 {
     call_leave_queue(call);
@@ -258,10 +300,10 @@ void tdm__executor_release(tdm_call *call)
         return;
     }
     if (call->state != TDM__CALL_HELD) {
-        call_settle(call); /* answered meanwhile */
+        call_settle(call); /* The call was replied to while it was held. */
     } else if (!call->arrival_is_over) {
-        return; /* it arrives just now */
-    } else if (call->executor->ordered) {
+        return; /* The arrival hook runs; call_enqueue() follows. */
+    } else if (call->executor->is_ordered) {
         executor_start_ready(call->client_session);
     } else {
         tdm__concurrency_queue_push(call->call_queue, call);
@@ -271,13 +313,14 @@ void tdm__executor_release(tdm_call *call)
 void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char *detail)
 {
     if (call->state == TDM__CALL_HELD) {
-        call_drop(call, status, detail); /* stays in memory: it is held */
+        call_drop(call, status, detail); /* The hold keeps the call in memory. */
     }
     tdm__executor_release(call);
 }
 
-/* As if it had not come: one that is sent again may run. */
-static void calls_drop_disconnected(tdm_call *call, const char *detail)
+/* Drops a call as if it had not arrived, so that the caller may send it again. Sequence 0 prevents
+ * a cached reply. */
+static void call_drop_disconnected(tdm_call *call, const char *detail)
 {
     call->sequence = 0;
     call_drop(call, TDM_E_CLOSED, detail);
@@ -286,18 +329,18 @@ static void calls_drop_disconnected(tdm_call *call, const char *detail)
 void tdm__executor_release_disconnected(tdm_call *call, const char *detail)
 {
     bool keeps_others =
-        call->state == TDM__CALL_HELD && call->arrival_is_over && call->executor->ordered;
+        call->state == TDM__CALL_HELD && call->arrival_is_over && call->executor->is_ordered;
     tdm_call *next;
 
     for (tdm_call *later = keeps_others ? TAILQ_NEXT(call, link) : NULL; later != NULL;
          later = next) {
         next = TAILQ_NEXT(later, link);
         if (tdm__incoming_conn(later->incoming) == tdm__incoming_conn(call->incoming)) {
-            calls_drop_disconnected(later, detail);
+            call_drop_disconnected(later, detail);
         }
     }
     if (call->state == TDM__CALL_HELD) {
-        calls_drop_disconnected(call, detail);
+        call_drop_disconnected(call, detail);
     }
     tdm__executor_release(call);
 }
@@ -305,13 +348,15 @@ void tdm__executor_release_disconnected(tdm_call *call, const char *detail)
 void tdm__executor_set_arrival_hook(struct tdm__executor *executor, tdm__arrival_hook_fn *fn,
                                     void *arg)
 {
-    executor->on_arrival = fn;
-    executor->on_arrival_arg = arg;
+    executor->arrival_hook = fn;
+    executor->arrival_hook_arg = arg;
 }
 
 /* ---- notices ---------------------------------------------------------------------------- */
 
-static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
+/* Handles a notice of the RPC layer about a call: cancellation, consumed stream items, or a closed
+ * connection. */
+static void call_on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
 {
     tdm_call *call = arg;
 
@@ -334,16 +379,17 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     }
 }
 
+/* Connects the call with the RPC call through which its reply is sent. */
 static void call_attach_incoming(tdm_call *call, struct tdm__incoming_call *incoming)
 {
     call->incoming = incoming;
-    tdm__incoming_on_notice(incoming, on_notice, call);
+    tdm__incoming_on_notice(incoming, call_on_notice, call);
 }
 
 /* ---- arriving --------------------------------------------------------------------------- */
 
-/* A call that is here already: its answer goes to where it came from last.  A stream's items
- * have gone to where nobody takes them. */
+/* Attaches a repeated call to the one that is here already, so that the reply goes to the newest
+ * connection. A stream cannot be taken over, because its items may have been lost. */
 static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
 {
     struct tdm__executor *executor = call->executor;
@@ -354,7 +400,7 @@ static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
         return;
     }
     if (call->document != NULL) {
-        tdm__incoming_discard(incoming); /* the arguments are here */
+        tdm__incoming_discard(incoming); /* The arguments have been read before. */
     } else if (call->pull == NULL) {
         tdm__incoming_discard(before);
     }
@@ -362,25 +408,27 @@ static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
     atomic_store_explicit(&call->is_disconnected, false, memory_order_relaxed);
     tdm__incoming_fail(before, TDM_E_CLOSED, "it was sent again");
     if (call->pull != NULL) {
-        executor->on_arrival(executor->on_arrival_arg, call); /* which fetches from there */
+        /* The hook fetches the arguments over the new connection. */
+        executor->arrival_hook(executor->arrival_hook_arg, call);
     }
 }
 
-/* A call that has come before, and not in vain. */
+/* Handles a repeated call: resends the cached reply, or attaches it to the call that is still open.
+ * Returns false if neither exists, and leaves `incoming` alone. */
 static bool executor_resend_reply(struct tdm__executor *executor,
-                                  struct tdm__client_session *caller,
+                                  struct tdm__client_session *session,
                                   struct tdm__incoming_call *incoming)
 {
     uint64_t sequence = tdm__incoming_sequence(incoming);
-    const struct tdm__method_reply *answer = tdm__client_session_cached_reply(caller, sequence);
+    const struct tdm__method_reply *reply = tdm__client_session_cached_reply(session, sequence);
     tdm_call *call;
 
-    if (answer != NULL) {
+    if (reply != NULL) {
         tdm__incoming_discard(incoming);
-        tdm__method_reply_send(answer, incoming);
+        tdm__method_reply_send(reply, incoming);
         return true;
     }
-    call = tdm__client_session_find_call(caller, TAILQ_FIRST(&executor->calls), sequence);
+    call = tdm__client_session_find_call(session, TAILQ_FIRST(&executor->calls), sequence);
     if (call != NULL) {
         call_take_over(call, incoming);
         return true;
@@ -388,21 +436,24 @@ static bool executor_resend_reply(struct tdm__executor *executor,
     return false;
 }
 
-static tdm_status may_queue(struct tdm__executor *executor,
-                            const struct tdm__client_session *caller, uint64_t sequence)
+/* Returns TDM_OK if one more call of the session may be queued, else why not. */
+static tdm_status executor_check_may_queue(struct tdm__executor *executor,
+                                           const struct tdm__client_session *session,
+                                           uint64_t sequence)
 {
-    if (executor->ending >= ENDS) {
+    if (executor->phase >= EXECUTOR_STOPPING) {
         return tdm__fail(TDM_E_ACTOR_DIED, "the actor ended before it came to this call");
     }
-    if (executor->waiting_count >= WAITING_MAX) {
+    if (executor->waiting_count >= CALLS_WAITING_MAX) {
         return tdm__fail(TDM_E_AGAIN, "the mailbox is full: %u calls wait",
                          executor->waiting_count);
     }
     return sequence == 0 ? TDM_OK
-                         : tdm__client_session_check_cache(&executor->client_sessions, caller);
+                         : tdm__client_session_check_cache(&executor->client_sessions, session);
 }
 
-/* The method's own, or the one that the call asks for. */
+/* Finds the queue for a call: that of the concurrency group `group`, or the method's own if it is
+ * 0. */
 static tdm_status executor_queue_for_call(struct tdm__executor *executor,
                                           const struct tdm_method_entry *method, uint32_t group,
                                           struct tdm__concurrency_queue **call_queue_out)
@@ -417,7 +468,9 @@ static tdm_status executor_queue_for_call(struct tdm__executor *executor,
                            executor->actor_class->name);
 }
 
-static tdm_status call_create(struct tdm__executor *executor, struct tdm__client_session *caller,
+/* Creates a call for `incoming`. TDM_E_NOT_FOUND if the class does not have the method or the
+ * group. */
+static tdm_status call_create(struct tdm__executor *executor, struct tdm__client_session *session,
                               struct tdm__incoming_call *incoming, tdm_call **call_out)
 {
     const char *name = tdm__incoming_method(incoming);
@@ -447,7 +500,7 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__client
     }
     call->loop = executor->loop;
     call->executor = executor;
-    call->client_session = caller;
+    call->client_session = session;
     call->method = method;
     call->call_number = executor->arrivals_count;
     call->call_queue = call_queue;
@@ -459,36 +512,37 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__client
     return TDM_OK;
 }
 
-/* TDM_OK: `incoming` is taken. */
+/* Accepts an arriving call: handles a repetition, or creates and queues a new call. Takes
+ * `incoming` only if it returns TDM_OK. */
 static tdm_status executor_accept_call(struct tdm__executor *executor,
                                        struct tdm__incoming_call *incoming)
 {
     uint64_t sequence = tdm__incoming_sequence(incoming);
-    struct tdm__client_session *caller;
+    struct tdm__client_session *session;
     tdm_call *call;
 
-    TDM_TRY(
-        tdm__client_session_get(&executor->client_sessions, tdm__incoming_peer(incoming), &caller));
+    TDM_TRY(tdm__client_session_get(&executor->client_sessions, tdm__incoming_peer(incoming),
+                                    &session));
     if (sequence != 0) {
-        tdm__client_session_acknowledge(&executor->client_sessions, caller,
+        tdm__client_session_acknowledge(&executor->client_sessions, session,
                                         tdm__incoming_acknowledged(incoming));
-        if (sequence <= caller->highest_sequence &&
-            executor_resend_reply(executor, caller, incoming)) {
+        if (sequence <= session->highest_sequence &&
+            executor_resend_reply(executor, session, incoming)) {
             return TDM_OK;
         }
-        TDM_TRY(tdm__client_session_check_may_run(caller, sequence));
+        TDM_TRY(tdm__client_session_check_may_run(session, sequence));
     }
-    TDM_TRY(may_queue(executor, caller, sequence));
-    TDM_TRY(call_create(executor, caller, incoming, &call));
-    caller->highest_sequence =
-        sequence > caller->highest_sequence ? sequence : caller->highest_sequence;
-    caller->calls_count++;
+    TDM_TRY(executor_check_may_queue(executor, session, sequence));
+    TDM_TRY(call_create(executor, session, incoming, &call));
+    session->highest_sequence =
+        sequence > session->highest_sequence ? sequence : session->highest_sequence;
+    session->calls_count++;
     executor->waiting_count++;
     tdm__method_metrics_arrived(&executor->method_metrics, call->method);
     TAILQ_INSERT_TAIL(&executor->calls, call, all_link);
     call_attach_incoming(call, incoming);
-    if (executor->on_arrival != NULL) {
-        executor->on_arrival(executor->on_arrival_arg, call);
+    if (executor->arrival_hook != NULL) {
+        executor->arrival_hook(executor->arrival_hook_arg, call);
     }
     if (call->state == TDM__CALL_HELD) {
         call_enqueue(call);
@@ -511,6 +565,7 @@ void tdm__executor_enqueue(struct tdm__executor *executor, struct tdm__incoming_
 
 /* ---- the main thread -------------------------------------------------------------------- */
 
+/* True if no call waits, runs or is kept, and nothing is posted. */
 static bool executor_is_empty(const struct tdm__executor *executor)
 {
     if (executor->waiting_count > 0) {
@@ -524,93 +579,103 @@ static bool executor_is_empty(const struct tdm__executor *executor)
     return true;
 }
 
-static bool may_end(const struct tdm__executor *executor)
+/* True if the requested end may happen now. */
+static bool executor_may_end(const struct tdm__executor *executor)
 {
-    return executor->ending == ENDS ? executor->running_count == 0
-                                    : executor->ending == DRAINS && executor_is_empty(executor);
+    return executor->phase == EXECUTOR_STOPPING
+               ? executor->running_count == 0
+               : executor->phase == EXECUTOR_DRAINING && executor_is_empty(executor);
 }
 
+/* True if the main thread has a call to run or may end. Condition for tdm__loop_run(). */
 static bool executor_has_work(void *arg)
 {
     const struct tdm__executor *executor = arg;
 
-    if (!executor->threaded && executor->ending != ENDS) {
+    if (!executor->is_threaded && executor->phase != EXECUTOR_STOPPING) {
         for (uint32_t i = 0; i < executor->call_queues_count; i++) {
             if (tdm__concurrency_queue_has_work(&executor->call_queues[i])) {
                 return true;
             }
         }
     }
-    return executor->ending != GOES_ON && may_end(executor);
+    return executor->phase != EXECUTOR_RUNNING && executor_may_end(executor);
 }
 
+/* Runs one piece of work of each queue on the main thread. */
 static void executor_work(struct tdm__executor *executor)
 {
-    for (uint32_t i = 0; i < executor->call_queues_count && executor->ending != ENDS; i++) {
+    for (uint32_t i = 0; i < executor->call_queues_count && executor->phase != EXECUTOR_STOPPING;
+         i++) {
         if (tdm__concurrency_queue_has_work(&executor->call_queues[i])) {
             tdm__concurrency_queue_run_one(&executor->call_queues[i]);
         }
     }
 }
 
-/* Rounds of the loop that have to be over; whoever drives it makes them. */
-struct look {
-    struct tdm__loop *loop;
-    int rounds_left;
-    bool abandoned; /* nobody waits for it any more: it frees itself */
+/* Counts rounds of the loop, which any thread may drive. */
+struct drain_poll {
+    struct tdm__loop *loop; /* Event loop, borrowed. */
+    int rounds_left;        /* Rounds that must still be completed. */
+    /* True if the waiting function has returned; the next round frees the struct. */
+    bool is_abandoned;
 };
 
-static void on_socket_poll(void *arg)
+/* Posted function that runs once in each round of the loop. */
+static void drain_poll_round(void *arg)
 {
-    struct look *look = arg;
+    struct drain_poll *drain_poll = arg;
 
-    if (look->abandoned) {
-        free(look);
+    if (drain_poll->is_abandoned) {
+        free(drain_poll);
         return;
     }
-    look->rounds_left--;
-    if (look->rounds_left > 0 && tdm__loop_post(look->loop, on_socket_poll, look) != TDM_OK) {
-        look->rounds_left = 0;
+    drain_poll->rounds_left--;
+    if (drain_poll->rounds_left > 0 &&
+        tdm__loop_post(drain_poll->loop, drain_poll_round, drain_poll) != TDM_OK) {
+        drain_poll->rounds_left = 0;
     }
 }
 
-static bool socket_poll_is_over(void *arg)
+/* True if all rounds are completed. Condition for tdm__loop_run(). */
+static bool drain_poll_is_over(void *arg)
 {
-    const struct look *look = arg;
+    const struct drain_poll *drain_poll = arg;
 
-    return look->rounds_left == 0;
+    return drain_poll->rounds_left == 0;
 }
 
-/* What was sent before the end was asked for may still lie in a socket, or have been seen there
- * by another thread that drives.  The first post is found by a poll that begins now or later,
- * the second when all that this poll has found is done. */
+/* True if no call is left, not even in a socket. Calls sent before the end was requested may still
+ * lie in a socket or be in the hands of another polling thread. The first post runs after a poll
+ * that starts now or later; the second one runs after everything found by that poll. */
 static bool executor_has_drained(struct tdm__executor *executor)
 {
-    struct look *look = calloc(1, sizeof(*look));
+    struct drain_poll *drain_poll = calloc(1, sizeof(*drain_poll));
     uint64_t before = executor->arrivals_count;
 
-    if (look == NULL) {
+    if (drain_poll == NULL) {
         return executor_is_empty(executor);
     }
-    *look = (struct look){executor->loop, 2, false};
-    if (tdm__loop_post(executor->loop, on_socket_poll, look) != TDM_OK ||
-        tdm__loop_run(executor->loop, socket_poll_is_over, look, TDM__NEVER) == TDM_OK) {
-        free(look);
+    *drain_poll = (struct drain_poll){executor->loop, 2, false};
+    if (tdm__loop_post(executor->loop, drain_poll_round, drain_poll) != TDM_OK ||
+        tdm__loop_run(executor->loop, drain_poll_is_over, drain_poll, TDM__NEVER) == TDM_OK) {
+        free(drain_poll);
     } else {
-        look->abandoned = true;
+        drain_poll->is_abandoned = true;
     }
     return executor->arrivals_count == before && executor_is_empty(executor);
 }
 
-static bool has_ended(struct tdm__executor *executor)
+/* True if the actor has reached its requested end. */
+static bool executor_has_ended(struct tdm__executor *executor)
 {
-    return executor->ending != GOES_ON && may_end(executor) &&
-           (executor->ending == ENDS || executor_has_drained(executor));
+    return executor->phase != EXECUTOR_RUNNING && executor_may_end(executor) &&
+           (executor->phase == EXECUTOR_STOPPING || executor_has_drained(executor));
 }
 
-/* No method runs.  Kept calls have an owner somewhere who may still answer: they stay in memory
- * until he has had his last chance, in the class's destruct. */
-static void fail_all(struct tdm__executor *executor)
+/* Fails all calls without a reply when no method runs any more. A method may have kept a call and
+ * use it until the class's destruct function has returned, so the calls stay in memory. */
+static void executor_fail_all_calls(struct tdm__executor *executor)
 {
     tdm_call *call;
 
@@ -622,7 +687,7 @@ static void fail_all(struct tdm__executor *executor)
             executor_reply_failure(call, TDM_E_ACTOR_DIED,
                                    "the actor ended before it came to this call");
         } else if (!call->is_replied) {
-            executor_reply_failure(call, TDM_E_ACTOR_DIED, "the actor ended before it answered");
+            executor_reply_failure(call, TDM_E_ACTOR_DIED, "the actor ended before it replied");
         }
     }
 }
@@ -632,19 +697,20 @@ void tdm__executor_run(struct tdm__executor *executor)
     TDM__LOOP_ENTER(executor->loop);
 
     tdm__call_thread_init();
-    for (uint32_t i = 0; i < executor->call_queues_count && executor->ending != ENDS; i++) {
+    for (uint32_t i = 0; i < executor->call_queues_count && executor->phase != EXECUTOR_STOPPING;
+         i++) {
         tdm__concurrency_queue_open(&executor->call_queues[i]);
     }
-    while (!has_ended(executor)) {
+    while (!executor_has_ended(executor)) {
         if (!executor_has_work(executor)) {
             (void)tdm__loop_run(executor->loop, executor_has_work, executor, TDM__NEVER);
         }
-        if (!executor->threaded) {
+        if (!executor->is_threaded) {
             executor_work(executor);
         }
     }
-    executor->ending = ENDED;
-    fail_all(executor);
+    executor->phase = EXECUTOR_STOPPED;
+    executor_fail_all_calls(executor);
     for (uint32_t i = 0; i < executor->call_queues_count; i++) {
         tdm__concurrency_queue_stop(&executor->call_queues[i]);
     }
@@ -655,8 +721,8 @@ void tdm__executor_request_end(struct tdm__executor *executor, bool drain)
 {
     TDM__LOOP_ENTER(executor->loop);
 
-    if (executor->ending < ENDS) {
-        executor->ending = drain ? DRAINS : ENDS;
+    if (executor->phase < EXECUTOR_STOPPING) {
+        executor->phase = drain ? EXECUTOR_DRAINING : EXECUTOR_STOPPING;
         tdm__loop_wake(executor->loop);
     }
 }
@@ -688,7 +754,8 @@ bool tdm__executor_is_asynchronous(const struct tdm__executor *executor)
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static uint32_t default_limit(const struct tdm__executor_options *options)
+/* Returns the concurrency of the default group. */
+static uint32_t executor_default_limit(const struct tdm__executor_options *options)
 {
     if (options->max_concurrency > 0) {
         return options->max_concurrency;
@@ -696,6 +763,7 @@ static uint32_t default_limit(const struct tdm__executor_options *options)
     return options->actor_class->asynchronous != 0 ? ASYNCHRONOUS_CONCURRENCY : 1;
 }
 
+/* Adds a queue for the concurrency group `name`. */
 static tdm_status executor_add_queue(struct tdm__executor *executor, const char *name,
                                      uint32_t limit)
 {
@@ -704,12 +772,13 @@ static tdm_status executor_add_queue(struct tdm__executor *executor, const char 
                          executor->actor_class->name, name);
     }
     tdm__concurrency_queue_init(&executor->call_queues[executor->call_queues_count], executor->loop,
-                                name, limit, executor->threaded, executor_run_call);
+                                name, limit, executor->is_threaded, executor_run_call);
     executor->call_queues_count++;
     return TDM_OK;
 }
 
-static tdm_status add_groups(struct tdm__executor *executor)
+/* Adds a queue for each concurrency group that the class declares. */
+static tdm_status executor_add_groups(struct tdm__executor *executor)
 {
     const struct tdm_concurrency_group *groups = executor->actor_class->concurrency_groups;
 
@@ -719,6 +788,8 @@ static tdm_status add_groups(struct tdm__executor *executor)
     return TDM_OK;
 }
 
+/* Finds the queue of the method's concurrency group; TDM_E_INVAL if the class does not declare it.
+ */
 static tdm_status executor_find_queue(struct tdm__executor *executor,
                                       const struct tdm_method_entry *method,
                                       struct tdm__concurrency_queue **call_queue_out)
@@ -732,22 +803,25 @@ static tdm_status executor_find_queue(struct tdm__executor *executor,
                                                tdm__concurrency_group_id(group));
     return *call_queue_out != NULL
                ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "class %s: method \"%s\" is in a group \"%s\" it has not",
+               : tdm__fail(TDM_E_INVAL,
+                           "class %s: method \"%s\" names the undeclared concurrency group \"%s\"",
                            executor->actor_class->name, method->name, group);
 }
 
+/* Chooses the mode of the executor, creates its queues and maps methods to them. */
 static tdm_status executor_create_queues(struct tdm__executor *executor,
                                          const struct tdm__executor_options *options)
 {
     const struct tdm_actor_class *actor_class = options->actor_class;
     bool has_groups = actor_class->concurrency_groups[0].name != NULL;
 
-    executor->threaded =
-        actor_class->asynchronous == 0 && (has_groups || default_limit(options) > 1);
-    executor->ordered =
-        actor_class->asynchronous == 0 && !executor->threaded && !options->out_of_order;
-    TDM_TRY(executor_add_queue(executor, TDM__DEFAULT_CONCURRENCY_GROUP, default_limit(options)));
-    TDM_TRY(add_groups(executor));
+    executor->is_threaded =
+        actor_class->asynchronous == 0 && (has_groups || executor_default_limit(options) > 1);
+    executor->is_ordered =
+        actor_class->asynchronous == 0 && !executor->is_threaded && !options->out_of_order;
+    TDM_TRY(executor_add_queue(executor, TDM__DEFAULT_CONCURRENCY_GROUP,
+                               executor_default_limit(options)));
+    TDM_TRY(executor_add_groups(executor));
     for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
         TDM_TRY(executor_find_queue(executor, &actor_class->methods[i],
                                     &executor->call_queue_of_method[i]));
@@ -762,7 +836,7 @@ tdm_status tdm__executor_create(const struct tdm__executor_options *options,
     tdm_status status;
 
     if (executor == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "what runs an actor's calls");
+        return tdm__fail(TDM_E_NOMEM, "the executor of an actor");
     }
     executor->loop = options->loop;
     executor->actor_class = options->actor_class;
@@ -792,8 +866,8 @@ void tdm__executor_destroy(struct tdm__executor *executor)
         next = TAILQ_NEXT(call, all_link);
         TDM_ASSERT(call->is_replied);
         if (call->held_reply != NULL) {
-            executor_send_reply(call,
-                                &call->held_reply->answer); /* who held it will not release it */
+            executor_send_reply(
+                call, &call->held_reply->reply); /* No module will release this hold any more. */
             tdm__cached_reply_destroy(call->held_reply);
         }
         tdm__call_free(call);

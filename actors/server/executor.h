@@ -1,4 +1,4 @@
-/* executor.h - runs the calls that arrive at an actor: in which order, on which threads. */
+/* executor.h - decides in which order and on which threads the calls of an actor run. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_SERVER_EXECUTOR_H
 #define TDM_ACTORS_SERVER_EXECUTOR_H
@@ -8,96 +8,108 @@
 
 #include <tandem/actor.h>
 
-/* A worker has one.  Calls are queued where they are read (on whatever thread drives the loop)
- * and run
+/* The executor of a worker's one actor. Calls are queued by whatever thread drives the loop. The
+ * methods run in one of three modes:
  *
- *   in order       one at a time, on the main thread: the ordinary actor
- *   asynchronous   one at a time, on the main thread; up to max_concurrency kept ones are under
- *                  way besides
- *   threaded       each concurrency group on threads of its own, made when they are needed; the
+ *   in order       one at a time, on the main thread; this is the default
+ *   asynchronous   one at a time, on the main thread; besides, up to max_concurrency calls that
+ *                  their methods have kept are under way
+ *   threaded       each concurrency group on its own threads, created when they are needed; the
  *                  main thread only drives the loop
  *
- * A method runs without the loop's lock; everything here is called with it, unless it says
+ * A method runs without the loop's lock. The functions below are called with it, unless they say
  * otherwise. */
 struct tdm__executor;
 struct tdm__calls;
 
+/* What an executor is created with; all pointers are borrowed and must outlive it. */
 struct tdm__executor_options {
-    struct tdm__loop *loop; /* borrowed, as all of these */
-    const struct tdm_actor_class *actor_class;
-    void *self;
-    bool out_of_order;        /* also where methods run one at a time */
-    uint32_t max_concurrency; /* of the default group; 0: 1, or 1,000 where asynchronous */
+    struct tdm__loop *loop;                    /* Event loop whose lock guards the executor. */
+    const struct tdm_actor_class *actor_class; /* Class of the actor. */
+    void *self;                                /* State of the actor, passed to its methods. */
+    bool out_of_order; /* True if a held call does not delay later calls of the same caller. */
+    /* Most calls under way in the default group; 0 means 1, or 1,000 for an asynchronous class. */
+    uint32_t max_concurrency;
 };
 
+/* Creates the executor with one queue for each concurrency group of the class. TDM_E_INVAL if the
+ * class names a group that it does not declare. The caller owns `*executor_out`. */
 tdm_status tdm__executor_create(const struct tdm__executor_options *options,
                                 struct tdm__executor **executor_out);
-/* After tdm__executor_run().  NULL is allowed. */
+/* Frees the executor and its calls, after tdm__executor_run() has returned. NULL is allowed. */
 void tdm__executor_destroy(struct tdm__executor *executor);
 
-/* A call for the actor; takes it.  Answers at once what cannot be queued.  Nothing runs before
- * tdm__executor_run(). */
+/* Takes over a call for the actor and queues it; a call that cannot be queued is refused with a
+ * reply at once. No call runs before tdm__executor_run(). */
 void tdm__executor_enqueue(struct tdm__executor *executor, struct tdm__incoming_call *incoming);
 
-/* On the main thread: runs calls, or drives the loop for the threads that do, until the actor
- * is to end and has come to its end: methods have returned, what waits has been answered,
- * threads are joined. */
+/* Runs calls on the main thread, or drives the loop for the threads that run them. Blocks until the
+ * actor's end was requested and reached: methods have returned, waiting calls have been replied to,
+ * and threads are joined. Called without the lock. */
 void tdm__executor_run(struct tdm__executor *executor);
 
-/* Calls that wait. */
+/* Returns the number of received calls whose method has not begun. */
 uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
-/* And all, by method. */
+/* Returns the counters of calls by method; the executor owns them. */
 const struct tdm__method_metrics *
 tdm__executor_method_metrics(const struct tdm__executor *executor);
 
-/* Each by itself (call.h), in the order in which they came; some may have been answered. */
+/* Returns the list of all received calls (call.h) in order of arrival. Some of them may have been
+ * replied to. */
 const struct tdm__calls *tdm__executor_calls(const struct tdm__executor *executor);
 
-/* The actor is to end.  `drain`: when all that has arrived is done, kept calls included; else
- * when the methods that run have returned, and the other calls fail with TDM_E_ACTOR_DIED. */
+/* Requests the end of the actor. With `drain` it ends when all received calls are done, kept ones
+ * included. Without it, it ends when the running methods have returned, and the other calls fail
+ * with TDM_E_ACTOR_DIED. Acquires the lock itself. */
 void tdm__executor_request_end(struct tdm__executor *executor, bool drain);
 
-/* fn(arg) runs once, without the lock, between methods on the thread that runs them (of the
- * default group, if they are several), before calls that wait.  What has not begun when the
- * actor ends never runs. */
+/* Makes fn(arg) run once, without the lock, before the waiting calls on a thread that runs methods
+ * of the default group. A function that has not begun when the actor ends never runs. */
 tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *arg), void *arg);
 
-/* ---- calls that are not ready, answers that must wait ----------------------------------- */
+/* ---- holding calls and replies ---------------------------------------------------------- */
 
-/* Told of each call that arrives, before it is queued: to hold it while its arguments are
- * fetched, into call->pull; told once more if the call comes again meanwhile.  It must not run
- * the loop. */
+/* Called for each arriving call before it is queued. The hook may hold the call, for instance while
+ * its arguments are fetched, and is called again if the call is sent again meanwhile. It must not
+ * run the loop. */
 typedef void tdm__arrival_hook_fn(void *arg, tdm_call *call);
+/* Sets the only arrival hook; NULL removes it. `arg` is borrowed. */
 void tdm__executor_set_arrival_hook(struct tdm__executor *executor, tdm__arrival_hook_fn *fn,
                                     void *arg);
 
-/* The method does not begin before as many releases.  Later calls of the same caller keep their
- * place behind it where methods run in order; calls of others go on.  A call that is held, or
- * whose answer is, stays in memory until it is released, also when it has been answered
- * meanwhile (canceled, the actor's end): release it all the same. */
+/* Delays the start of a call until as many releases as holds. Where methods run in order, later
+ * calls of the same caller wait behind it; calls of other callers continue. A held call stays in
+ * memory until it is released, even if it has been replied to meanwhile, so it must always be
+ * released. */
 void tdm__executor_hold(tdm_call *call);
+/* Releases one hold of tdm__executor_hold(). The call starts or may be freed after the last one. */
 void tdm__executor_release(tdm_call *call);
-/* The same; the call fails instead of running, unless it has been answered. */
+/* Releases one hold and makes the call fail instead of run, unless it has been replied to. */
 void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char *detail);
 
-/* The same for one whose connection has ended before all of it was here: it and those of its
- * caller that came over that connection and keep their place behind it count as not come, for
- * the caller sends them again, in order. */
+/* Releases one hold of a call whose connection closed before all its arguments were here. The call,
+ * and the calls of the same caller and connection that wait behind it, count as never received. The
+ * caller sends them again in order. */
 void tdm__executor_release_disconnected(tdm_call *call, const char *detail);
 
-/* Told of each answer before it leaves; may change it (what it points to then must stay until
- * the next answer), and may hold it: it is then copied, descriptors too, and leaves with the
- * last release. */
+/* Called for each reply before it is sent. The hook may change the reply; what the reply then
+ * points to must stay valid until the next reply. The hook may hold the reply, which is then copied
+ * with its descriptors and sent at the last release. */
 typedef void tdm__reply_hook_fn(void *arg, tdm_call *call, struct tdm__method_reply *reply);
+/* Sets the only reply hook; NULL removes it. `arg` is borrowed. */
 void tdm__executor_set_reply_hook(struct tdm__executor *executor, tdm__reply_hook_fn *fn,
                                   void *arg);
-void tdm__executor_hold_reply(tdm_call *call); /* in a tdm__reply_hook_fn only */
+/* Delays sending the reply of `call`. Only a tdm__reply_hook_fn may call this. */
+void tdm__executor_hold_reply(tdm_call *call);
+/* Releases one hold of the reply; after the last one the reply is sent. */
 void tdm__executor_release_reply(tdm_call *call);
 
 /* ---- for call.c ------------------------------------------------------------------------- */
 
+/* True if methods of the class may keep their calls and reply later. */
 bool tdm__executor_is_asynchronous(const struct tdm__executor *executor);
-/* Of a call not answered yet.  A kept call whose method has returned is gone then. */
+/* Replies to a call that has no reply yet. A kept call whose method has returned may be freed by
+ * this. */
 void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *reply);
 
 #endif

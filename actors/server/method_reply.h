@@ -1,4 +1,4 @@
-/* method_reply.h - what a call is answered with, and copies of it that are kept. */
+/* method_reply.h - the reply to a call, and the copy that is cached for repeated calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_SERVER_METHOD_REPLY_H
 #define TDM_ACTORS_SERVER_METHOD_REPLY_H
@@ -8,41 +8,49 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-/* What the caller will read. */
+/* The reply to one call: a value, or a failure. All pointers are borrowed. */
 struct tdm__method_reply {
-    tdm_status status;
-    const char *detail; /* of a failure */
-    struct tdm_bytes packed;
-    struct tdm__large *large;        /* borrowed; if there is one, it is the value instead */
-    struct tdm__passed_refs *passed; /* borrowed; the references in the value; NULL: none */
-    const int *fds;                  /* borrowed */
-    uint32_t fds_count;
+    tdm_status status;       /* TDM_OK for a value, else the failure. */
+    const char *detail;      /* Message of a failure; unused for a value. */
+    struct tdm_bytes packed; /* The value as a packed array, if `large` is NULL. */
+    /* The value in shared memory; NULL if the value is in `packed`. */
+    struct tdm__large *large;
+    /* References in the value that pass to the caller; NULL if absent. */
+    struct tdm__passed_refs *passed;
+    const int *fds;     /* File descriptors sent with the reply. */
+    uint32_t fds_count; /* Number of entries in `fds`. */
 };
 
-/* A copy of its own, with duplicates of the descriptors; a large value is counted, and so is
- * what it passes on: while the copy may be sent, its references lead somewhere. */
+/* A copy of a reply, with duplicates of its descriptors. It retains the large value and the passed
+ * references, so that the references stay valid while the copy may be sent. */
 struct tdm__cached_reply {
+    /* Entry in the list of cached replies of a client session. */
     TAILQ_ENTRY(tdm__cached_reply) link;
-    uint64_t sequence;
-    size_t size_bytes; /* of memory */
-    struct tdm__method_reply answer;
-    int fds[]; /* owned; behind them the packed value, or the detail */
+    uint64_t sequence;              /* Sequence number of the call; 0 until the session sets it. */
+    size_t size_bytes;              /* Bytes of memory that this copy occupies. */
+    struct tdm__method_reply reply; /* The reply; its pointers lead into this copy. */
+    /* Duplicated descriptors, owned; the packed value or the detail lies behind them. */
+    int fds[];
 };
 
+/* Error detail of a repeated call whose stream was cut off. */
 #define TDM__STREAM_BROKEN "a stream ends with its connection"
 
-/* What a caller on that node gets who asks again, its connection having ended.  The items of a
- * stream may have been lost with it; and of this node it ends with one of its processes only: a
- * large value that went over it need not stay in memory. */
-const struct tdm__method_reply *tdm__method_reply_for_cache(const struct tdm__method_reply *answer,
-                                                            bool of_a_stream,
+/* Returns the reply that a repeated call from a process on node `node` shall get. The stream of a
+ * lost connection may have lost items, so it fails. A large value need not be kept for a caller on
+ * this node, because its connection ends only with one of the two processes. */
+const struct tdm__method_reply *tdm__method_reply_for_cache(const struct tdm__method_reply *reply,
+                                                            bool is_stream,
                                                             const struct tdm__id *node);
-tdm_status tdm__cached_reply_create(const struct tdm__method_reply *answer,
-                                    struct tdm__cached_reply **kept_out);
-void tdm__cached_reply_destroy(struct tdm__cached_reply *kept); /* NULL is allowed */
-/* Answers `incoming`, which is gone then; with a failure where the references in the answer
- * have been let go of. */
-void tdm__method_reply_send(const struct tdm__method_reply *answer,
+/* Creates a copy of a reply, which the caller owns. Fails with TDM_E_NOMEM, or if a descriptor
+ * cannot be duplicated. */
+tdm_status tdm__cached_reply_create(const struct tdm__method_reply *reply,
+                                    struct tdm__cached_reply **cached_out);
+/* Frees a copy and closes its descriptors. NULL is allowed. */
+void tdm__cached_reply_destroy(struct tdm__cached_reply *cached);
+/* Sends the reply and frees `incoming`. Sends a failure if the references in the reply have been
+ * released. */
+void tdm__method_reply_send(const struct tdm__method_reply *reply,
                             struct tdm__incoming_call *incoming);
 
 #endif

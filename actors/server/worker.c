@@ -1,5 +1,15 @@
-/* worker.c - the life of a process that is an actor. */
+/* worker.c - the main function of a worker process, which runs one actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The daemon starts a worker with descriptor 3 connected to itself and the bootstrap (actor, node,
+ * token) in descriptor 4. The worker creates a runtime, loads the class, runs the constructor and
+ * reports "actor.constructed". Then the main thread runs the executor until the end.
+ *
+ * Calls arrive on whatever thread drives the loop and are dispatched by worker_serve(). The end is
+ * requested by the daemon ("worker.exit"), by the actor (tdm_runtime_exit_actor) or forced by the
+ * loss of the daemon, which exits at once. worker_exit() is the only graceful way out.
+ * TDM__WORKER_VARIABLE tells workers and fork servers from drivers. */
+
 #include "actors/server/worker.h"
 
 #include "actors/call_list.h"
@@ -28,29 +38,36 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+/* Milliseconds for reporting the end of the constructor to the daemon. */
 enum { READY_TIMEOUT_MS = 10000 };
 
+/* The one worker of this process, guarded by the loop's lock. */
 struct tdm__worker {
-    tdm_runtime *runtime;
+    tdm_runtime *runtime; /* Runtime of this process, owned. */
+    /* What the daemon passed to this worker when it started it. */
     struct tdm__bootstrap bootstrap;
+    /* Class of the actor, borrowed; NULL until it is loaded. */
     const struct tdm_actor_class *actor_class;
-    void *self;
-    struct tdm__executor *executor; /* owned; NULL until the class is loaded */
-    bool unwanted;                  /* the daemon asked for an end before that */
-    char unix_address[TDM__ADDRESS_BYTES];
+    void *self; /* State of the actor, owned; NULL until the class is loaded. */
+    /* Runs the actor's calls, owned; NULL until the class is loaded. */
+    struct tdm__executor *executor;
+    bool end_requested; /* True if the daemon requested the end before the executor existed. */
+    char unix_address[TDM__ADDRESS_BYTES]; /* Address for callers on this node. */
+    /* Address for callers on other nodes; "" on a single node. */
     char tcp_address[TDM__ADDRESS_BYTES];
 };
 
 _Noreturn void tdm__worker_exit_without_daemon(struct tdm__worker *worker)
 {
     (void)worker;
-    _exit(1); /* nobody is left to tell */
+    _exit(1); /* No daemon is left to receive a report. */
 }
 
-/* ---- calls that arrive ------------------------------------------------------------------ */
+/* ---- dispatching calls ------------------------------------------------------------------ */
 
-/* The daemon asks for an end in good order: (drain?), false where it says nothing. */
-static void serve_exit(struct tdm__worker *worker, struct tdm__incoming_call *incoming)
+/* Serves "worker.exit" of the daemon: ends the actor, after its received calls if the argument is
+ * true. */
+static void worker_serve_exit(struct tdm__worker *worker, struct tdm__incoming_call *incoming)
 {
     const tdm_value *arguments;
     bool drain = false;
@@ -61,11 +78,12 @@ static void serve_exit(struct tdm__worker *worker, struct tdm__incoming_call *in
     if (worker->executor != NULL) {
         tdm__executor_request_end(worker->executor, drain);
     } else {
-        worker->unwanted = true;
+        worker->end_requested = true;
     }
     tdm__incoming_reply_pack(incoming, "");
 }
 
+/* Serves requests for metrics and spans; returns false for any other method. */
 static bool worker_serve_metrics(const struct tdm__worker *worker,
                                  struct tdm__incoming_call *incoming)
 {
@@ -77,6 +95,7 @@ static bool worker_serve_metrics(const struct tdm__worker *worker,
                                            tdm__executor_method_metrics(executor));
 }
 
+/* Dispatches an incoming call: to the actor, or to one of the services of a worker. */
 static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct tdm__worker *worker = arg;
@@ -85,7 +104,7 @@ static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
         tdm__executor_enqueue(worker->executor, incoming);
     } else if (strcmp(tdm__incoming_method(incoming), "worker.exit") == 0 &&
                tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
-        serve_exit(worker, incoming);
+        worker_serve_exit(worker, incoming);
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
                worker_serve_metrics(worker, incoming)) {
         return;
@@ -108,20 +127,22 @@ tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
     if (runtime->worker == NULL) {
         return tdm__fail(TDM_E_STATE, "this process is a driver, not an actor");
     }
-    /* The daemon must know before the line to it closes: else it would kill and restart. */
+    /* The daemon must learn of the exit before the connection closes; else it would restart the
+     * actor. */
     TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
     TDM_TRY(tdm__conn_call(daemon, &request, NULL, NULL, NULL));
     if (runtime->worker->executor != NULL) {
         tdm__executor_request_end(runtime->worker->executor, false);
     } else {
-        runtime->worker->unwanted = true; /* in its constructor */
+        runtime->worker->end_requested = true; /* The actor exits in its constructor. */
     }
     return TDM_OK;
 }
 
-/* ---- beginning -------------------------------------------------------------------------- */
+/* ---- start ------------------------------------------------------------------------------ */
 
-static tdm_status load_class(struct tdm__worker *worker)
+/* Loads the library of the spec, finds the class and allocates the state of the actor. */
+static tdm_status worker_load_class(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
     char classes[256];
@@ -143,7 +164,8 @@ static tdm_status load_class(struct tdm__worker *worker)
     return TDM_OK;
 }
 
-static tdm_status make_executor(struct tdm__worker *worker)
+/* Creates the executor and installs the hooks for references and large arguments. */
+static tdm_status worker_create_executor(struct tdm__worker *worker)
 {
     struct tdm__executor_options options = {
         .loop = worker->runtime->loop,
@@ -155,12 +177,13 @@ static tdm_status make_executor(struct tdm__worker *worker)
     TDM_TRY(tdm__executor_create(&options, &worker->executor));
     tdm__executor_set_arrival_hook(worker->executor, tdm__call_fetch_arguments, NULL);
     tdm__executor_set_reply_hook(worker->executor, tdm__call_pin_reply_refs, NULL);
-    if (worker->unwanted) {
+    if (worker->end_requested) {
         tdm__executor_request_end(worker->executor, false);
     }
     return TDM_OK;
 }
 
+/* Listens for callers on a Unix socket and, in a cluster, on a TCP port. */
 static tdm_status worker_listen(struct tdm__worker *worker)
 {
     const struct tdm__bootstrap *bootstrap = &worker->bootstrap;
@@ -179,6 +202,7 @@ static tdm_status worker_listen(struct tdm__worker *worker)
                            sizeof(worker->tcp_address));
 }
 
+/* Loads the class, starts listening and runs the constructor. */
 static tdm_status worker_construct_actor(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
@@ -187,8 +211,8 @@ static tdm_status worker_construct_actor(struct tdm__worker *worker)
     tdm_status status;
     TDM__LOCK(worker->runtime);
 
-    TDM_TRY(load_class(worker));
-    TDM_TRY(make_executor(worker));
+    TDM_TRY(worker_load_class(worker));
+    TDM_TRY(worker_create_executor(worker));
     TDM_TRY(worker_listen(worker));
     TDM_TRY(
         tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes}, &arguments));
@@ -197,7 +221,8 @@ static tdm_status worker_construct_actor(struct tdm__worker *worker)
         status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
                                      tdm_document_root(arguments));
     }
-    if (status == TDM_OK) { /* the creator may let go when it hears of this actor's life */
+    /* The creator may release its references once the daemon reports the actor as alive. */
+    if (status == TDM_OK) {
         status = tdm__pins_wait_settled(worker->runtime, &pins, READY_TIMEOUT_MS);
     }
     tdm__pins_release(&pins);
@@ -205,7 +230,7 @@ static tdm_status worker_construct_actor(struct tdm__worker *worker)
     return tdm__wrap(status, "its constructor");
 }
 
-/* Tells the daemon how the constructor ended. */
+/* Reports the result of the constructor to the daemon and waits for its reply. */
 static tdm_status worker_report_constructed(struct tdm__worker *worker, tdm_status status)
 {
     const struct tdm__actor_constructed_message message = {
@@ -226,7 +251,8 @@ static tdm_status worker_report_constructed(struct tdm__worker *worker, tdm_stat
     return told;
 }
 
-static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *bootstrap)
+/* Copies identities and grants from the bootstrap into the runtime. */
+static void worker_fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *bootstrap)
 {
     const struct tdm__actor_spec *spec = bootstrap->spec;
 
@@ -248,7 +274,8 @@ static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *boot
     memcpy(runtime->gpu_indices, bootstrap->gpu_indices, sizeof(runtime->gpu_indices));
 }
 
-static tdm_status join_daemon(struct tdm__worker *worker)
+/* Creates the runtime and adopts the inherited connection to the daemon. */
+static tdm_status worker_join_daemon(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
     struct tdm__peer_identity self = {
@@ -257,7 +284,7 @@ static tdm_status join_daemon(struct tdm__worker *worker)
 
     (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, self.name, sizeof(self.name));
     TDM_TRY(tdm__runtime_create(&self, worker->bootstrap.token, &worker->runtime));
-    fill_runtime(worker->runtime, &worker->bootstrap);
+    worker_fill_runtime(worker->runtime, &worker->bootstrap);
     worker->runtime->worker = worker;
     tdm__runtime_set_current(worker->runtime);
     tdm__rpc_set_call_handler(worker->runtime->rpc, worker_serve, worker);
@@ -268,8 +295,9 @@ static tdm_status join_daemon(struct tdm__worker *worker)
 
 /* ---- end -------------------------------------------------------------------------------- */
 
-/* Answers may still wait for references to be settled: they would find their calls gone. */
-static void end_executor(struct tdm__worker *worker)
+/* Destroys the executor. Callbacks that wait for references to be settled are abandoned first,
+ * because they would use freed calls. */
+static void worker_destroy_executor(struct tdm__worker *worker)
 {
     TDM__LOCK(worker->runtime);
 
@@ -277,8 +305,9 @@ static void end_executor(struct tdm__worker *worker)
     tdm__executor_destroy(worker->executor);
 }
 
-/* In good order: answers what waits, destroys the state, leaves by exit() so that sanitizers
- * and atexit handlers have their say. */
+/* Ends the process gracefully: replies to waiting calls, destroys the actor's state, and calls
+ * exit() so that sanitizers and atexit handlers run. A code other than 0 skips the class's destruct
+ * function. */
 _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
 {
     if (worker->executor != NULL && code != 0) {
@@ -286,32 +315,34 @@ _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
         tdm__executor_run(worker->executor);
     }
     tdm__background_poller_stop(
-        worker->runtime->background_poller); /* from here on this is the only thread */
+        worker->runtime->background_poller); /* This is the only thread from here on. */
     worker->runtime->background_poller = NULL;
     if (worker->self != NULL && worker->actor_class->destruct != NULL && code == 0) {
         worker->actor_class->destruct(worker->self);
     }
     tdm__runtime_run_stop_hooks(worker->runtime);
     free(worker->self);
-    end_executor(worker);
-    worker->runtime->worker = NULL; /* the daemon's end of the line may close now */
+    worker_destroy_executor(worker);
+    worker->runtime->worker = NULL; /* The daemon may close the connection from here on. */
     tdm__runtime_destroy(worker->runtime);
     tdm__actor_spec_destroy(worker->bootstrap.spec);
     exit(code); /* NOLINT(concurrency-mt-unsafe) the last act of the process */
 }
 
+/* Runs the worker from its bootstrap to its end. */
 _Noreturn static void worker_main(void)
 {
     static struct tdm__worker worker;
     tdm_status status;
 
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a file, read while it grows */
+    /* Line buffering: the daemon reads the log file while it grows. */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     tdm__log_init("worker");
     status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);
     (void)close(TDM__WORKER_BOOTSTRAP_FD);
     if (status == TDM_OK) {
         (void)fcntl(TDM__WORKER_DAEMON_FD, F_SETFD, FD_CLOEXEC);
-        status = join_daemon(&worker);
+        status = worker_join_daemon(&worker);
     }
     if (status != TDM_OK) {
         tdm__log(TDM__ERROR, "worker", "%s: %s", tdm_strerror(status), tdm_error_detail());
@@ -339,7 +370,7 @@ void tdm__worker_run_if_one(void)
     }
     if (strcmp(role, "fork_server") == 0) {
         (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
-        tdm__fork_server_run_if_one();        /* returns in each worker it forks */
+        tdm__fork_server_run_if_one();        /* This returns in each forked worker. */
     }
     (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
     worker_main();

@@ -1,5 +1,15 @@
-/* actor_pool.c - a pool of actors that share the work. */
+/* actor_pool.c - tdm_actor_pool: distributes tasks to a pool of actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A pool lives in the calling process and has no thread; its functions collect finished calls and
+ * start waiting ones whenever they are called. One thread at a time may use a pool. A task is
+ * waiting (no actor is idle), running, or ready (its result is there, or its call failed); it is in
+ * one list for each state. Tasks whose result is still wanted are also in `wanted`, in the order in
+ * which they were submitted.
+ *
+ * Invariants: actors[0..idle_count) are idle, the others are running one task each; a running task
+ * that is not wanted any more keeps its actor busy until its call ends. The actors belong to the
+ * caller. */
 #include <stdarg.h>
 
 #include "runtime/error.h"
@@ -10,46 +20,54 @@
 #include <tandem/util.h>
 #include <time.h>
 
-enum { FIRST_ROOM = 8, NANOSECONDS_PER_MS = 1000000 };
-
-/* A call of a method, for those who submit one. */
-struct method_call {
-    tdm_writer *arguments; /* owned */
-    char method[64];
+enum {
+    FIRST_CAPACITY = 8,          /* Capacity of a new pool's arrays. */
+    NANOSECONDS_PER_MS = 1000000 /* Nanoseconds in a millisecond. */
 };
 
-/* Waits for an actor, runs, and is ready when its result is there, or it could not be called.
- */
+/* A call of a method with packed arguments, made by tdm_actor_pool_submit(). */
+struct method_call {
+    tdm_writer *arguments; /* Packed arguments, owned. */
+    char method[64];       /* Name of the method. */
+};
+
+/* A submitted task. The pool owns it until its result is taken. */
 struct task {
-    TAILQ_ENTRY(task) link;       /* in `wanted` */
-    TAILQ_ENTRY(task) state_link; /* in `waiting`, `running` or `ready` */
-    tdm_pool_call *call;
-    const void *value;         /* borrowed, or `method` */
-    struct method_call method; /* of tdm_actor_pool_submit() */
-    tdm_actor *actor;          /* borrowed; while it runs */
-    tdm_ref *ref;              /* owned; once it was called */
-    tdm_status status;         /* of the attempt to call */
-    char *detail;              /* owned; of that; NULL */
-    uint32_t index;            /* in a map */
-    int is_ready;
-    int is_wanted;
+    TAILQ_ENTRY(task) link;       /* Entry in `wanted`, while `is_wanted`. */
+    TAILQ_ENTRY(task) state_link; /* Entry in `waiting`, `running` or `ready`. */
+    tdm_pool_call *call;          /* Function that calls the actor. */
+    /* Second argument of `call`: the caller's value, borrowed, or `method`. */
+    const void *value;
+    struct method_call method; /* The call of a task from tdm_actor_pool_submit(). */
+    tdm_actor *actor;          /* Actor that runs the task, borrowed; NULL unless it runs. */
+    tdm_ref *ref;              /* Result of the call, owned; NULL until the actor was called. */
+    tdm_status status;         /* Result of calling the actor. */
+    char *detail;              /* Error detail if calling the actor failed, owned; else NULL. */
+    uint32_t index;            /* Index of the value in a map. */
+    int is_ready;              /* True if the result is there, or calling the actor failed. */
+    int is_wanted;             /* True until the result is taken or a map gives up. */
 };
 
 TAILQ_HEAD(tasks, task);
 
+/* A pool of actors. */
 struct tdm_actor_pool {
-    struct tasks wanted; /* in the order in which they were submitted */
-    struct tasks waiting;
-    struct tasks running; /* also what nobody wants any more */
+    /* Tasks whose results have not been taken, in order of submission, owned. */
+    struct tasks wanted;
+    struct tasks waiting; /* Tasks that wait for an idle actor. */
+    struct tasks running; /* Tasks that run, also those that are not wanted any more, owned. */
+    /* Tasks with a result, in the order in which they were found to be ready. */
     struct tasks ready;
-    tdm_actor **actors; /* owned, what they point at borrowed; the idle ones first */
-    tdm_ref **refs;     /* owned; room for one of each actor, to wait for them */
-    uint8_t *refs_done; /* owned; likewise */
-    uint32_t idle_count;
-    uint32_t actors_count;
-    uint32_t actors_room;
+    /* The actors of the pool, idle ones first; the array is owned, the actors are borrowed. */
+    tdm_actor **actors;
+    tdm_ref **refs;           /* Work array for tdm_wait() with one entry for each actor, owned. */
+    uint8_t *refs_done;       /* Work array for the result of tdm_wait(), owned. */
+    uint32_t idle_count;      /* Number of idle actors. */
+    uint32_t actors_count;    /* Number of actors. */
+    uint32_t actors_capacity; /* Number of allocated entries of the arrays. */
 };
 
+/* Returns the time on CLOCK_MONOTONIC in milliseconds. */
 static int64_t now_ms(void)
 {
     struct timespec now;
@@ -60,23 +78,25 @@ static int64_t now_ms(void)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
+/* Doubles the capacity of the arrays. */
 static tdm_status pool_grow(tdm_actor_pool *pool)
 {
-    uint32_t room = pool->actors_room == 0 ? FIRST_ROOM : 2 * pool->actors_room;
-    tdm_actor **actors = realloc(pool->actors, room * sizeof(tdm_actor *));
-    tdm_ref **refs = realloc(pool->refs, room * sizeof(tdm_ref *));
-    uint8_t *refs_done = realloc(pool->refs_done, room);
+    uint32_t capacity = pool->actors_capacity == 0 ? FIRST_CAPACITY : 2 * pool->actors_capacity;
+    tdm_actor **actors = realloc(pool->actors, capacity * sizeof(tdm_actor *));
+    tdm_ref **refs = realloc(pool->refs, capacity * sizeof(tdm_ref *));
+    uint8_t *refs_done = realloc(pool->refs_done, capacity);
 
     pool->actors = actors == NULL ? pool->actors : actors;
     pool->refs = refs == NULL ? pool->refs : refs;
     pool->refs_done = refs_done == NULL ? pool->refs_done : refs_done;
     if (actors == NULL || refs == NULL || refs_done == NULL) {
-        return tdm_fail(TDM_E_NOMEM, "a pool of %u actors", room);
+        return tdm_fail(TDM_E_NOMEM, "a pool of %u actors", capacity);
     }
-    pool->actors_room = room;
+    pool->actors_capacity = capacity;
     return TDM_OK;
 }
 
+/* Returns the index of the actor; actors_count if it is not in the pool. */
 static uint32_t pool_index_of_actor(const tdm_actor_pool *pool, const tdm_actor *actor)
 {
     uint32_t place = 0;
@@ -87,7 +107,8 @@ static uint32_t pool_index_of_actor(const tdm_actor_pool *pool, const tdm_actor 
     return place;
 }
 
-static void pool_exchange_result(tdm_actor_pool *pool, uint32_t one, uint32_t other)
+/* Exchanges two actors of the array. */
+static void pool_exchange_actors(tdm_actor_pool *pool, uint32_t one, uint32_t other)
 {
     tdm_actor *actor = pool->actors[one];
 
@@ -95,14 +116,16 @@ static void pool_exchange_result(tdm_actor_pool *pool, uint32_t one, uint32_t ot
     pool->actors[other] = actor;
 }
 
-static void make_idle(tdm_actor_pool *pool, const tdm_actor *actor)
+/* Moves a busy actor to the idle ones. */
+static void pool_make_idle(tdm_actor_pool *pool, const tdm_actor *actor)
 {
-    pool_exchange_result(pool, pool_index_of_actor(pool, actor), pool->idle_count);
+    pool_exchange_actors(pool, pool_index_of_actor(pool, actor), pool->idle_count);
     pool->idle_count++;
 }
 
 /* ---- tasks ------------------------------------------------------------------------------ */
 
+/* Frees a task that is in no list. */
 static void task_free(struct task *task)
 {
     tdm_ref_release(task->ref);
@@ -111,13 +134,15 @@ static void task_free(struct task *task)
     free(task);
 }
 
-static void become_ready(tdm_actor_pool *pool, struct task *task)
+/* Moves a task, which is in no state's list, to the ready ones. */
+static void pool_make_ready(tdm_actor_pool *pool, struct task *task)
 {
     task->is_ready = 1;
     TAILQ_INSERT_TAIL(&pool->ready, task, state_link);
 }
 
-/* What cannot be called is ready, too: its result tells why. */
+/* Calls the actor for a waiting task. A task whose call fails becomes ready at once, and its result
+ * is the failure. */
 static void pool_call_begin(tdm_actor_pool *pool, struct task *task, tdm_actor *actor)
 {
     task->status = task->call(actor, task->value, &task->ref);
@@ -127,11 +152,11 @@ static void pool_call_begin(tdm_actor_pool *pool, struct task *task, tdm_actor *
         TAILQ_INSERT_TAIL(&pool->running, task, state_link);
     } else {
         task->detail = strdup(tdm_error_detail());
-        become_ready(pool, task);
+        pool_make_ready(pool, task);
     }
 }
 
-/* The free actors get what waits. */
+/* Starts waiting tasks on the idle actors. */
 static void pool_dispatch_tasks(tdm_actor_pool *pool)
 {
     struct task *task;
@@ -142,20 +167,21 @@ static void pool_dispatch_tasks(tdm_actor_pool *pool)
     }
 }
 
+/* Handles the end of a running task: its actor becomes idle. */
 static void pool_call_end(tdm_actor_pool *pool, struct task *task)
 {
     TAILQ_REMOVE(&pool->running, task, state_link);
-    make_idle(pool, task->actor);
+    pool_make_idle(pool, task->actor);
     task->actor = NULL;
     if (task->is_wanted) {
-        become_ready(pool, task);
+        pool_make_ready(pool, task);
     } else {
         task_free(task);
     }
 }
 
-/* Waits until one of the running calls is done, then takes back the actors of all that are,
- * and hands out again. */
+/* Waits at most `timeout_ms` until a running call is done, handles all that are done, and starts
+ * waiting tasks. */
 static tdm_status pool_collect_results(tdm_actor_pool *pool, int64_t timeout_ms)
 {
     tdm_status status = TDM_OK;
@@ -184,6 +210,7 @@ static tdm_status pool_collect_results(tdm_actor_pool *pool, int64_t timeout_ms)
 
 /* ---- submitting ------------------------------------------------------------------------- */
 
+/* Creates a task that is in no list. */
 static tdm_status task_create(tdm_pool_call *call, const void *value, struct task **task_out)
 {
     struct task *task = calloc(1, sizeof(*task));
@@ -198,6 +225,7 @@ static tdm_status task_create(tdm_pool_call *call, const void *value, struct tas
     return TDM_OK;
 }
 
+/* Adds a task to the pool and starts it if an actor is idle. */
 static void pool_submit(tdm_actor_pool *pool, struct task *task)
 {
     TAILQ_INSERT_TAIL(&pool->wanted, task, link);
@@ -217,7 +245,8 @@ tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
     return TDM_OK;
 }
 
-static tdm_status call_method(tdm_actor *actor, const void *value, tdm_ref **ref_out)
+/* Function of tasks from tdm_actor_pool_submit(): calls the method in `value`. */
+static tdm_status task_call_method(tdm_actor *actor, const void *value, tdm_ref **ref_out)
 {
     const struct method_call *method = value;
 
@@ -225,6 +254,7 @@ static tdm_status call_method(tdm_actor *actor, const void *value, tdm_ref **ref
                                  ref_out);
 }
 
+/* Packs the name and the arguments of a method call. */
 static tdm_status method_call_init(struct method_call *call, const char *method, const char *format,
                                    va_list args)
 {
@@ -247,7 +277,7 @@ tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const
     tdm_status status;
     va_list args;
 
-    TDM_TRY(task_create(call_method, NULL, &task));
+    TDM_TRY(task_create(task_call_method, NULL, &task));
     task->value = &task->method;
     va_start(args, format);
     status = method_call_init(&task->method, method, format, args);
@@ -263,9 +293,10 @@ tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const
 
 /* ---- results ---------------------------------------------------------------------------- */
 
-/* Waits for the result of the first one, or for any. */
-static tdm_status wait_for(tdm_actor_pool *pool, int any, int64_t timeout_ms,
-                           struct task **task_out)
+/* Waits for the first task in order of submission, or with `any` for the first that is ready.
+ * TDM_E_END if no task is left, TDM_E_STATE if the pool has no actors. */
+static tdm_status pool_wait_for_task(tdm_actor_pool *pool, int any, int64_t timeout_ms,
+                                     struct task **task_out)
 {
     int64_t deadline_ms = now_ms() + (timeout_ms < INT64_MAX / 2 ? timeout_ms : INT64_MAX / 2);
     struct task *task;
@@ -287,7 +318,9 @@ static tdm_status wait_for(tdm_actor_pool *pool, int any, int64_t timeout_ms,
     return TDM_OK;
 }
 
-static tdm_status take_result(tdm_actor_pool *pool, struct task *task, tdm_ref **ref_out)
+/* Removes a ready task from the pool and returns its result, which the caller owns, or the failure
+ * of its call. */
+static tdm_status pool_take_result(tdm_actor_pool *pool, struct task *task, tdm_ref **ref_out)
 {
     tdm_status status = task->status;
 
@@ -303,12 +336,14 @@ static tdm_status take_result(tdm_actor_pool *pool, struct task *task, tdm_ref *
     return status;
 }
 
-static tdm_status get_next(tdm_actor_pool *pool, int any, int64_t timeout_ms, tdm_ref **ref_out)
+/* Waits for the next task and takes its result. */
+static tdm_status pool_get_next(tdm_actor_pool *pool, int any, int64_t timeout_ms,
+                                tdm_ref **ref_out)
 {
     struct task *task;
 
-    TDM_TRY(wait_for(pool, any, timeout_ms, &task));
-    return take_result(pool, task, ref_out);
+    TDM_TRY(pool_wait_for_task(pool, any, timeout_ms, &task));
+    return pool_take_result(pool, task, ref_out);
 }
 
 tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms, tdm_ref **ref_out)
@@ -317,7 +352,7 @@ tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms, tdm
     *ref_out = NULL;
     TDM__REQUIRE(pool);
 
-    return get_next(pool, 0, timeout_ms, ref_out);
+    return pool_get_next(pool, 0, timeout_ms, ref_out);
 }
 
 tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeout_ms,
@@ -327,7 +362,7 @@ tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeo
     *ref_out = NULL;
     TDM__REQUIRE(pool);
 
-    return get_next(pool, 1, timeout_ms, ref_out);
+    return pool_get_next(pool, 1, timeout_ms, ref_out);
 }
 
 int tdm_actor_pool_has_next(const tdm_actor_pool *pool)
@@ -339,8 +374,8 @@ int tdm_actor_pool_has_next(const tdm_actor_pool *pool)
 
 /* ---- maps ------------------------------------------------------------------------------- */
 
-/* Nobody wants any result any more. */
-static void forget_all(tdm_actor_pool *pool)
+/* Gives up all tasks: cancels running calls and frees the other tasks. */
+static void pool_forget_all(tdm_actor_pool *pool)
 {
     struct task *task;
 
@@ -356,7 +391,8 @@ static void forget_all(tdm_actor_pool *pool)
     }
 }
 
-static tdm_status submit_all(tdm_actor_pool *pool, const struct tdm_pool_map *map)
+/* Submits a task for each value of the map. */
+static tdm_status pool_submit_map(tdm_actor_pool *pool, const struct tdm_pool_map *map)
 {
     const char *values = map->values;
 
@@ -370,6 +406,7 @@ static tdm_status submit_all(tdm_actor_pool *pool, const struct tdm_pool_map *ma
     return TDM_OK;
 }
 
+/* Waits for one task of the map and passes its result to the map's callback. */
 static tdm_status pool_report_one(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
                                   int64_t timeout_ms)
 {
@@ -378,16 +415,17 @@ static tdm_status pool_report_one(tdm_actor_pool *pool, const struct tdm_pool_ma
     tdm_status status;
     tdm_ref *ref;
 
-    TDM_TRY(wait_for(pool, any, timeout_ms, &task));
+    TDM_TRY(pool_wait_for_task(pool, any, timeout_ms, &task));
     index = task->index;
-    TDM_TRY(take_result(pool, task, &ref));
+    TDM_TRY(pool_take_result(pool, task, &ref));
     status = map->result(map->arg, index, ref);
     tdm_ref_release(ref);
     return status;
 }
 
-static tdm_status run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
-                          int64_t timeout_ms)
+/* Runs a map on an otherwise empty pool. */
+static tdm_status pool_run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
+                               int64_t timeout_ms)
 {
     int64_t deadline_ms = now_ms() + (timeout_ms < INT64_MAX / 2 ? timeout_ms : INT64_MAX / 2);
     tdm_status status;
@@ -395,14 +433,14 @@ static tdm_status run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, 
     if (tdm_actor_pool_has_next(pool)) {
         return tdm_fail(TDM_E_STATE, "the pool has results that were not taken");
     }
-    status = submit_all(pool, map);
+    status = pool_submit_map(pool, map);
     for (uint32_t i = 0; status == TDM_OK && i < map->values_count; i++) {
         int64_t remaining_ms = deadline_ms - now_ms();
 
         status = pool_report_one(
             pool, map, any, timeout_ms < 0 ? TDM_FOREVER : (remaining_ms < 0 ? 0 : remaining_ms));
     }
-    forget_all(pool); /* nothing is left when all went well */
+    pool_forget_all(pool); /* No task is left if the map has succeeded. */
     return status;
 }
 
@@ -412,7 +450,7 @@ tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *m
     TDM__REQUIRE(pool);
     TDM__REQUIRE(map);
 
-    return run_map(pool, map, 0, timeout_ms);
+    return pool_run_map(pool, map, 0, timeout_ms);
 }
 
 tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool, const struct tdm_pool_map *map,
@@ -421,7 +459,7 @@ tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool, const struct tdm_p
     TDM__REQUIRE(pool);
     TDM__REQUIRE(map);
 
-    return run_map(pool, map, 1, timeout_ms);
+    return pool_run_map(pool, map, 1, timeout_ms);
 }
 
 /* ---- the pool --------------------------------------------------------------------------- */
@@ -444,7 +482,7 @@ tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool)
     if (pool->idle_count == 0) {
         return NULL;
     }
-    pool_exchange_result(pool, pool->idle_count - 1, pool->actors_count - 1);
+    pool_exchange_actors(pool, pool->idle_count - 1, pool->actors_count - 1);
     actor = pool->actors[--pool->actors_count];
     pool->idle_count--;
     return actor;
@@ -458,16 +496,18 @@ tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor)
     if (pool_index_of_actor(pool, actor) < pool->actors_count) {
         return tdm_fail(TDM_E_EXISTS, "the actor is in the pool already");
     }
-    if (pool->actors_count == pool->actors_room) {
+    if (pool->actors_count == pool->actors_capacity) {
         TDM_TRY(pool_grow(pool));
     }
     pool->actors[pool->actors_count++] = actor;
-    make_idle(pool, actor);
+    pool_make_idle(pool, actor);
     (void)pool_collect_results(pool, 0);
     return TDM_OK;
 }
 
-static tdm_status push_all(tdm_actor_pool *pool, tdm_actor *const *actors, uint32_t actors_count)
+/* Adds all actors to the pool. */
+static tdm_status pool_push_all(tdm_actor_pool *pool, tdm_actor *const *actors,
+                                uint32_t actors_count)
 {
     for (uint32_t i = 0; i < actors_count; i++) {
         TDM_TRY(tdm_actor_pool_push(pool, actors[i]));
@@ -492,7 +532,7 @@ tdm_status tdm_actor_pool_create(tdm_actor *const *actors, uint32_t actors_count
     TAILQ_INIT(&pool->waiting);
     TAILQ_INIT(&pool->running);
     TAILQ_INIT(&pool->ready);
-    status = push_all(pool, actors, actors_count);
+    status = pool_push_all(pool, actors, actors_count);
     if (status != TDM_OK) {
         tdm_actor_pool_destroy(pool);
         return status;
@@ -508,7 +548,7 @@ void tdm_actor_pool_destroy(tdm_actor_pool *pool)
     if (pool == NULL) {
         return;
     }
-    forget_all(pool);
+    pool_forget_all(pool);
     while ((task = TAILQ_FIRST(&pool->running)) != NULL) {
         TAILQ_REMOVE(&pool->running, task, state_link);
         task_free(task);

@@ -1,5 +1,4 @@
-/* actor_end_test.c - the end of an actor's process: what it takes along, and what comes next.
- */
+/* actor_end_test.c - the end of an actor's worker: what ends with it, and what follows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
 #include "actors/objects/ref_table.h"
@@ -105,7 +104,7 @@ static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
     entry->lifecycle.quick_end_count = 20;
     shoot(entry);
     node_fixture_run(scene, has_no_process, entry);
-    assert_non_null(entry->timer); /* ten seconds from now */
+    assert_non_null(entry->timer); /* The timer fires in ten seconds. */
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "ended while it was restarted");
 }
@@ -169,8 +168,8 @@ static void what_it_made_ends_but_for_the_detached(void **state)
 
     detached->spec->detached = owed->spec->detached = true;
     detached->spec->awaits_creator_arguments = false;
-    owed->spec->awaits_creator_arguments = true; /* and gets none any more */
-    entry->spec->max_restarts = 1;               /* also where another life follows */
+    owed->spec->awaits_creator_arguments = true; /* Its creator is gone and cannot send them. */
+    entry->spec->max_restarts = 1;               /* Children end even if the actor is restarted. */
     shoot(entry);
     node_fixture_run(scene, has_no_process, entry);
     assert_non_null(tdm__tombstone_find(&scene->node, &child));
@@ -227,7 +226,8 @@ static void it_is_asked_once_and_killed_by_who_insists(void **state)
     assert_int_equal(worker.asked_count, 1);
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     entry->spec->max_restarts = -1;
-    tdm__actor_entry_kill_process(entry); /* is for those that live */
+    /* This has no effect on an actor that is not alive. */
+    tdm__actor_entry_kill_process(entry);
     assert_int_equal(entry->lifecycle.kill, ACTOR_NOT_KILLED);
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "signal 9");
@@ -303,7 +303,7 @@ static void an_own_exit_is_for_those_that_live(void **state)
     tdm__actor_entry_exit_requested(entry);
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     tdm__actor_entry_end(waiting, true);
-    entry->spec->max_restarts = -1; /* it is wanted all the same */
+    entry->spec->max_restarts = -1; /* A restart would be allowed, but the end was requested. */
     shoot(entry);
     expect_end(scene, &id, "of its own will");
 }

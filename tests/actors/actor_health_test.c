@@ -1,4 +1,5 @@
-/* actor_health_test.c - who asks whether an actor lives hears of a life, or of its end. */
+/* actor_health_test.c - pings of workers: a caller hears of a living worker or of the actor's end.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 

@@ -1,4 +1,4 @@
-/* actor_placement_test.c - an actor that ends before it is known where it is leaves nothing. */
+/* actor_placement_test.c - reservations of actors that end early are given back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/state_service.h"

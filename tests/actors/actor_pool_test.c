@@ -1,4 +1,4 @@
-/* actor_pool_test.c - work for a few actors: results in order and out of it. */
+/* actor_pool_test.c - tasks of an actor pool: ordered and unordered results. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -159,7 +159,7 @@ static void a_busy_actor_is_not_free(void **state)
     assert_int_equal(tdm_actor_pool_submit(pool, "hang", ""), TDM_OK);
     assert_false(tdm_actor_pool_has_free(pool));
     assert_null(tdm_actor_pool_pop_idle(pool));
-    tdm_actor_pool_destroy(pool); /* and nobody waits for the one that hangs */
+    tdm_actor_pool_destroy(pool); /* Destroying the pool does not wait for the hanging call. */
     assert_int_equal(tdm_actor_kill(actors[0], TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actors[0]);
     actors[0] = actor_fixture_create(runtime, NULL);
@@ -171,7 +171,7 @@ enum { VALUES = 40 };
 
 struct seen {
     uint32_t count;
-    uint32_t ends_at; /* a failure there */
+    uint32_t ends_at; /* Index of the value at which the callback fails. */
     uint8_t told[VALUES];
     int in_order;
 };
@@ -238,7 +238,7 @@ static void a_map_ends_with_the_first_failure(void **state)
     assert_int_equal(seen.count, 5);
     assert_false(tdm_actor_pool_has_next(pool));
     seen = (struct seen){.in_order = 1};
-    assert_int_equal(run_map(pool, &seen, 0), TDM_OK); /* the pool is as good as before */
+    assert_int_equal(run_map(pool, &seen, 0), TDM_OK); /* The pool is usable again. */
     tdm_actor_pool_destroy(pool);
 }
 

@@ -1,5 +1,4 @@
-/* actor_queries_test.c - a question about an actor is answered once, wherever that is by
- * then. */
+/* actor_queries_test.c - each query about an actor gets one reply, wherever the actor is. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "scheduler/retrying_txn.h"
@@ -62,7 +61,7 @@ static void who_knows_no_more_than_that_it_is_gone_says_so(void **state)
     expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "how is no longer known");
     ask(scene, &reply, "actor.why", &id);
     expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "how is no longer known");
-    ask(scene, &reply, "actor.kill", &id); /* it is what was wanted */
+    ask(scene, &reply, "actor.kill", &id); /* Killing a dead actor succeeds. */
     expect_nothing(scene, &reply);
     ask(scene, &reply, "actor.release", &id);
     expect_nothing(scene, &reply);
@@ -111,8 +110,10 @@ static void early_questions_wait_each_for_its_actor(void **state)
     entry->lifecycle.state = ACTOR_STARTING;
     entry->lifecycle.reservation = ACTOR_RESERVES;
     node_fixture_start(entry);
-    tdm__node_retry_early_queries(&scene->node, 0);     /* long before their time is over */
-    assert_non_null(scene->node.actors->early_queries); /* of the other */
+    /* The deadline of the queries is far away. */
+    tdm__node_retry_early_queries(&scene->node, 0);
+    /* The query for the other actor still waits. */
+    assert_non_null(scene->node.actors->early_queries);
     assert_null(scene->node.actors->early_queries->next);
     assert_non_null(entry->waiters);
     node_fixture_construct(entry);
@@ -200,7 +201,7 @@ static void only_who_counts_the_handles_releases_it(void **state)
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     const struct tdm__id *id = &entry->spec->id;
     struct remote_reply reply;
-    struct remote_peer ends[2]; /* another driver, a daemon */
+    struct remote_peer ends[2]; /* The peers are another driver and a daemon. */
 
     for (int i = 0; i < 2; i++) {
         remote_peer_open(&ends[i], scene->world.loop, i == 0 ? TDM__PEER_DRIVER : TDM__PEER_DAEMON,
@@ -241,7 +242,7 @@ static void lose_question(struct remote_peer *other, const char *method)
                        "node other is lost: its way ended");
 }
 
-/* It is made anew here: who asked is answered by that life. */
+/* The actor is created again on this node, and the query gets the reply of its next worker. */
 static void one_that_outlives_its_node_answers_later(void **state)
 {
     struct node_fixture *scene = *state;
@@ -371,7 +372,7 @@ static void the_owner_of_one_whose_node_is_lost_is_asked_once(void **state)
     remote_peer_close(&owner_node);
 }
 
-/* By the store it is here, but nobody has started it yet. */
+/* According to the store the actor is on this node, but its start has not arrived. */
 static void one_on_its_way_here_is_waited_for(void **state)
 {
     struct node_fixture *scene = *state;
@@ -409,7 +410,7 @@ static void a_name_is_one_that_an_actor_can_have(void **state)
     expect_failure(scene, &reply, TDM_E_INVAL, "a name of an actor has 1 to");
 }
 
-/* Who had the name ends while its node is asked: the name is as good as free. */
+/* The holder of the name ends while its node is asked, so the name counts as free. */
 static void a_name_whose_actor_ends_meanwhile_is_nobodys(void **state)
 {
     struct node_fixture *scene = *state;
@@ -437,7 +438,7 @@ static struct actor_entry *add_named(struct node_fixture *scene, struct remote_r
     return entry;
 }
 
-/* An entry that wanted to have the name, or whoever has it. */
+/* An entry with get_if_exists waits for the holder of the name or for the name itself. */
 static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void **state)
 {
     struct node_fixture *scene = *state;

@@ -1,5 +1,4 @@
-/* actor_remote_test.c - an actor on another node: who has it when words between nodes are lost.
- */
+/* actor_remote_test.c - an actor on another node, and messages between nodes that are lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
@@ -20,7 +19,7 @@ struct pair {
     struct remote_peer other;
     struct actor_entry *entry;
     struct tdm__id actor;
-    struct tdm__node_record nodes[2]; /* this one, the other */
+    struct tdm__node_record nodes[2]; /* Records of this node and of the other one. */
 };
 
 static struct pair open_pair(struct node_fixture *scene)
@@ -104,7 +103,7 @@ static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
     incoming = expect(&pair, "actor.start");
     assert_int_equal(tdm__incoming_value(incoming, &value), TDM_OK);
     assert_int_equal(tdm_value_uint(tdm_value_at(value, 3), 0), 3);
-    look(&pair, true); /* the answer is waited for */
+    look(&pair, true); /* The reply is still pending. */
     tdm__incoming_reply_pack(incoming, "");
     node_fixture_settle(pair.scene);
     assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE);
@@ -152,7 +151,7 @@ static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
     tdm__actor_entry_end(pair.entry, true); /* asked once */
     tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
     node_fixture_settle(pair.scene);
-    assert_false(is_gone(&pair)); /* the start may be overtaken by the end */
+    assert_false(is_gone(&pair)); /* The end may overtake the start. */
     tdm__incoming_reply_pack(start, "");
     tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
     expect_end(&pair, TDM_E_ACTOR_DIED, "ended with its creator");
@@ -216,7 +215,8 @@ static void an_end_is_over_when_the_other_node_is(void **state)
     struct pair pair = open_pair(*state);
 
     join_other(&pair);
-    pair.entry->spec->max_restarts = -1; /* but nobody wants it any more */
+    /* A restart is allowed, but the actor is not wanted any more. */
+    pair.entry->spec->max_restarts = -1;
     start_there(&pair);
     tdm__actor_entry_end(pair.entry, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_NODE_LOST, "its way ended");
@@ -279,7 +279,7 @@ static bool is_placed_here(void *arg)
     return pair->entry->lifecycle.state == ACTOR_STARTING;
 }
 
-/* Nobody knows whether it ever ran: that is no life of the few it may have. */
+/* It is not known whether the actor ever ran, so the start does not count as a restart. */
 static void an_unsure_start_is_made_anew_without_counting(void **state)
 {
     struct pair pair = open_pair(*state);

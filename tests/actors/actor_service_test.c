@@ -1,5 +1,4 @@
-/* actor_service_test.c - calls about actors that no well-behaved process makes, or makes twice.
- */
+/* actor_service_test.c - invalid and repeated calls of the service "actor". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 
@@ -180,7 +179,7 @@ static void a_node_that_stops_starts_nothing(void **state)
     scene->node.stopping = true;
     ask_to_start(&owner_node, &reply, spec);
     assert_int_equal(remote_peer_wait(&owner_node, &reply),
-                     TDM_E_NODE_LOST); /* made anew elsewhere */
+                     TDM_E_NODE_LOST); /* The caller creates the actor again on another node. */
     assert_null(scene->node.actors->all);
     tdm__actor_spec_destroy(spec);
     remote_peer_close(&owner_node);
@@ -209,7 +208,8 @@ static void arguments_are_for_who_waits_for_them(void **state)
     entry->spec->creator = scene->driver.self.id;
     assert_int_equal(send_arguments(scene, &id, "the value is lost"), TDM_OK);
     assert_non_null(strstr(tdm__tombstone_find(&scene->node, &id)->text, "the value is lost"));
-    assert_int_equal(send_arguments(scene, &id, "again"), TDM_OK); /* nobody needs them */
+    /* The actor has ended, so late arguments are ignored. */
+    assert_int_equal(send_arguments(scene, &id, "again"), TDM_OK);
 }
 
 /* ---- leave ------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* actor_start_test.c - what a process is started with, and what its first words change. */
+/* actor_start_test.c - the environment of a new worker, and the report of its constructor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/process_tree.h"
 #include "tests/support/node_fixture.h"
@@ -48,10 +48,12 @@ static void it_sees_the_devices_that_it_was_given(void **state)
     const uint32_t far[] = {0, 5};
 
     expect_devices(*state, NULL, two, 2, "1,0");
-    expect_devices(*state, NULL, NULL, 0, ""); /* none, and not all */
+    /* An actor without GPUs sees no device instead of all. */
+    expect_devices(*state, NULL, NULL, 0, "");
     expect_devices(*state, "GPU-77,GPU-3f2a", two, 2, "GPU-3f2a,GPU-77");
     expect_devices(*state, "GPU-77,GPU-3f2a", NULL, 0, "");
-    expect_devices(*state, "7,", far, 2, "7,5"); /* the list does not go so far */
+    /* The list of visible devices is shorter than the index. */
+    expect_devices(*state, "7,", far, 2, "7,5");
     expect_devices(*state, "", two, 1, "1");
 }
 
@@ -80,11 +82,11 @@ static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
     struct remote_reply end;
 
     (void)snprintf(entry->spec->program, sizeof(entry->spec->program), "/does/not/exist");
-    entry->spec->max_restarts = -1; /* another try would go no better */
+    entry->spec->max_restarts = -1; /* A restart would fail again. */
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &life));
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, node_fixture_incoming(scene, &end));
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
-    node_fixture_run_out(scene); /* its place is free again */
+    node_fixture_run_out(scene); /* The resources have been given back. */
     assert_int_equal(remote_peer_wait(&scene->driver, &life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(life.detail, "cannot be started on node this"));
     assert_non_null(strstr(life.detail, "/does/not/exist"));
@@ -161,11 +163,11 @@ static void a_constructor_that_fails_is_told_with_the_end(void **state)
     tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_E_INVAL, "no such model", NULL,
                                  NULL);
     node_fixture_settle(scene);
-    assert_int_equal(reply.count, 0); /* its process may say more until it has ended */
+    assert_int_equal(reply.count, 0); /* The death is reported after the process has ended. */
     assert_int_equal(kill(entry->worker->pid, SIGKILL), 0);
     assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(reply.detail, "no such model"));
-    node_fixture_run_out(scene); /* and is not made again */
+    node_fixture_run_out(scene); /* The actor is not restarted. */
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* actor_table_test.c - who is in a node's table, who waits for them, and what is remembered. */
+/* actor_table_test.c - the table of a node's actors, the calls that wait for them, and tombstones.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 
@@ -118,7 +119,7 @@ static void one_who_left_is_answered_to_nobody(void **state)
 
 struct ending {
     uint32_t told;
-    struct actor_entry *ends; /* which it ends when it is told */
+    struct actor_entry *ends; /* Entry that the callback removes. */
 };
 
 static bool is_of_class(const struct tdm__actor_spec *spec, const void *key)
@@ -182,7 +183,7 @@ static void who_ends_several_is_told_once_with_the_last(void **state)
     assert_int_equal(ending.told, 1);
 }
 
-/* Who is told may end others, and so have more told, of which it knows nothing. */
+/* A callback may end other actors and so cause further callbacks. */
 static void who_is_told_may_have_others_told(void **state)
 {
     struct node_fixture *scene = *state;
@@ -262,7 +263,7 @@ static void only_places_of_its_own_are_grants(void **state)
     }
     node_fixture_add(scene, ACTOR_ALIVE)->record.group = scene->driver.self.id;
     grants = tdm__node_actor_grants(&scene->node, &count);
-    assert_int_equal(count, 3); /* the last one added is the first */
+    assert_int_equal(count, 3); /* Entries are listed in reverse order of creation. */
     assert_int_equal(grants[0].cpu, 104);
     assert_int_equal(grants[1].cpu, 103);
     assert_int_equal(grants[2].cpu, 102);

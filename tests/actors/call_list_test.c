@@ -1,4 +1,4 @@
-/* call_list_test.c - the calls that a process has made and nobody has yet, as rows. */
+/* call_list_test.c - the calls of a process without a result, as records. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/call_list.h"
 
@@ -18,7 +18,7 @@ static struct channel_peer peer;
 enum { ROWS_MAX = 3 };
 
 struct records {
-    tdm_document *document; /* owned; the rows' texts are in it */
+    tdm_document *document; /* Parsed list, owned; the texts of `records` point into it. */
     struct tdm_call_state records[ROWS_MAX];
     uint32_t count;
     uint64_t left_out;
@@ -85,11 +85,12 @@ static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
     expect_one("ACTOR");
     peer_found(&peer);
     peer_hold(&peer, 1);
-    expect_none(); /* the actor tells of it */
+    expect_none(); /* The actor lists the call now. */
     assert_int_equal(tdm_actor_call(&peer.actor, "m", &refs[1], "r", refs[0]), TDM_OK);
     expect_one("ARGUMENTS");
     assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK);
-    TAILQ_FIRST(&peer.channel->in_flight)->retry_pauses = 40; /* for long enough to be seen */
+    /* The pause is long enough to be observed. */
+    TAILQ_FIRST(&peer.channel->in_flight)->retry_pauses = 40;
     peer_fail(&peer, 0, TDM_E_IO, "once more");
     peer_run_until(&peer, somebody_pauses, NULL);
     expect_one("PAUSING");

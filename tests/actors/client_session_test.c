@@ -1,4 +1,4 @@
-/* client_session_test.c - who calls, and the answers kept for them until they are acknowledged. */
+/* client_session_test.c - callers, and the replies cached for them until they are acknowledged. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/client_session.h"
 
@@ -71,7 +71,8 @@ static void keep(struct tdm__client_session *caller, uint64_t sequence, const ch
 
 static void replies_stay_until_they_are_acknowledged(void **state)
 {
-    static const uint64_t finished[] = {3, 1, 4, 2, 5}; /* out of order */
+    /* The replies do not arrive in order. */
+    static const uint64_t finished[] = {3, 1, 4, 2, 5};
     struct tdm__client_session *caller = caller_of(peer(TDM__PEER_DRIVER, 1, 0, 1));
 
     (void)state;
@@ -87,11 +88,11 @@ static void replies_stay_until_they_are_acknowledged(void **state)
     }
     tdm__client_session_acknowledge(&client_sessions, caller, 3);
     tdm__client_session_acknowledge(&client_sessions, caller,
-                                    2); /* an older word changes nothing */
+                                    2); /* An older acknowledgement changes nothing. */
     assert_null(tdm__client_session_cached_reply(caller, 3));
     assert_non_null(tdm__client_session_cached_reply(caller, 4));
     assert_int_equal(caller->cached_reply_count, 2);
-    keep(caller, 2, "too late"); /* nobody will ask for it */
+    keep(caller, 2, "too late"); /* The reply was acknowledged, so it is not cached. */
     assert_int_equal(caller->cached_reply_count, 2);
     tdm__client_session_acknowledge(&client_sessions, caller, 5);
     assert_int_equal(client_sessions.cached_reply_bytes, 0);
@@ -121,7 +122,7 @@ static void too_many_replies_push_back(void **state)
         keep(caller, i, "");
     }
     assert_int_equal(tdm__client_session_check_cache(&client_sessions, caller), TDM_E_AGAIN);
-    assert_non_null(strstr(tdm_error_detail(), "100000 answers"));
+    assert_non_null(strstr(tdm_error_detail(), "100000 replies"));
     tdm__client_session_acknowledge(&client_sessions, caller, TDM__CACHED_REPLIES_MAX);
     assert_int_equal(tdm__client_session_check_cache(&client_sessions, caller), TDM_OK);
     memset(large, 'x', sizeof(large) - 1);
@@ -145,7 +146,7 @@ static void who_is_silent_for_long_is_forgotten(void **state)
     busy->heard_since_sweep = false;
     busy->silent_since_ms = silent->silent_since_ms;
     client_sessions.swept_ms -= INT64_C(120000);
-    (void)caller_of(peer(TDM__PEER_DRIVER, 9, 0, 9)); /* a new one: time to sweep */
+    (void)caller_of(peer(TDM__PEER_DRIVER, 9, 0, 9)); /* A new session triggers the sweep. */
     assert_null(tdm__client_session_cached_reply(caller_of(peer(TDM__PEER_DRIVER, 1, 0, 1)), 1));
     assert_ptr_equal(caller_of(peer(TDM__PEER_DRIVER, 1, 0, 2)), busy);
     busy->calls_count = 0;

@@ -1,4 +1,4 @@
-/* concurrency_queue_test.c - calls in line, the threads that take them, and how many at once. */
+/* concurrency_queue_test.c - waiting calls, the threads that run them, and how many run at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/concurrency_queue.h"
 
@@ -24,7 +24,7 @@ static int order[CALLS];
 static int run_count;
 static int inside;
 static int inside_max;
-static bool stay; /* in run() */
+static bool stay; /* Keeps methods inside run() while true. */
 
 static void run(tdm_call *call)
 {
@@ -135,7 +135,7 @@ static void threads_are_made_when_they_are_needed(void **state)
     for (int i = 0; i < CALLS; i++) {
         TDM__LOOP_ENTER(loop);
         tdm__concurrency_queue_push(&call_queue, &calls[i]);
-        while (run_count <= i || SLIST_EMPTY(&call_queue.idle)) {
+        while (run_count <= i || SLIST_EMPTY(&call_queue.idle_threads)) {
             uint32_t depth = tdm__loop_leave_all(loop);
 
             (void)sched_yield();
@@ -183,7 +183,7 @@ static void posts_come_first_and_do_not_count_as_calls(void **state)
     assert_int_equal(run_count, 1);
     assert_int_equal(tdm__concurrency_queue_post(&call_queue, count_post, &posts), TDM_OK);
     tdm__loop_leave(loop);
-    close_call_queue(); /* it is forgotten */
+    close_call_queue(); /* A post that has not run is dropped. */
     assert_int_equal(posts, 1);
 }
 

@@ -137,7 +137,8 @@ static void a_busy_group_leaves_the_others_free(void **state)
 
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "meet", &first, "i", (int64_t)2), TDM_OK);
-    while (actor_fixture_call_int(actor, "here") < 1) { /* answered while "meet" is inside */
+    /* The actor replies while "meet" is running. */
+    while (actor_fixture_call_int(actor, "here") < 1) {
     }
     assert_int_equal(tdm_actor_call(actor, "meet", &second, "i", (int64_t)2), TDM_OK);
     assert_int_equal(tdm_get(first, TEST_TIMEOUT_MS, "i", &(int64_t){0}), TDM_OK);
@@ -232,7 +233,7 @@ static void an_asynchronous_actor_keeps_a_thousand_calls(void **state)
 /* ---- leaving ---------------------------------------------------------------------------- */
 
 struct leaver {
-    char path[64]; /* of a file that tells how often destruct ran */
+    char path[64]; /* Path of a file that counts the runs of destruct. */
 };
 
 static tdm_status will_write(tdm_call *call, void *self)
@@ -252,7 +253,7 @@ static tdm_status leave(tdm_call *call, void *self)
     (void)self;
     tdm_runtime_describe(tdm_runtime_current(), &info);
     TDM_TRY(tdm_runtime_exit_actor(tdm_runtime_current()));
-    return tdm_call_reply(call, "s", info.class_name); /* what runs still answers */
+    return tdm_call_reply(call, "s", info.class_name); /* A running method still replies. */
 }
 
 static tdm_status idle(tdm_call *call, void *self)

@@ -19,7 +19,7 @@
 enum { RACES = 12 };
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+static tdm_runtime *runtime; /* Runtime of a driver on the first node. */
 
 /* ---- another driver --------------------------------------------------------------------- */
 
@@ -182,7 +182,7 @@ static void every_option_holds_here_and_there(void **state)
         tdm_actor_describe(actor, &info);
         assert_int_equal(info.gpus_count, 1);
         assert_int_equal(tdm_actor_find(runtime, "all of it", TEST_TIMEOUT_MS, &found),
-                         TDM_E_NOT_FOUND); /* in another name space */
+                         TDM_E_NOT_FOUND); /* The name exists in another name space only. */
         options.get_if_exists = 1;
         found = actor_fixture_create(runtime, &options);
         assert_int_equal(actor_fixture_call(found, "pid", NULL), TDM_OK);
@@ -261,7 +261,8 @@ static void the_nodes_are_chosen_as_asked(void **state)
     tdm_runtime_describe(runtime, &here);
     for (int i = 0; i < 2; i++) {
         actors[i] = actor_fixture_create(runtime, &options);
-        assert_string_equal(node_of(actors[i]), here.node_id); /* the creator's, by default */
+        /* The creator's node is the default. */
+        assert_string_equal(node_of(actors[i]), here.node_id);
     }
     options.scheduling = TDM_SCHEDULE_SPREAD;
     for (int i = 2; i < 6; i++) {
@@ -278,7 +279,7 @@ static void the_nodes_are_chosen_as_asked(void **state)
         .scheduling = TDM_SCHEDULE_NODE, .node_id = other, .num_gpus = 2};
     actors[0] = actor_fixture_create(runtime, &options);
     assert_string_equal(node_of(actors[0]), other);
-    options.scheduling = TDM_SCHEDULE_NODE_SOFT; /* no room there now */
+    options.scheduling = TDM_SCHEDULE_NODE_SOFT; /* The preferred node has no free resources. */
     actors[1] = actor_fixture_create(runtime, &options);
     assert_string_equal(node_of(actors[1]), here.node_id);
     for (int i = 0; i < 2; i++) {
@@ -313,7 +314,7 @@ static void a_name_is_taken_once_by_two_nodes_at_once(void **state)
 
     (void)state;
     for (int round = 0; round < RACES; round++) {
-        int shared = round % 2; /* every other time both want whoever has it */
+        int shared = round % 2; /* In every other round both processes use get_if_exists. */
         tdm_actor *actor = NULL;
         struct finish own;
         struct finish other;

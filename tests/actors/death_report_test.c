@@ -1,4 +1,4 @@
-/* death_report_test.c - what a caller reads of an actor that died. */
+/* death_report_test.c - the text that a caller gets about the death of an actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 

@@ -11,7 +11,8 @@
 
 enum { ACTORS = 3, WINDOW = 8 };
 
-/* Keeps calls under way to every actor until one fails; prints how, and ends in good order. */
+/* Keeps calls under way to every actor until one fails; prints the failure and stops the runtime.
+ */
 static int work(tdm_actor *const *actors)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* executor_once_test.c - calls that come again, streams, calls and answers that are held. */
+/* executor_once_test.c - repeated calls, streams, and holding calls and replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/executor_fixture.h"
 
@@ -43,7 +43,8 @@ static void a_call_that_ran_is_answered_again_and_not_run(void **state)
     resend(&request, 2, 1, &again);
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_int_equal(atomic_load(&executor_log.notes_count), 2);
-    resend(&request, 1, 0, &again); /* it has been acknowledged: no honest caller sends it */
+    /* The reply was acknowledged, so a correct caller does not repeat the call. */
+    resend(&request, 1, 0, &again);
     assert_int_equal(exec_outcome(&again), TDM_E_PROTOCOL);
     assert_int_equal(atomic_load(&executor_log.notes_count), 2);
     exec_close();
@@ -117,7 +118,8 @@ static void a_call_that_comes_again_leaves_its_name_where_it_is(void **state)
     resend(&request, 1, 0, &first);
     exec_await(&executor_log.inside, 1);
     resend(&request, 1, 0, &again);
-    assert_int_equal(exec_outcome(&first), TDM_E_CLOSED); /* the second is taken up */
+    /* The repeated call replaces the first one. */
+    assert_int_equal(exec_outcome(&first), TDM_E_CLOSED);
     atomic_store(&executor_log.open, true);
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_true(atomic_load(&name_stayed));
@@ -202,7 +204,7 @@ static void a_stream_that_nobody_takes_ends(void **state)
     exec_close();
 }
 
-/* Which of its items have arrived nobody can say. */
+/* It is not known which items of the stream have arrived. */
 static void a_stream_is_not_answered_again(void **state)
 {
     struct tdm__rpc_request request = exec_request("count", 3);
@@ -339,7 +341,7 @@ static void a_held_call_can_be_canceled(void **state)
     assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
     {
         TDM__LOOP_ENTER(executor_fixture.loop);
-        tdm__executor_release(held); /* as its fetch ends */
+        tdm__executor_release(held); /* This simulates the end of fetching the arguments. */
     }
     exec_close();
 }

@@ -1,4 +1,4 @@
-/* executor_test.c - the order of calls, their threads, how they are canceled, how it ends. */
+/* executor_test.c - order of calls, threads, cancellation, and the end of an executor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/executor.h"
 
@@ -56,10 +56,11 @@ static void groups_run_at_once_and_do_not_wait_for_one_another(void **state)
         (void)exec_call(0, "gate", 0, &replies[i]);
     }
     (void)exec_call(0, "watch", 0, &replies[3]);
-    exec_await(&executor_log.inside, 3); /* two of "slow", one of "other" */
+    exec_await(&executor_log.inside, 3); /* Two calls of "slow" and one of "other" run. */
     (void)exec_call(0, "note", 5, &noted);
     assert_int_equal(exec_outcome(&noted), TDM_OK);
-    assert_int_equal(atomic_load(&executor_log.inside), 3); /* the limit of "slow" holds */
+    /* The third call of "slow" still waits. */
+    assert_int_equal(atomic_load(&executor_log.inside), 3);
     atomic_store(&executor_log.open, true);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(exec_outcome(&replies[i]), TDM_OK);
@@ -169,7 +170,7 @@ static void a_canceled_call_in_line_never_runs(void **state)
     exec_close();
 }
 
-/* Nobody drives the loop for it but those who drive for themselves. */
+/* Only threads that wait drive the loop. */
 static void a_method_that_runs_sees_that_it_is_canceled(void **state)
 {
     struct pair_reply reply;
@@ -181,7 +182,8 @@ static void a_method_that_runs_sees_that_it_is_canceled(void **state)
     exec_await(&executor_log.inside, 1);
     assert_int_equal(atomic_load(&executor_log.canceled), 0);
     exec_cancel(0, call_id);
-    assert_int_equal(exec_outcome(&reply), TDM_OK); /* it says itself what comes of it */
+    /* The running method decides about its result. */
+    assert_int_equal(exec_outcome(&reply), TDM_OK);
     assert_int_equal(atomic_load(&executor_log.canceled), 1);
     exec_close();
 }
@@ -217,7 +219,8 @@ static void kept_calls_are_answered_later_on_any_thread(void **state)
         }
     }
     exec_await(&executor_log.kept_count, KEPT_MAX);
-    assert_int_equal(noted.count, 0); /* a thousand are under way: the next one waits */
+    /* A thousand calls are under way, so the next one waits. */
+    assert_int_equal(noted.count, 0);
     for (int i = 0; i < KEPT_MAX; i++) {
         if (i % 2 == 0) {
             assert_int_equal(tdm_call_reply(executor_log.kept[i], "i", (int64_t)i), TDM_OK);
@@ -258,7 +261,7 @@ static void a_kept_call_fails_with_its_actor(void **state)
     assert_int_equal(exec_outcome(&reply), TDM_E_ACTOR_DIED);
     exec_await_end();
     assert_int_equal(tdm_call_reply(executor_log.kept[0], ""),
-                     TDM_E_STATE); /* too late, but harmless */
+                     TDM_E_STATE); /* The cancellation is late and has no effect. */
     exec_close();
 }
 

@@ -1,4 +1,4 @@
-/* idle_test.c - who waits costs nothing, however fast the calls before were. */
+/* idle_test.c - waiting processes use no CPU time, whatever the calls before were. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 

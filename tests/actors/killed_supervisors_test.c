@@ -33,8 +33,8 @@ enum {
 
 static struct two_nodes cluster;
 static struct test_node nodes[NODES];
-static tdm_runtime *runtime;     /* a driver of the first node */
-static struct store_fixture own; /* the daemons' records */
+static tdm_runtime *runtime;     /* Runtime of a driver on the first node. */
+static struct store_fixture own; /* Directory of the daemons' logs. */
 static struct test_random chance;
 
 /* ---- what is in the store --------------------------------------------------------------- */
@@ -115,12 +115,13 @@ static void play_a_round(void)
         (void)poll(NULL, 0, (int)test_random_below(&chance, MOMENT_MS_MAX));
         kill_supervisor(&nodes[i]);
     }
-    for (uint32_t i = 0; i < NODES * ACTORS; i++) { /* some wait for their node to return */
+    /* Some calls wait for their node to return. */
+    for (uint32_t i = 0; i < NODES * ACTORS; i++) {
         assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actors[i]);
     }
     expect_no_actors();
-    tdm__directory_remove_abandoned(); /* as the next node does that starts here */
+    tdm__directory_remove_abandoned(); /* The next daemon that starts here does the same. */
 }
 
 static void a_killed_supervisor_leaves_no_actor(void **state)
@@ -137,9 +138,11 @@ static void a_killed_supervisor_leaves_no_actor(void **state)
 /* ---- a node lost as another joins ------------------------------------------------------- */
 
 struct exchange {
-    struct tdm__node_record leaves; /* none before the first */
-    struct tdm__node_record joins;
-    struct tdm__actor_record actor; /* on the one that joins; none: on neither */
+    /* Record of the node that leaves; all zeros in the first round. */
+    struct tdm__node_record leaves;
+    struct tdm__node_record joins; /* Record of the node that joins. */
+    /* Record of an actor on the node that joins; all zeros without an actor. */
+    struct tdm__actor_record actor;
     bool ended;
     tdm_status status;
 };
@@ -202,7 +205,8 @@ static void a_node_lost_as_another_joins_leaves_none_either(void **state)
     exchange.actor = (struct tdm__actor_record){.actor = {{0}}};
     do_exchange(&exchange);
     (void)tdm__store_key("actor", &(struct tdm__id){{1}}, key);
-    deadline_ms = tdm__deadline_after(4000); /* less than the other's lease */
+    /* The time is shorter than the lease of the other node. */
+    deadline_ms = tdm__deadline_after(4000);
     while (is_there(key) && tdm__deadline_remaining_ms(deadline_ms) > 0) {
         (void)poll(NULL, 0, 50);
     }

@@ -1,5 +1,5 @@
-/* kills_test.c - whoever is killed, at whatever moment: the survivors say who, and nothing is
- * left. */
+/* kills_test.c - processes killed at random moments: survivors report the death, and no process is
+ * left over. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/driver_run.h"
@@ -25,7 +25,7 @@ enum { SLOWDOWN = 5 };
 enum { SLOWDOWN = 1 };
 #endif
 enum {
-    MOMENTS = 5, /* a kind; TANDEM_TEST_MOMENTS gives another number */
+    MOMENTS = 5, /* Kills of each kind; TANDEM_TEST_MOMENTS overrides the number. */
     MOMENT_MS_MAX = 60,
     NEWS_MS = 2000 * SLOWDOWN,
     END_MS = 12000,
@@ -35,7 +35,7 @@ enum {
 static struct test_random chance;
 static int moments;
 static struct driver_run run;
-static struct driver_run next; /* in the same $TMPDIR */
+static struct driver_run next; /* A second run in the same $TMPDIR. */
 
 static void wait_for_the_moment(void)
 {
@@ -113,14 +113,16 @@ static void everything_ends_with_its_driver(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
-        driver_start(&run, i % 2 == 0 ? NULL : "--fork"); /* whose child keeps its sockets */
+        /* With --fork a child of the driver keeps its sockets open. */
+        driver_start(&run, i % 2 == 0 ? NULL : "--fork");
         wait_for_the_moment();
         assert_int_equal(kill(run.driver, SIGKILL), 0);
         assert_int_equal(driver_end(&run, END_MS), SIGKILL);
         if (i % 2 == 0) {
             assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
         } else {
-            assert_int_equal(driver_leftovers(&run, 1000), 1); /* the driver's own child */
+            /* Only the driver's own child is left. */
+            assert_int_equal(driver_leftovers(&run, 1000), 1);
         }
     }
 }
@@ -157,7 +159,8 @@ static void calls_go_on_when_redis_is_killed(void **state)
         if (driver_line(&run, line, sizeof(line), 50)) {
             fail_msg("the driver noticed: %s", line);
         }
-        assert_int_equal(kill(run.actors[0], SIGKILL), 0); /* the end that it waits for */
+        /* The driver waits for this death. */
+        assert_int_equal(kill(run.actors[0], SIGKILL), 0);
         expect_news(-40, "signal 9");
         assert_int_equal(driver_end(&run, END_MS), 0);
         assert_int_equal(driver_leftovers(&run, GONE_MS), 0);

@@ -218,11 +218,12 @@ static void a_kill_ends_also_what_is_being_restarted(void **state)
         die_and_return(&life);
     }
     assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
-    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS)); /* the next would come in 0.4 s */
+    /* The next worker would start after 0.4 s. */
+    assert_true(wait_process_exit(life.pid, TEST_TIMEOUT_MS));
     assert_int_equal(ask("actor.kill", &life.id, 0, NULL), TDM_OK);
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
-    for (int i = 0; i < 20; i++) { /* its name is free at once, each time */
+    for (int i = 0; i < 20; i++) { /* The name is free as soon as the kill returns. */
         actor = make(&(struct tdm_actor_options){.name = "late"}, "", &life);
         assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
@@ -359,7 +360,7 @@ static void a_shared_name_is_one_actor_in_one_process(void **state)
         tdm_ref_release(refs[i / CALLS][i % CALLS]);
     }
     assert_int_equal(most, HANDLES * CALLS);
-    for (int i = HANDLES - 1; i > 0; i--) { /* they were found by name: they do not count */
+    for (int i = HANDLES - 1; i > 0; i--) { /* Handles found by name do not count. */
         assert_int_equal(actor_fixture_call_int(actors[i], "pid"),
                          actor_fixture_call_int(actors[0], "pid"));
         tdm_actor_destroy(actors[i]);
@@ -394,7 +395,7 @@ static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
     tdm_actor_destroy(waits);
 }
 
-/* Whoever asks for the name while its holder is ending gets the next one, not a failure. */
+/* A creator that asks for the name while its holder ends gets a new actor, not a failure. */
 static void a_name_that_is_just_given_up_is_taken(void **state)
 {
     struct tdm_actor_options options = {.name = "relay race", .get_if_exists = 1};
@@ -410,7 +411,8 @@ static void a_name_that_is_just_given_up_is_taken(void **state)
         assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
         status = tdm_actor_wait_ready(second, TEST_TIMEOUT_MS);
-        if (status != TDM_OK && status != TDM_E_ACTOR_DIED) { /* it may be the dying one still */
+        /* The found actor may be the dying one. */
+        if (status != TDM_OK && status != TDM_E_ACTOR_DIED) {
             fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
         }
         if (actor_fixture_call(second, "pid", NULL) == TDM_OK) {
@@ -429,7 +431,7 @@ static void one_that_does_not_answer_is_killed(void **state)
 
     (void)state;
     assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
-    assert_int_equal(fate(&life), TDM_OK); /* waits for its next life */
+    assert_int_equal(fate(&life), TDM_OK); /* The reply comes from the next worker. */
     assert_int_equal(life.incarnation, 1);
     assert_int_equal(kill((pid_t)life.pid, SIGSTOP), 0);
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);

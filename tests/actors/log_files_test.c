@@ -1,4 +1,4 @@
-/* log_files_test.c - files of output: their names, bounds, ends. */
+/* log_files_test.c - log files: names, size limits, reading the end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/log_files.h"
 #include "tests/support/redis_fixture.h"
@@ -92,7 +92,7 @@ static void a_bounded_file_keeps_its_end_and_its_offsets(void **state)
     assert_true(about.st_blocks * 512 <= 64 * 1024 + 2 * 4096);
     append_lines("bounded", 10000, 1);
     if (about.st_size == 0) {
-        return; /* a filesystem without placeholders: emptied */
+        return; /* The filesystem cannot make holes, so the file was emptied. */
     }
     assert_int_equal(
         tdm__log_file_read(in_directory("bounded"), 10000 * LINE_BYTES, line, sizeof(line), &piece),

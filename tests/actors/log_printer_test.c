@@ -1,4 +1,4 @@
-/* log_printer_test.c - lines of others with their origin, for readers fast and slow. */
+/* log_printer_test.c - printing lines with their origin, for fast and slow readers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/log_printer.h"
 
@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 struct printing {
-    int ends[2]; /* of a pipe */
+    int ends[2]; /* Both ends of a pipe. */
     struct tdm__log_printer *printer;
     char said[16384];
 };
@@ -88,7 +88,7 @@ static void an_endless_line_is_broken(void **state)
     free(text);
 }
 
-/* A pipe that nobody reads takes what it has room for; nothing is lost or printed twice. */
+/* A pipe without a reader accepts what fits into it; no line is lost or printed twice. */
 static void a_slow_reader_is_not_waited_for(void **state)
 {
     enum { LINES = 40000 };
@@ -128,7 +128,8 @@ static void repeated_lines_are_counted_when_asked(void **state)
     assert_int_equal(take(&printing, "a pid=2", "loading\n", false), 8);
     assert_int_equal(take(&printing, "a pid=3", "loading\nloaded\n", false), 15);
     assert_string_equal(said(&printing), "(a pid=1) loading\n(a pid=3) loaded\n");
-    assert_false(tdm__log_printer_flush(printing.printer)); /* its 5 s are not over */
+    /* The 5 s of the folded line are not over. */
+    assert_false(tdm__log_printer_flush(printing.printer));
     tdm__log_printer_destroy(printing.printer);
     assert_string_equal(said(&printing), "(a pid=3) loading [repeated 2x across actors]\n");
     (void)close(printing.ends[0]);

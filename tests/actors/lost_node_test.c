@@ -1,4 +1,4 @@
-/* lost_node_test.c - what a lost node leaves, and what comes back on another. */
+/* lost_node_test.c - the effects of a lost node, and actors created again on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "tests/support/actor_fixture.h"
@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 static struct two_nodes cluster;
-static struct test_node third; /* of one test */
+static struct test_node third; /* A third node, used by one test. */
 static tdm_runtime *runtime;
 
 /* Holds a GPU on each of three nodes for as long as it lives. */
@@ -137,7 +137,8 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     struct tdm_actor_options options = {.name = "wanderer", .max_restarts = -1};
     struct tdm_runtime_info here;
     struct tdm_actor_info there;
-    struct tdm_actor_info given_up; /* nothing forbids it to live on, but its home forgot it */
+    /* The actor could stay, but its owner's node has given it up. */
+    struct tdm_actor_info given_up;
     tdm_actor *scout = make_there(&(struct tdm_actor_options){0});
     tdm_actor *actor;
     tdm_actor *found;
@@ -154,7 +155,8 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     tdm_actor_describe(actor, &there);
     assert_string_not_equal(there.node_id, here.node_id);
     assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
-    assert_int_equal(fate(actor, node_id, &incarnation), TDM_OK); /* though nothing closed */
+    /* The query is answered although no connection was closed. */
+    assert_int_equal(fate(actor, node_id, &incarnation), TDM_OK);
     assert_string_equal(node_id, here.node_id);
     assert_int_equal(incarnation, 1);
     assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
@@ -166,7 +168,7 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     tdm_actor_destroy(scout);
-    for (int i = 0; i < 200; i++) { /* it has joined again */
+    for (int i = 0; i < 200; i++) { /* The node has joined again. */
         actor = NULL;
         assert_int_equal(tdm_actor_create(runtime, "tester",
                                           &(struct tdm_actor_options){.labels = {"side=second"}},
@@ -212,7 +214,7 @@ static void a_lost_nodes_group_ends_and_gives_its_places_back(void **state)
     struct tdm_actor_options options = {.num_gpus = 1};
     tdm_placement_group *group;
     tdm_actor *grouper;
-    tdm_actor *guest; /* in the group, and not of the lost node's */
+    tdm_actor *guest; /* The actor is in the group and not owned by the lost node. */
     struct tdm_actor_info info;
     char said[1024];
     tdm_status status;
@@ -272,7 +274,8 @@ static void a_lost_nodes_actors_return_on_another(void **state)
     assert_int_equal(fate(mortal, node_id, &incarnation), TDM_E_NODE_LOST);
     assert_int_equal(actor_fixture_call(soft, "pid", NULL), TDM_OK);
     heir = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
-    assert_int_equal(tdm_actor_kill(hard, TEST_TIMEOUT_MS), TDM_OK); /* it waits for its label */
+    /* The actor waits for a node with its label. */
+    assert_int_equal(tdm_actor_kill(hard, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(heir);
     tdm_actor_destroy(soft);
     tdm_actor_destroy(hard);

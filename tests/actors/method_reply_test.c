@@ -1,4 +1,4 @@
-/* method_reply_test.c - a kept answer is a copy of its own. */
+/* method_reply_test.c - cached replies are independent copies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/method_reply.h"
 
@@ -27,11 +27,11 @@ static void a_kept_value_outlives_its_bytes_and_descriptors(void **state)
     assert_int_equal(tdm__cached_reply_create(&answer, &kept), TDM_OK);
     bytes[1] = 6;
     (void)close(fd);
-    assert_int_equal(kept->answer.status, TDM_OK);
-    assert_int_equal(kept->answer.packed.size_bytes, 2);
-    assert_memory_equal(kept->answer.packed.data, "\x91\x05", 2);
-    assert_int_equal(kept->answer.fds_count, 1);
-    copy = kept->answer.fds[0];
+    assert_int_equal(kept->reply.status, TDM_OK);
+    assert_int_equal(kept->reply.packed.size_bytes, 2);
+    assert_memory_equal(kept->reply.packed.data, "\x91\x05", 2);
+    assert_int_equal(kept->reply.fds_count, 1);
+    copy = kept->reply.fds[0];
     assert_true(fcntl(copy, F_GETFD) == FD_CLOEXEC);
     tdm__cached_reply_destroy(kept);
     assert_true(fcntl(copy, F_GETFD) < 0 && errno == EBADF);
@@ -46,8 +46,8 @@ static void a_kept_failure_has_its_words(void **state)
     (void)state;
     assert_int_equal(tdm__cached_reply_create(&answer, &kept), TDM_OK);
     detail[0] = 'X';
-    assert_int_equal(kept->answer.status, TDM_E_METHOD);
-    assert_string_equal(kept->answer.detail, "out of fuel");
+    assert_int_equal(kept->reply.status, TDM_E_METHOD);
+    assert_string_equal(kept->reply.detail, "out of fuel");
     tdm__cached_reply_destroy(kept);
     tdm__cached_reply_destroy(NULL);
 }

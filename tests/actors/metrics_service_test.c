@@ -1,4 +1,4 @@
-/* metrics_service_test.c - a node's numbers are right, and a text that Prometheus can read. */
+/* metrics_service_test.c - the metrics of a node are correct and readable for Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/one_node.h"
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static char text[1 << 18]; /* of the last scrape */
+static char text[1 << 18]; /* Text of the last scrape. */
 
 static void scrape(void)
 {

@@ -1,4 +1,4 @@
-/* node_test.c - what a node tells of itself, and what goes with a process that has left it. */
+/* node_test.c - how a node describes itself, and what ends with a process of the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref_table.h"
 #include "runtime/clock.h"
@@ -57,8 +57,8 @@ static void a_driver_takes_along_what_it_made(void **state)
     assert_int_equal(of_another->lifecycle.state, ACTOR_WAITING);
 }
 
-/* A tool's or a daemon's connection is not its life, and a worker's end is told by its process.
- * A node that stops ends all of them in good order. */
+/* Closing the connection of a tool or a daemon ends no actors, and the end of a worker is reported
+ * by its process. A node that stops ends all actors gracefully. */
 static void others_take_nothing_along(void **state)
 {
     static const enum tdm__peer_kind kinds[] = {TDM__PEER_WORKER, TDM__PEER_DAEMON, TDM__PEER_TOOL};
@@ -101,7 +101,8 @@ static void a_node_ends_its_actors_and_tells_once(void **state)
     assert_true(scene->node.stopping);
     node_fixture_settle(scene);
     assert_int_equal(ends, 0);
-    assert_ptr_equal(scene->node.actors->all, placing); /* its place is still looked for */
+    /* Resources for this actor are still being reserved. */
+    assert_ptr_equal(scene->node.actors->all, placing);
     tdm__actor_entry_remove(placing, TDM_E_ACTOR_DIED, "over");
     node_fixture_run(scene, is_counted, &ends);
     assert_int_equal(ends, 1);

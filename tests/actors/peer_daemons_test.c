@@ -1,4 +1,5 @@
-/* peer_daemons_test.c - each call to another node is answered once, however its way there ends. */
+/* peer_daemons_test.c - each call to another node gets one reply, whatever happens to the
+ * connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
@@ -18,8 +19,8 @@ struct told {
     uint32_t count;
     tdm_status status;
     char detail[512];
-    struct node_fixture *scene;  /* asks again when it is told; NULL: does not */
-    const struct tdm__id *other; /* this one */
+    struct node_fixture *scene;  /* Fixture to repeat the call with; NULL to not repeat it. */
+    const struct tdm__id *other; /* Id of the node to call again. */
 };
 
 static void on_reply(void *arg, struct tdm__rpc_reply *reply);
@@ -68,7 +69,8 @@ static void many_at_once_share_one_connection(void **state)
     for (int i = 0; i < 3; i++) {
         assert_string_equal(tdm__incoming_method(other.held[0]), "actor.known");
         tdm__incoming_reply_pack(remote_peer_take(&other), "");
-        node_fixture_run(scene, is_told, &told[i]); /* in the order asked */
+        /* Replies arrive in the order of the calls. */
+        node_fixture_run(scene, is_told, &told[i]);
         assert_int_equal(told[i].status, TDM_OK);
     }
     remote_peer_close(&other);
@@ -87,7 +89,7 @@ static void a_node_that_is_not_there_is_lost(void **state)
     assert_non_null(strstr(told.detail, "has left the cluster"));
 }
 
-/* Its record is there for as long as its lease, but nobody listens. */
+/* The record exists until the lease expires, but no process listens at the address. */
 static void so_is_one_that_refuses_the_connection(void **state)
 {
     struct node_fixture *scene = *state;
@@ -104,7 +106,7 @@ static void so_is_one_that_refuses_the_connection(void **state)
     assert_non_null(strstr(told.detail, "other"));
 }
 
-/* Nobody knows whether it is there. */
+/* It is not known whether the node exists. */
 static void one_that_was_not_found_in_time_is_not_lost(void **state)
 {
     struct node_fixture *scene = *state;
@@ -173,7 +175,7 @@ static void a_lost_one_is_told_of_once(void **state)
     node_fixture_run(scene, is_told, &told);
     assert_int_equal(told.status, TDM_E_NODE_LOST);
     assert_false(tdm__node_peers_update(&scene->node, nodes, 1));
-    assert_false(tdm__node_peers_update(&scene->node, nodes, 2)); /* it is back */
+    assert_false(tdm__node_peers_update(&scene->node, nodes, 2)); /* The node has returned. */
     remote_peer_close(&other);
 }
 

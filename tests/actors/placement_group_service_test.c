@@ -29,9 +29,9 @@ static char directory[] = "/tmp/tandem-test-XXXXXX";
 struct other {
     struct tdm__rpc *rpc;
     struct tdm__id id;
-    tdm_status answer; /* its first, if that is a failure */
-    uint32_t asked;    /* to end a group's actors */
-    uint32_t ended;    /* how often it said that they are gone */
+    tdm_status answer; /* Status of the peer's first reply, if it is a failure. */
+    uint32_t asked;    /* Number of requests to end the actors of a group. */
+    uint32_t ended;    /* Number of replies that the actors have ended. */
 };
 
 struct scene {
@@ -248,13 +248,14 @@ static void a_group_is_not_held_when_its_reply_was_lost(void **state)
 {
     struct scene *scene = *state;
 
-    remove_group(scene); /* the one of the other tests */
+    remove_group(scene); /* Removes the group that the other tests use. */
     scene->deaf.lost_replies = 1;
     assert_int_equal(make_group(scene), TDM_E_TIMEOUT);
     TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_after(WAIT_MS)));
     assert_int_equal(reserve_fixture_find_group(&scene->world, "mine", "unheard"), TDM_E_NOT_FOUND);
     TRY(tdm__id_generate(&scene->group));
-    TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD)); /* all is free */
+    /* All resources are free. */
+    TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD));
 }
 
 int main(void)

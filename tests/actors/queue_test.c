@@ -1,4 +1,4 @@
-/* queue_test.c - items in order, those who wait for them, and those who have waited enough. */
+/* queue_test.c - the order of items, waiting calls, and the time limits of waits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
@@ -249,7 +249,7 @@ static void no_item_goes_to_one_who_gave_up(void **state)
 
 static void a_thousand_and_more_may_wait(void **state)
 {
-    enum { GETTERS = 1500 }; /* more than an asynchronous actor keeps by default */
+    enum { GETTERS = 1500 }; /* More calls than an asynchronous actor keeps by default. */
     static tdm_ref *refs[GETTERS];
     tdm_actor *queue = create(0);
 

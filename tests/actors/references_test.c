@@ -34,7 +34,7 @@ static tdm_status shelf_of(int64_t shelf)
     return shelf >= 0 && shelf < SHELVES ? TDM_OK : tdm_fail(TDM_E_INVAL, "no such shelf");
 }
 
-/* Method keep (shelf, reference): keeps the reference on that shelf. */
+/* Method keep (shelf, reference): stores the reference. */
 static tdm_status keeper_keep(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -48,7 +48,7 @@ static tdm_status keeper_keep(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Method read (shelf): replies the integer in the kept value. */
+/* Method read (shelf): returns the integer that the stored reference refers to. */
 static tdm_status keeper_read(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -61,7 +61,7 @@ static tdm_status keeper_read(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* Method drop (shelf): releases the reference. */
+/* Method drop (shelf): releases the stored reference. */
 static tdm_status keeper_drop(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -74,7 +74,7 @@ static tdm_status keeper_drop(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Method give (shelf): replies the reference. */
+/* Method give (shelf): returns the stored reference. */
 static tdm_status keeper_give(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -85,7 +85,7 @@ static tdm_status keeper_give(tdm_call *call, void *self)
     return tdm_call_reply(call, "R", keeper->refs[shelf]);
 }
 
-/* Method make (number): replies a reference to a value that no other process holds. */
+/* Method make (number): returns the only reference to a new value. */
 static tdm_status keeper_make(tdm_call *call, void *self)
 {
     int64_t number;
@@ -100,7 +100,7 @@ static tdm_status keeper_make(tdm_call *call, void *self)
     return status;
 }
 
-/* Method stream (count): streams (index, reference to a value that no other process holds). */
+/* Method stream (count): yields items (index, the only reference to a new value). */
 static tdm_status keeper_stream(tdm_call *call, void *self)
 {
     int64_t count;
@@ -119,7 +119,7 @@ static tdm_status keeper_stream(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Method make_marked (number, path): as make; creates the file when the reply has been sent. */
+/* Method make_marked (number, path): like make; creates a file when the reply has been sent. */
 static tdm_status keeper_make_marked(tdm_call *call, void *self)
 {
     const char *path;
@@ -138,7 +138,7 @@ static tdm_status keeper_make_marked(tdm_call *call, void *self)
     return status;
 }
 
-/* Method echo (value): replies the value, including references inside it. */
+/* Method echo (value): returns its argument, with the references in it. */
 static tdm_status keeper_echo(tdm_call *call, void *self)
 {
     const tdm_value *value;
@@ -148,7 +148,7 @@ static tdm_status keeper_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "v", value);
 }
 
-/* Method linger (milliseconds, number): replies the number after that time. */
+/* Method linger (milliseconds, number): returns the number after a delay. */
 static tdm_status keeper_linger(tdm_call *call, void *self)
 {
     int64_t milliseconds;
@@ -161,8 +161,8 @@ static tdm_status keeper_linger(tdm_call *call, void *self)
                       : tdm_call_reply(call, "i", number);
 }
 
-/* Method make_late (milliseconds): replies a reference, and bytes that need a segment, after
- * that time. */
+/* Method make_late (milliseconds): returns, after a delay, a reference and bytes that need a
+ * segment. */
 static tdm_status keeper_make_late(tdm_call *call, void *self)
 {
     static char bytes[300 * 1024];
@@ -179,8 +179,8 @@ static tdm_status keeper_make_late(tdm_call *call, void *self)
     return status;
 }
 
-/* Method employ (handle): keeps the handle. Method ask (): replies the result of method "count"
- * of that actor. */
+/* Method employ (handle) keeps the handle; method ask () returns what "count" of that actor
+ * replies. */
 static tdm_status keeper_employ(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -206,7 +206,7 @@ static tdm_status keeper_ask(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* Method counts (): replies owned, borrower_pins, borrowed and reply_pins. */
+/* Method counts (): returns the numbers of owned, pinned, borrowed and kept references. */
 static tdm_status keeper_counts(tdm_call *call, void *self)
 {
     struct tdm__ref_table_counts count;
@@ -426,7 +426,7 @@ static void a_borrower_passes_it_on(void **state)
     back = given(first, "give", 0);
     keep(second, 1, back);
     drop(first, 0);
-    assert_ok(tdm_get(back, 0, "i", &number)); /* The reference has returned to its owner. */
+    must(tdm_get(back, 0, "i", &number)); /* The value is back at its owner. */
     assert_int_equal(number, 8);
     tdm_ref_release(back);
     assert_int_equal(shelf_number(second, 1), 8);
@@ -570,7 +570,7 @@ static void counts_of_many_puts_return_to_zero(void **state)
 
 static void references_come_in_items(void **state)
 {
-    enum { ITEMS = 40 }; /* More items than the actor may send without credit. */
+    enum { ITEMS = 40 }; /* More items than the stream may send ahead. */
     tdm_ref *found[ITEMS];
     tdm_stream *stream;
     tdm_ref *item;
@@ -634,7 +634,7 @@ static void repeated_reply_still_has_its_references(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/marked", runtime->directory);
-    (void)counts_of(actor); /* This creates the connection. */
+    (void)counts_of(actor); /* The call opens a connection. */
     {
         TDM__LOCK(runtime);
 
@@ -708,7 +708,7 @@ static void missing_values_are_lost_when_the_owner_dies(void **state)
     assert_ok(tdm_get(here, 0, "i", &number));
     assert_int_equal(number, 14);
     assert_int_equal(read_shelf(first, 0, &number), TDM_E_OWNER_DIED);
-    /* Passed on now, no process can register as a borrower; the receiver gets the failure, too. */
+    /* A reference that is passed on now cannot be registered; the receiver is told, too. */
     keep(second, 0, lost);
     assert_int_equal(read_shelf(second, 0, &number), TDM_E_OWNER_DIED);
     drop(first, 0);
@@ -753,12 +753,12 @@ static void a_handle_works_where_it_arrives(void **state)
     tdm_ref_release(ref);
     assert_int_equal(counts_of(first).borrowed, 1);
 
-    /* The actor releases its handle to the third. */
-    assert_ok(tdm_actor_call(first, "employ", &ref, "h", second));
-    assert_ok(done(ref));
+    /* This releases the handle of the third actor. */
+    must(tdm_actor_call(first, "employ", &ref, "h", second));
+    must(done(ref));
     /* The actor gets a handle to itself. */
-    assert_ok(tdm_actor_call(first, "employ", &ref, "h", first));
-    assert_ok(done(ref));
+    must(tdm_actor_call(first, "employ", &ref, "h", first));
+    must(done(ref));
     tdm_actor_destroy(third);
     assert_int_equal(counts_of(first).borrowed, 1);
 }

@@ -137,7 +137,8 @@ static void a_second_driver_joins_by_address(void **state)
         if (!good) {
             (void)fprintf(stderr, "%s\n", tdm_error_detail());
         }
-        _exit(good ? 0 : 1); /* without a good-bye: what it made must end */
+        /* The process exits without stopping its runtime, so the daemon must end its actors. */
+        _exit(good ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     assert_int_equal(wait_status, 0);

@@ -1,4 +1,5 @@
-/* state_records_test.c - rows of what is unusual: without a place, in parts, unreadable. */
+/* state_records_test.c - records of unusual actors, nodes and groups: unplaced, incomplete,
+ * unreadable. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/state_record.h"
 #include "actors/daemon/state_service.h"
@@ -128,8 +129,8 @@ static void each_node_tells_its_own_the_dead_first(void **state)
     const tdm_value *rows;
 
     (void)node_fixture_add(scene, ACTOR_WAITING);
-    (void)node_fixture_add(scene, ACTOR_REMOTE); /* the other node's to tell */
-    for (int i = 0; i < 514; i++) {              /* more than are kept */
+    (void)node_fixture_add(scene, ACTOR_REMOTE); /* The other node lists this actor. */
+    for (int i = 0; i < 514; i++) {              /* More actors end than the daemon remembers. */
         char text[16];
 
         (void)snprintf(text, sizeof(text), "end %d", i);
@@ -150,7 +151,7 @@ static void each_node_tells_its_own_the_dead_first(void **state)
 struct reading {
     struct node_fixture *scene;
     const struct tdm__store_record *more;
-    const char *without; /* records of that kind; NULL: none */
+    const char *without; /* Kind of records that are left out; NULL for none. */
     bool done;
 };
 

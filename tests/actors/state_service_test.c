@@ -1,4 +1,4 @@
-/* state_service_test.c - a list of the cluster says what it lacks: nodes, processes, rows. */
+/* state_service_test.c - a list of the cluster says what is missing: nodes, processes, records. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 
@@ -33,7 +33,7 @@ static void ask(struct cluster *cluster, struct node_fixture *scene, const char 
 
 static struct tdm__incoming_call *question(struct cluster *cluster, int index)
 {
-    assert_int_equal(cluster->answer.count, 0); /* the last one is waited for */
+    assert_int_equal(cluster->answer.count, 0); /* The list waits for the last node. */
     return remote_peer_take(&cluster->others[index]);
 }
 

@@ -1,4 +1,4 @@
-/* store_faults_test.c - a whole node whose store loses operations and answers at random. */
+/* store_faults_test.c - a whole node whose store loses operations and replies at random. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 

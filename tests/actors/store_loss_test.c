@@ -1,4 +1,5 @@
-/* store_loss_test.c - the cluster's Redis forgets everything, and the nodes tell it again. */
+/* store_loss_test.c - the cluster's Redis loses its data, and the nodes write their records again.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
@@ -20,7 +21,7 @@
 #include <cmocka.h>
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+static tdm_runtime *runtime; /* Runtime of a driver on the first node. */
 
 /* Reads until the answers begin so. */
 static void tell_redis(const char *commands, const char *expected)
@@ -44,7 +45,7 @@ static void tell_redis(const char *commands, const char *expected)
     (void)close(fd);
 }
 
-/* As a server does that was started anew without its files. */
+/* Makes the server lose its data, like a server restarted without its files. */
 static void forget_everything(void)
 {
     tell_redis("FLUSHALL\r\n"
@@ -99,7 +100,8 @@ static void names_and_places_are_as_before(void **state)
 
     (void)state;
     forget_everything();
-    assert_int_equal(actor_fixture_call_int(there, "pid"), pid); /* calls need no store */
+    /* Calls do not use the store. */
+    assert_int_equal(actor_fixture_call_int(there, "pid"), pid);
     wait_for_name("there");
     wait_for_name("here");
     assert_int_equal(actor_fixture_call_int(there, "pid"), pid);
@@ -139,7 +141,8 @@ static void a_group_and_its_actors_are_as_before(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct tdm_actor_options options = {.num_gpus = 1, .group = group, .bundle = i};
 
-        half = actor_fixture_create(runtime, &options); /* the second of its bundle, and no more */
+        /* The bundle has space for this second actor and no other. */
+        half = actor_fixture_create(runtime, &options);
         assert_int_equal(tdm_actor_create(runtime, "tester", &options, &more, ""), TDM_OK);
         assert_int_equal(tdm_actor_wait_ready(more, 100), TDM_E_TIMEOUT);
         tdm_actor_destroy(more);
@@ -161,7 +164,7 @@ static void what_ends_before_it_was_told_again_gives_its_place_back(void **state
 
         forget_everything();
         if (i % 2 == 1) {
-            (void)poll(NULL, 0, 900); /* about when its node notices */
+            (void)poll(NULL, 0, 900); /* The node notices the loss at about this time. */
         }
         assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         tdm_actor_destroy(actor);
@@ -183,7 +186,7 @@ static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
     assert_non_null(strstr(tdm_error_detail(), "it waits for a place"));
     assert_non_null(strstr(tdm_error_detail(), "NOREPLICAS"));
     assert_int_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
-    assert_int_equal(nodes_count, 2); /* who only looks is answered */
+    assert_int_equal(nodes_count, 2); /* Reads are answered. */
     tdm_list_free(nodes);
     tell_redis("CONFIG SET min-replicas-to-write 0\r\n", "+OK\r\n");
     assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+static tdm_runtime *runtime; /* Runtime of a driver on the first node. */
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
@@ -193,7 +193,7 @@ static void a_handle_may_be_faster_than_its_actor(void **state)
     assert_int_equal(tdm_actor_create(runtime, "asker", &there, &asker, ""), TDM_OK);
     assert_int_equal(tdm_actor_create(runtime, "tester", &whole, &waiting, ""), TDM_OK);
     assert_int_equal(tdm_actor_call(asker, "ask", &ref, "h", waiting), TDM_OK);
-    assert_int_equal(tdm_get(ref, 100, ""), TDM_E_TIMEOUT); /* no room for it yet */
+    assert_int_equal(tdm_get(ref, 100, ""), TDM_E_TIMEOUT); /* No resources are free yet. */
     assert_int_equal(tdm_actor_kill(holders[0], TEST_TIMEOUT_MS), TDM_OK);
     assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &total), TDM_OK);
     assert_int_equal(total, 5);
@@ -240,7 +240,7 @@ static void a_far_actor_can_be_killed_while_it_starts(void **state)
                                           &actor, ""),
                          TDM_OK);
         if (i % 2 == 0) {
-            (void)tdm_actor_wait_ready(actor, i); /* more or less under way */
+            (void)tdm_actor_wait_ready(actor, i); /* The creation is more or less advanced. */
         }
         assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
         assert_int_equal(actor_fixture_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);

@@ -1,4 +1,4 @@
-/* worker_environment_test.c - whose word counts for the variables of a worker. */
+/* worker_environment_test.c - which settings of a worker's environment take precedence. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_environment.h"
 

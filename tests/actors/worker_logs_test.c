@@ -1,4 +1,5 @@
-/* worker_logs_test.c - what actors print: kept in files, shown to the driver, all of it. */
+/* worker_logs_test.c - the output of actors: kept in files and printed by the driver, without loss.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/one_node.h"
@@ -17,7 +18,7 @@
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-static FILE *shown; /* stdout and stderr of this process, where the node prints */
+static FILE *shown; /* Reads stdout and stderr of this process, where the node prints. */
 
 /* ---- an actor that prints --------------------------------------------------------------- */
 
@@ -198,7 +199,7 @@ static int redirect(void)
         return 0;
     }
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(writing));
-    shown = fopen(path, "re"); /* an offset of its own */
+    shown = fopen(path, "re"); /* The second descriptor has its own file offset. */
     return shown != NULL && dup2(fileno(writing), STDOUT_FILENO) >= 0;
 }
 
