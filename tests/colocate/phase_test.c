@@ -169,7 +169,7 @@ static void an_engine_that_is_back_counts_again(void **state)
     tdm__phase_init(&job, 2, 1, 0);
     reach_rollout();
     refuses(TDM__PHASE_ENGINE_RECOVERED);
-    assert_string_equal(tdm_error_detail(), "revived does not belong in ROLLOUT");
+    assert_string_equal(tdm_error_detail(), "engine_recovered does not belong in ROLLOUT");
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
         assert_int_equal(action, TDM__PHASE_DO_NOTHING);
