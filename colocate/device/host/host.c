@@ -1,5 +1,16 @@
-/* host.c - the device made of ordinary memory: memfd blocks under stable addresses. */
+/* host.c - the device "host": virtual GPUs made of memfd blocks in ordinary memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This is the reference implementation of struct tdm__device_ops; tests compare other devices
+ * with it. A block is a memfd of the node's broker. Addresses are reserved with mmap(PROT_NONE),
+ * and mapping a block replaces the reservation. mapping_cache.c keeps unmapped blocks mapped
+ * elsewhere, so that mapping them again only moves page tables.
+ *
+ * Copies are plain memcpy and complete at once, so events have nothing to wait for. An exchange
+ * that fails in the middle is undone.
+ *
+ * The actor's thread enters; `move` may run on any thread. device.h specifies the functions. */
+
 #include "colocate/device/device.h"
 
 #include "colocate/device/host/mapping_cache.h"
@@ -17,17 +28,20 @@
 
 _Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of the broker");
 
+/* A virtual GPU. */
 struct host_device {
     struct tdm__device base;
-    struct tdm__broker_client *client; /* borrowed */
-    struct tdm__mapping_cache mapping_cache;
+    struct tdm__broker_client *client;       /* borrowed */
+    struct tdm__mapping_cache mapping_cache; /* Mappings of this process on the device. */
 };
 
+/* A block of a virtual GPU. */
 struct host_block {
     struct tdm__block base;
-    int fd; /* owned */
+    int fd; /* Owned descriptor of the memfd. */
 };
 
+/* Returns the mapping cache of the device. */
 static struct tdm__mapping_cache *mapping_cache_of(struct tdm__device *device)
 {
     return &((struct host_device *)device)->mapping_cache;
@@ -72,6 +86,7 @@ static tdm_status host_unmap(struct tdm__device *device, void *address, size_t s
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
+/* Releases blocks at the broker and logs a failure. */
 static void release_keys(struct host_device *host, const struct tdm__id *keys, uint32_t count)
 {
     if (host->client->ops->release(host->client, keys, count) != TDM_OK) {
@@ -80,8 +95,9 @@ static void release_keys(struct host_device *host, const struct tdm__id *keys, u
     }
 }
 
-/* Takes the handle's descriptor on TDM_OK. */
-static tdm_status wrap_handle(const struct tdm__block_handle *handle, struct tdm__block **block_out)
+/* Creates a block from the broker's handle. Takes the handle's descriptor on TDM_OK. */
+static tdm_status host_block_create(const struct tdm__block_handle *handle,
+                                    struct tdm__block **block_out)
 {
     struct host_block *block = calloc(1, sizeof(*block));
 
@@ -130,7 +146,7 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
     memcpy(request.sizes_bytes, sizes_bytes, count * sizeof(sizes_bytes[0]));
     TDM_TRY(host->client->ops->make(host->client, &request, handles));
     while (wrapped < count && status == TDM_OK) {
-        status = wrap_handle(&handles[wrapped], &blocks[wrapped]);
+        status = host_block_create(&handles[wrapped], &blocks[wrapped]);
         wrapped += status == TDM_OK ? 1 : 0;
     }
     if (status != TDM_OK) {
@@ -153,7 +169,7 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     tdm_status status;
 
     TDM_TRY(host->client->ops->open(host->client, key, &handle));
-    status = wrap_handle(&handle, block_out);
+    status = host_block_create(&handle, block_out);
     if (status != TDM_OK) {
         (void)close(handle.fd);
         release_keys(host, key, 1);
@@ -170,8 +186,9 @@ static tdm_status host_accept(struct tdm__device *device, struct tdm__block *blo
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-static tdm_status exchange_one(struct tdm__device *device, const struct tdm__mapping *a,
-                               const struct tdm__mapping *b, size_t offset, uint32_t index)
+/* Exchanges the mappings of one pair of blocks, at `offset` from both addresses. */
+static tdm_status exchange_block(struct tdm__device *device, const struct tdm__mapping *a,
+                                 const struct tdm__mapping *b, size_t offset, uint32_t index)
 {
     char *address_a = (char *)a->address + offset;
     char *address_b = (char *)b->address + offset;
@@ -187,7 +204,7 @@ static tdm_status exchange_one(struct tdm__device *device, const struct tdm__map
         if (error_number == 0) {
             error_number = tdm__page_tables_move(address_b, aside, size_bytes);
             if (error_number != 0) {
-                /* Slower, but from the descriptor it can always be mapping_cache. */
+                /* Mapping from the descriptor is slower, but possible at any time. */
                 status =
                     tdm__pages_map(address_b, size_bytes,
                                    ((struct host_block *)a->blocks[index])->fd, TDM__READ_WRITE);
@@ -210,13 +227,14 @@ static void exchange_back(struct tdm__device *device, const struct tdm__mapping 
     size_t offset = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        tdm_status status = exchange_one(device, &now_a, &now_b, offset, i);
+        tdm_status status = exchange_block(device, &now_a, &now_b, offset, i);
 
-        TDM_ASSERT(status == TDM_OK); /* half of each: nothing correct is left to do */
+        TDM_ASSERT(status == TDM_OK); /* A half exchanged mapping cannot be repaired. */
         offset += a->blocks[i]->size_bytes;
     }
 }
 
+/* Exchanges all blocks of two mappings; see struct tdm__device_ops. */
 static tdm_status host_exchange(struct tdm__device *device, const struct tdm__mapping *a,
                                 const struct tdm__mapping *b)
 {
@@ -227,7 +245,7 @@ static tdm_status host_exchange(struct tdm__device *device, const struct tdm__ma
         tdm_status status;
 
         TDM_ASSERT(a->blocks[i]->size_bytes == b->blocks[i]->size_bytes);
-        status = exchange_one(device, a, b, offset, i);
+        status = exchange_block(device, a, b, offset, i);
         if (status != TDM_OK) {
             exchange_back(device, a, b, i);
             return status;
@@ -253,7 +271,7 @@ static tdm_status host_copy_flush(struct tdm__device *device)
     return TDM_OK;
 }
 
-/* Copies are done when they return, so every event has happened. */
+/* Records nothing: copies are complete when they return, so every event has happened. */
 static tdm_status host_event_record(struct tdm__device *device, struct tdm__event *event_out)
 {
     (void)device;
@@ -287,7 +305,8 @@ static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
     if (address == MAP_FAILED) {
         return tdm__fail_errno(errno, "mmap: %zu bytes of host memory", size_bytes);
     }
-    (void)madvise(address, size_bytes, MADV_HUGEPAGE); /* where refused, small pages do */
+    /* If the kernel refuses, small pages are used. */
+    (void)madvise(address, size_bytes, MADV_HUGEPAGE);
     *address_out = address;
     return TDM_OK;
 }
