@@ -1,5 +1,11 @@
-/* tcp.c - the communicator between nodes: every collective in chunks over a mesh. */
+/* tcp.c - the communicator "tcp" between nodes, over a mesh of TCP connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The communicator owns its mesh and two buffers of one chunk. Every operation sends this rank's
+ * chunk to the ranks that need it, then receives theirs. Reductions are computed in rank order,
+ * so that all ranks get the same bits. A failure of the mesh ends the group for all ranks. One
+ * thread uses a communicator. comm.h specifies the functions. */
+
 #include "colocate/comm/comm.h"
 #include "colocate/comm/reduce.h"
 #include "colocate/comm/tcp/mesh.h"
@@ -9,14 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A communicator over a mesh. */
 struct tcp_comm {
     struct tdm__comm base;
-    struct tdm__mesh *mesh; /* owned */
-    size_t chunk_bytes;
-    char *sum; /* owned: a chunk of the result, */
-    char *one; /* and one of another rank's */
+    struct tdm__mesh *mesh; /* Owned mesh of the group. */
+    size_t chunk_bytes;     /* Most bytes of a chunk. */
+    /* Owned buffer for a chunk of the result of a reduction. */
+    char *sum;
+    char *one; /* Owned buffer for a chunk of another rank. */
 };
 
+/* Starts an operation of the mesh. */
 static void tcp_op_begin(struct tcp_comm *tcp, enum tdm__collective_op_kind kind, size_t size_bytes,
                          uint32_t root_or_dtype)
 {
@@ -26,12 +35,13 @@ static void tcp_op_begin(struct tcp_comm *tcp, enum tdm__collective_op_kind kind
     tdm__mesh_op_begin(tcp->mesh, &call);
 }
 
+/* Returns the smaller size. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* Rank i gets what stands i × `pitch` behind `from`. */
+/* Sends `size_bytes` to every other rank; rank i gets the bytes at from + i x pitch. */
 static tdm_status tcp_send_to_all(struct tcp_comm *tcp, const char *from, size_t pitch,
                                   size_t size_bytes)
 {
@@ -43,7 +53,7 @@ static tdm_status tcp_send_to_all(struct tcp_comm *tcp, const char *from, size_t
     return TDM_OK;
 }
 
-/* What rank i sent goes i × `pitch` behind `into`. */
+/* Receives `size_bytes` from every other rank; the bytes of rank i go to into + i x pitch. */
 static tdm_status tcp_receive_from_all(struct tcp_comm *tcp, char *into, size_t pitch,
                                        size_t size_bytes)
 {
@@ -67,7 +77,8 @@ static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__coll
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
-/* In the order of the ranks, so that the bits do not depend on who comes when. */
+/* Receives a chunk of every other rank and reduces them with this rank's chunk into tcp->sum. The
+ * order of the ranks makes the bits independent of the order of arrival. */
 static tdm_status tcp_reduce_chunk(struct tcp_comm *tcp, const char *own, size_t count,
                                    enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -189,7 +200,7 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
 static void tcp_abort(struct tdm__comm *comm)
 {
