@@ -48,8 +48,8 @@ struct departed_tenants {
 
 /* The state of the service; the daemon owns it through `self`. */
 struct service {
-    struct tdm__loop *loop;     /* borrowed */
-    struct tdm__broker *broker; /* borrowed */
+    struct tdm__loop *loop;     /* Borrowed. */
+    struct tdm__broker *broker; /* Borrowed. */
     /* Timer that runs while a request waits or departed_tenants is not empty. */
     struct tdm__timer *timer;
     struct waiting_request *requests; /* Owned list of calls that wait for a decision. */

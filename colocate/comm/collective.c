@@ -15,7 +15,7 @@
 
 /* A group that this process has joined; the caller of join or wrap owns it. */
 struct tdm_collective_group {
-    struct tdm__comm *comm; /* owned */
+    struct tdm__comm *comm; /* Owned. */
 };
 
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)

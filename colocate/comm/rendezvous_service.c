@@ -45,7 +45,7 @@ enum {
 struct member {
     /* Process that has this rank; the zero id if none has joined or it has died. */
     struct tdm__id peer;
-    /* Owned call that waits for the group; NULL if there is none or it has its reply. */
+    /* Owned call that waits for the group; NULL if no call waits. */
     struct tdm__incoming_call *incoming;
     /* Node of the member; set in a rendezvous across nodes only. */
     struct tdm__id node;
@@ -84,7 +84,7 @@ struct forwarded_join {
 
 /* The state of the service; the daemon owns it through `self`. */
 struct service {
-    struct tdm__node *node; /* borrowed */
+    struct tdm__node *node; /* Borrowed. */
     /* Owned timer for the earliest deadline of an open rendezvous. */
     struct tdm__timer *timer;
     LIST_HEAD(, forwarded_join) forwarded_join;
@@ -94,8 +94,7 @@ struct service {
     /* Number of the newest complete group of this node. */
     uint64_t generation;
     /* Ring of the names that were canceled last; "" for an unused entry. */
-    char canceled_names[CANCELED_NAMES_MAX][RENDEZVOUS_NAME_BYTES]; /* called canceled_names lately,
-                                                                       round and round; "": none */
+    char canceled_names[CANCELED_NAMES_MAX][RENDEZVOUS_NAME_BYTES];
     uint32_t next_canceled_name; /* Index of the ring's entry to overwrite next. */
 };
 
@@ -448,12 +447,12 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     arm_deadline_timer(service);
 }
 
-/* Returns true if the canceled name `canceled_names` is `name` or a prefix of it up to a slash. */
-static bool name_is_within(const char *canceled_names, const char *name)
+/* Returns true if the canceled name `canceled` is `name` or a prefix of it up to a slash. */
+static bool name_is_within(const char *canceled, const char *name)
 {
-    size_t length = strlen(canceled_names);
+    size_t length = strlen(canceled);
 
-    return length > 0 && strncmp(canceled_names, name, length) == 0 &&
+    return length > 0 && strncmp(canceled, name, length) == 0 &&
            (name[length] == '\0' || name[length] == '/');
 }
 

@@ -34,7 +34,7 @@ struct span {
 
 /* The allocator for host copies of a process; one thread uses it. */
 struct tdm__arena {
-    struct tdm__device *device; /* borrowed */
+    struct tdm__device *device; /* Borrowed. */
     /* Most bytes that the arena may take from the device. */
     size_t budget_bytes;
     size_t grown_bytes; /* Bytes taken from the device. */
@@ -75,7 +75,7 @@ void tdm__arena_destroy(struct tdm__arena *arena)
     free(arena);
 }
 
-/* Returns the min_bytes number. */
+/* Returns the smaller number. */
 static size_t min_bytes(size_t a, size_t b)
 {
     return a < b ? a : b;

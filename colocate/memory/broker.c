@@ -45,7 +45,7 @@ struct block {
     struct tdm__tenant owner;       /* Process that is charged. */
     char tag[TDM__BLOCK_TAG_BYTES]; /* Tag that the owner gave. */
     size_t size_bytes;
-    /* Owned descriptor of the memory; -1 while there is none. */
+    /* Owned descriptor of the memory; -1 while none exists. */
     int fd;
     /* True for memory that the tenant allocated on a device; it cannot be pooled. */
     bool adopted;

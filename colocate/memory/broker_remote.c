@@ -21,7 +21,7 @@
 /* A broker client over a connection. */
 struct remote {
     struct tdm__broker_client base;
-    struct tdm__conn *conn; /* borrowed */
+    struct tdm__conn *conn; /* Borrowed. */
     int64_t timeout_ms;     /* Milliseconds after which each call fails. */
 };
 

@@ -45,8 +45,8 @@ struct waiting_request {
 
 /* The state of the service; the daemon owns it through `self`. */
 struct broker_service {
-    struct tdm__loop *loop;                          /* borrowed */
-    struct tdm__broker *broker;                      /* owned */
+    struct tdm__loop *loop;                          /* Borrowed. */
+    struct tdm__broker *broker;                      /* Owned. */
     STAILQ_HEAD(, waiting_request) waiting_requests; /* Owned, in order of arrival. */
     /* Running allocation for the first waiting request; NULL if none runs. */
     struct tdm__block_allocation *allocation;

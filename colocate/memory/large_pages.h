@@ -16,8 +16,8 @@
  * "never" and so on, or "unknown" if the kernel does not have the setting. */
 const char *tdm__large_pages_setting(void);
 
-/* Returns the selected word (in brackets) of the setting file at `path`, or "unknown" if there is
- * none. */
+/* Returns the selected word (in brackets) of the setting file at `path`, or "unknown" if none
+ * exists. */
 const char *tdm__large_pages_parse_setting(const char *path);
 
 /* Returns the shell command with which an administrator enables large pages, or NULL if none is

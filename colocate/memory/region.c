@@ -56,8 +56,8 @@ struct tdm_region {
 
 /* The regions of a process on one device. region_api.c owns the sets of an actor. */
 struct tdm__regions {
-    struct tdm__device *device; /* borrowed */
-    struct tdm__arena *arena;   /* borrowed */
+    struct tdm__device *device; /* Borrowed. */
+    struct tdm__arena *arena;   /* Borrowed. */
     /* Called before memory is allocated; NULL for no call. */
     tdm__memory_grant_request_fn *grant_request;
     void *grant_request_arg; /* First argument of grant_request. */

@@ -67,8 +67,8 @@ tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag);
  * together. */
 tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag, int64_t timeout_ms);
 
-/* Returns the region whose addresses include `address`, resident or paused, or NULL if there is
- * none. */
+/* Returns the region whose addresses include `address`, resident or paused, or NULL if none
+ * exists. */
 tdm_region *tdm__regions_find_by_address(const struct tdm__regions *regions, const void *address);
 /* Writes the address where the `size_bytes` bytes of a region at `address` can be read now: on
  * the device or in the host copy (see tdm_region_contents). Fails with TDM_E_NOT_FOUND if no

@@ -35,7 +35,8 @@
 enum { SEGMENT_MAGIC = 0x54444d53, HEADER_BYTES = 16384, LINE_BYTES = 64, SPIN_ROUNDS = 40 };
 
 /* Slots are multiples of this and at least this large, so that an element of each rank fits. */
-enum { SLOT_BYTES_UNIT = 4096 }; /* and the least: an element for each rank must fit */
+/* Slots are multiples of this and at least this large, so that an element of each rank fits. */
+enum { SLOT_BYTES_UNIT = 4096 };
 
 /* Bit of arrivals_and_aborted: the group has ended. */
 #define ABORTED_FLAG ((uint64_t)1 << 63)
@@ -241,7 +242,7 @@ void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
          ABORTED_FLAG) != 0) {
         return; /* The group has ended already; the first reason stays. */
     }
-    /* relaxed: the flag carries it. */
+    /* Relaxed: the flag ABORTED_FLAG is released after it. */
     (void)atomic_compare_exchange_strong_explicit(&segment->header->end_reason, &none,
                                                   (uint32_t)end << 16 | (rank + 1),
                                                   memory_order_relaxed, memory_order_relaxed);
@@ -365,7 +366,7 @@ static void segment_time_out(struct tdm__comm_segment *segment)
         if ((arrivals_and_aborted & ABORTED_FLAG) != 0 || arrivals_and_aborted >= target) {
             return;
         }
-        /* relaxed: the flag carries it. */
+        /* Relaxed: the flag ABORTED_FLAG is released after it. */
         atomic_store_explicit(&header->missing_ranks, segment_find_absent(segment, UINT64_MAX),
                               memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(

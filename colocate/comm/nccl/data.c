@@ -88,7 +88,7 @@ static int nccl_exchange_slices(const struct tdm__nccl *nccl, const char *in, ch
     return nccl_group_end(nccl, result);
 }
 
-/* Queues one nccl_transfer between memory on the GPUs and waits until NCCL has accepted it. */
+/* Queues one transfer between memory on the GPUs and waits until NCCL has accepted it. */
 static tdm_status nccl_transfer(struct tdm__nccl *nccl, int transfer_kind, const void *in,
                                 void *out, size_t bytes, uint32_t root)
 {
@@ -115,7 +115,7 @@ static tdm_status nccl_transfer(struct tdm__nccl *nccl, int transfer_kind, const
 
 /* ---- through the staging memory --------------------------------------------------------- */
 
-/* Queues a nccl_copy_async between pinned host memory and the GPU. */
+/* Queues a copy between pinned host memory and the GPU. */
 static tdm_status nccl_copy_async(struct tdm__nccl *nccl, uint64_t to, uint64_t from, size_t bytes)
 {
     tdm_status status = tdm__cuda_check(nccl->driver->cuMemcpyAsync(to, from, bytes, nccl->stream),
@@ -125,20 +125,20 @@ static tdm_status nccl_copy_async(struct tdm__nccl *nccl, uint64_t to, uint64_t 
     return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
-/* A nccl_transfer of host data: in_bytes of host_in are copied to the GPU, transferred, and
+/* A transfer of host data: in_bytes of host_in are copied to the GPU, transferred, and
  * out_bytes are copied to host_out. */
 struct staged_transfer {
     /* An enum tdm__collective_op_kind, or ALL_TO_ALL. */
     int transfer_kind;
-    /* Bytes to nccl_copy_async from host_in to the GPU; 0 for none. */
+    /* Bytes to copy from host_in to the GPU; 0 for none. */
     size_t in_bytes;
     size_t bytes; /* Bytes of one rank's slice. */
-    /* Bytes to nccl_copy_async from the GPU to host_out; 0 for none. */
+    /* Bytes to copy from the GPU to host_out; 0 for none. */
     size_t out_bytes;
     uint32_t root; /* Root rank of a gather or broadcast. */
 };
 
-/* Runs a staged nccl_transfer and waits for its end. */
+/* Runs a staged transfer and waits for its end. */
 static tdm_status nccl_transfer_staged(struct tdm__nccl *nccl,
                                        const struct staged_transfer *staged_transfer)
 {

@@ -1,4 +1,4 @@
-/* nccl.c - the communicator "nccl": opening, suspending, and waiting without blocking for ever. */
+/* nccl.c - the communicator "nccl": opening, suspending, and waiting with a deadline. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The communicator owns an ncclComm_t, a stream, staging memory, and the control communicator

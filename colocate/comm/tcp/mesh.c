@@ -36,11 +36,11 @@ struct peer {
     struct tdm__mesh *mesh; /* Mesh that owns this. */
     /* Borrowed connection; NULL before it exists and after it has closed. */
     struct tdm__conn *conn;
-    /* Borrowed second connection to a rank that has not connected yet; NULL if there is none. */
+    /* Borrowed second connection to a rank that has not connected yet; NULL otherwise. */
     struct tdm__conn *watch_conn;
     /* True once mesh.hello has succeeded on the connection. */
     bool said_hello;
-    /* True once the rank has left or has announced the mesh_end of the group. */
+    /* True once the rank has left or has announced the end of the group. */
     bool left;
     /* Number of chunks sent to this rank that it has not taken yet. */
     uint32_t untaken_count;
@@ -79,7 +79,7 @@ struct tdm__mesh {
     struct peer peers[TDM__MESH_RANKS_MAX];
 };
 
-/* ---- the mesh_end ---------------------------------------------------------------------------- */
+/* ---- the end ---------------------------------------------------------------------------- */
 
 /* Ends the group from operation `op_number` on. A rank in an earlier operation may finish it,
  * because the rank that ended the group had finished it. The reason of the earlier operation
@@ -117,7 +117,7 @@ static void mesh_flush(struct tdm__mesh *mesh)
     (void)tdm__loop_run(mesh->loop, NULL, NULL, 0);
 }
 
-/* Sends mesh.mesh_end to all connected ranks. */
+/* Sends mesh.end to all connected ranks. */
 static void mesh_send_end_reason(struct tdm__mesh *mesh)
 {
     const struct tdm__mesh_end_message message = {mesh->end_op_number, mesh->ended, mesh->end_text};
@@ -153,7 +153,7 @@ static void mesh_announce_end(struct tdm__mesh *mesh)
     mesh_flush(mesh);
 }
 
-/* Returns TDM_OK while the group lives; otherwise announces the mesh_end and fails with the reason.
+/* Returns TDM_OK while the group lives; otherwise announces the end and fails with the reason.
  * Must not be called in a callback. */
 static tdm_status mesh_check_alive(struct tdm__mesh *mesh)
 {
@@ -249,7 +249,7 @@ static tdm_status serve_data(struct peer *peer, struct tdm__incoming_call *incom
     return TDM_OK;
 }
 
-/* Serves mesh.mesh_end: another rank reports why the group has ended. */
+/* Serves mesh.end: another rank reports why the group has ended. */
 static tdm_status serve_end(struct peer *peer, struct tdm__incoming_call *incoming)
 {
     struct tdm__mesh_end_message message;
@@ -466,7 +466,7 @@ static void on_hello_reply(void *arg, struct tdm__rpc_reply *reply)
 
     if (reply->status == TDM_OK) {
         peer->said_hello = true;
-        /* on_closed() reports a closed connection with a better text. */
+        /* The function on_closed() reports a closed connection with a better text. */
     } else if (reply->status != TDM_E_CLOSED) {
         mesh_end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), reply->detail);
     }
@@ -708,6 +708,6 @@ tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
     }
     mesh_close_watches(mesh);
     (void)mesh_synchronize_peers(
-        mesh); /* The next operation reports the mesh_end of a group that was complete. */
+        mesh); /* The next operation reports the end of a group that was complete. */
     return TDM_OK;
 }

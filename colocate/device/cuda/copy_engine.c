@@ -40,9 +40,9 @@ _Static_assert(sizeof(struct tdm__cuda_batch) <= 4096, "more than a kernel takes
 struct tdm__cuda_copy_engine {
     struct tdm__cuda_kernels *kernels; /* Owned kernels. */
     void *stream;                      /* Owned stream of the kernels. */
-    /* Owned device memory for lanes; 0 if there is none yet. */
+    /* Owned device memory for lanes; 0 if none exists yet. */
     uint64_t device_lanes;
-    /* Owned pinned memory for lanes; NULL if there is none yet. */
+    /* Owned pinned memory for lanes; NULL if none exists yet. */
     struct lanes *host_lanes;
     /* Number of copy operations that the lanes have space for. */
     uint32_t capacity;

@@ -43,7 +43,7 @@ enum { IMAGE_BYTES_MIN = 8, IMAGE_BYTES_MAX = 64 << 20 };
 
 /* The kernels loaded on one device. The copy engine owns it. */
 struct tdm__cuda_kernels {
-    struct tdm__cuda_device *cuda; /* borrowed */
+    struct tdm__cuda_device *cuda; /* Borrowed. */
     /* Owned module of the driver; NULL until it is loaded. */
     void *module;
     /* Functions of the module by kind of kernel. */

@@ -22,7 +22,7 @@ enum tdm__cuda_kernel_kind {
     TDM__CUDA_KERNELS_COUNT  /* Number of kernels. */
 };
 
-/* Loads the kernels on a CUDA device (borrowed). Fails with TDM_E_UNSUPPORTED if there are none;
+/* Loads the kernels on a CUDA device (borrowed). Fails with TDM_E_UNSUPPORTED if none exist;
  * the error detail says why. */
 tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
                                   struct tdm__cuda_kernels **kernels_out);

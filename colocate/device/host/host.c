@@ -31,7 +31,7 @@ _Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of
 /* A virtual GPU. */
 struct host_device {
     struct tdm__device base;
-    struct tdm__broker_client *client;       /* borrowed */
+    struct tdm__broker_client *client;       /* Borrowed. */
     struct tdm__mapping_cache mapping_cache; /* Mappings of this process on the device. */
 };
 

@@ -1,14 +1,14 @@
 /* mapping_cache.c - the mappings of this process on a virtual GPU, and a cache of unmapped ones. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The cache owns one entry per cache block. An entry is in use (at an address of a region) or
+/* The cache owns one entry per mapped block. An entry is in use (at an address of a region) or
  * cached (at an address that only this file knows). Entries in use keep their address range
  * reserved by the region; a cached entry owns its range.
  *
  * Invariants: mapped_bytes and cached_bytes are the sums over the entries in use and the cached
  * ones; after each unmap cached_bytes is at most TDM__MAPPING_CACHE_RATIO_MAX times
  * mapped_bytes_max. Memory is identified by the device and inode numbers of its memfd, which
- * cannot be reused while the memfd is cache.
+ * cannot be reused while the memfd is mapped.
  *
  * One thread uses a cache: the thread of its device. */
 
@@ -32,9 +32,9 @@ struct tdm__mapping_cache_entry {
     size_t size_bytes;
     /* Device number of the memfd; identifies the memory together with the inode. */
     dev_t device;
-    /* Inode of the memfd; it is not reused while the memfd is cache. */
+    /* Inode of the memfd; it is not reused while the memfd is mapped. */
     ino_t inode;
-    enum tdm__access access; /* Access with which the block is cache. */
+    enum tdm__access access; /* Access with which the block is mapped. */
     bool is_cached;          /* True if the mapping is not in use. */
 };
 

@@ -7,20 +7,20 @@
 
 /* Adding the pages of a block to the page tables takes half as long as copying the block, and
  * removing them almost as long. Therefore an unmapped block is not unmapped but moved to other
- * addresses, which no other code knows, and moved back when the same memory is cache again: the
+ * addresses, which no other code knows, and moved back when the same memory is mapped again: the
  * kernel moves whole page tables. The broker's pool does the same for released blocks on the
  * node's side.
  *
  * A cached mapping holds memory of the node that is not charged to a GPU: the broker counts it as
  * free, and other processes may use it. Nothing reads or writes a cached mapping. The cache is
  * limited to TDM__MAPPING_CACHE_RATIO_MAX times the largest number of bytes that the process had
- * cache at once, because an update alternates between two sets of blocks. The oldest entry is
+ * mapped at once, because an update alternates between two sets of blocks. The oldest entry is
  * evicted first. */
 
 enum {
     /* Addresses and sizes of mappings are multiples of this, so that whole page tables move. */
     TDM__PAGE_TABLE_UNIT_BYTES = 2 << 20,
-    /* Largest ratio of cached bytes to the most bytes cache at once. */
+    /* Largest ratio of cached bytes to the most bytes mapped at once. */
     TDM__MAPPING_CACHE_RATIO_MAX = 3
 };
 
@@ -42,7 +42,7 @@ struct tdm__mapping_cache_entry;
 struct tdm__mapping_cache {
     /* Owned list; the entry used last is first. */
     struct tdm__mapping_cache_entry *entries;
-    size_t mapped_bytes;     /* Bytes that are cache and in use. */
+    size_t mapped_bytes;     /* Bytes that are mapped and in use. */
     size_t mapped_bytes_max; /* Largest value of mapped_bytes so far. */
     /* Bytes of cached mappings, which are not in use. */
     size_t cached_bytes;
@@ -51,7 +51,7 @@ struct tdm__mapping_cache {
 /* Unmaps all cached mappings and frees the entries. */
 void tdm__mapping_cache_fini(struct tdm__mapping_cache *cache);
 
-/* Maps all of the memory behind `fd` into reserved addresses where nothing is cache. */
+/* Maps all of the memory behind `fd` into reserved addresses where nothing is mapped. */
 tdm_status tdm__mapping_cache_map(struct tdm__mapping_cache *cache, void *address,
                                   size_t size_bytes, int fd, enum tdm__access access);
 /* Unmaps any number of adjacent whole blocks, into the cache if possible. The addresses stay
