@@ -115,7 +115,7 @@ enum tdm__arbiter_event_kind {
 /* One event for tdm__arbiter_handle_event(). The fields that a kind does not need are not read;
  * each field lists the kinds that read it. The texts are copied. */
 struct tdm__arbiter_event {
-    enum tdm__arbiter_event_kind kind;
+    enum tdm__arbiter_event_kind kind; /* What happened. */
     /* REQUESTED, REQUEST_CANCELED: number chosen by the caller, unique while the request is open.
      */
     uint64_t request_id;

@@ -40,7 +40,7 @@ enum {
 
 /* The options of a join, with defaults filled in. All pointers are borrowed. */
 struct join_options {
-    tdm_runtime *runtime;
+    tdm_runtime *runtime; /* Runtime of the actor. */
     const char *name;     /* Name of the group. */
     uint32_t rank;        /* Rank of this process. */
     uint32_t ranks_count; /* Number of ranks of the group. */

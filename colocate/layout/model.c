@@ -25,20 +25,20 @@ enum dim {
     HIDDEN,
     TWICE_HIDDEN,
     VOCABULARY,
-    QUERIES,
-    KEYS, /* Keys, and values, which have the same size. */
-    HEAD_DIM,
-    ATTENDED, /* What the output projection of attention reads. */
-    Q_RANK,
-    Q_UP,
-    KV_DOWN,
-    KV_RANK,
-    KV_UP,
-    FFN,
-    EXPERTS,
-    EXPERT_FFN,
-    SHARED_FFN,
-    DIMS_COUNT
+    QUERIES,    /* All query heads. */
+    KEYS,       /* Keys, and values, which have the same size. */
+    HEAD_DIM,   /* Elements of one head. */
+    ATTENDED,   /* What the output projection of attention reads. */
+    Q_RANK,     /* Rank of the compressed queries. */
+    Q_UP,       /* Expanded queries of all heads. */
+    KV_DOWN,    /* Compressed keys and values with positions. */
+    KV_RANK,    /* Rank of the compressed keys and values. */
+    KV_UP,      /* Expanded keys and values of all heads. */
+    FFN,        /* Width of a dense MLP. */
+    EXPERTS,    /* Number of experts. */
+    EXPERT_FFN, /* Width of an expert's MLP. */
+    SHARED_FFN, /* Width of all shared experts together. */
+    DIMS_COUNT  /* Number of dimensions. */
 };
 
 _Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,

@@ -17,44 +17,46 @@
 /* Names of the templates, in the order of the tensors. The table in model.c has the Hugging Face
  * name of each. */
 enum tdm__tensor_template {
-    TDM__T_EMBED,
-    TDM__T_INPUT_NORM, /* First template of a layer. */
-    TDM__T_Q,
-    TDM__T_Q_BIAS,
-    TDM__T_K,
-    TDM__T_K_BIAS,
-    TDM__T_V,
-    TDM__T_V_BIAS,
-    TDM__T_Q_A,
-    TDM__T_Q_A_NORM,
-    TDM__T_Q_B,
-    TDM__T_KV_A,
-    TDM__T_KV_A_NORM,
-    TDM__T_KV_B,
-    TDM__T_O,
-    TDM__T_Q_NORM,
-    TDM__T_K_NORM,
-    TDM__T_POST_NORM,
-    TDM__T_GATE,
-    TDM__T_UP,
-    TDM__T_DOWN,
-    TDM__T_ROUTER,
-    TDM__T_ROUTER_BIAS,
-    TDM__T_EXPERT_GATE,
-    TDM__T_EXPERT_UP,
-    TDM__T_EXPERT_DOWN,
-    TDM__T_SHARED_GATE,
-    TDM__T_SHARED_UP,
-    TDM__T_SHARED_DOWN,
-    TDM__T_MTP_EMBED,
-    TDM__T_MTP_EMBED_NORM,
-    TDM__T_MTP_HIDDEN_NORM,
-    TDM__T_MTP_PROJECTION,
-    TDM__T_MTP_NORM,
-    TDM__T_MTP_HEAD, /* Last template of a layer. */
-    TDM__T_NORM,
-    TDM__T_HEAD,
-    TDM__TENSOR_TEMPLATES_COUNT
+    TDM__T_EMBED, /* Embedding of the tokens. */
+    /* First template of a layer: norm before the attention. */
+    TDM__T_INPUT_NORM,
+    TDM__T_Q,               /* Projection of the queries. */
+    TDM__T_Q_BIAS,          /* Bias of the queries. */
+    TDM__T_K,               /* Projection of the keys. */
+    TDM__T_K_BIAS,          /* Bias of the keys. */
+    TDM__T_V,               /* Projection of the values. */
+    TDM__T_V_BIAS,          /* Bias of the values. */
+    TDM__T_Q_A,             /* Latent attention: compression of the queries. */
+    TDM__T_Q_A_NORM,        /* Latent attention: norm of compressed queries. */
+    TDM__T_Q_B,             /* Latent attention: expansion of the queries. */
+    TDM__T_KV_A,            /* Latent attention: compression of keys, values. */
+    TDM__T_KV_A_NORM,       /* Latent attention: norm after TDM__T_KV_A. */
+    TDM__T_KV_B,            /* Latent attention: expansion of keys, values. */
+    TDM__T_O,               /* Output projection of the attention. */
+    TDM__T_Q_NORM,          /* Norm of the queries. */
+    TDM__T_K_NORM,          /* Norm of the keys. */
+    TDM__T_POST_NORM,       /* Norm after the attention, before the MLP. */
+    TDM__T_GATE,            /* Gate projection of a dense MLP. */
+    TDM__T_UP,              /* Up projection of a dense MLP. */
+    TDM__T_DOWN,            /* Down projection of a dense MLP. */
+    TDM__T_ROUTER,          /* Router that selects experts. */
+    TDM__T_ROUTER_BIAS,     /* Bias of the router. */
+    TDM__T_EXPERT_GATE,     /* Gate projection of an expert. */
+    TDM__T_EXPERT_UP,       /* Up projection of an expert. */
+    TDM__T_EXPERT_DOWN,     /* Down projection of an expert. */
+    TDM__T_SHARED_GATE,     /* Gate projection of the shared experts. */
+    TDM__T_SHARED_UP,       /* Up projection of the shared experts. */
+    TDM__T_SHARED_DOWN,     /* Down projection of the shared experts. */
+    TDM__T_MTP_EMBED,       /* Multi-token prediction: embedding. */
+    TDM__T_MTP_EMBED_NORM,  /* Multi-token prediction: norm of embeddings. */
+    TDM__T_MTP_HIDDEN_NORM, /* Multi-token prediction: norm of hidden state. */
+    TDM__T_MTP_PROJECTION,  /* Multi-token prediction: joins both inputs. */
+    TDM__T_MTP_NORM,        /* Multi-token prediction: final norm. */
+    /* Last template of a layer: output layer of multi-token prediction. */
+    TDM__T_MTP_HEAD,
+    TDM__T_NORM,                /* Norm after the last layer. */
+    TDM__T_HEAD,                /* Output layer. */
+    TDM__TENSOR_TEMPLATES_COUNT /* Number of templates. */
 };
 
 /* Features of a model that a template or a layout's rule may require. */

@@ -21,8 +21,8 @@ enum { TDM__CONFIG_BYTES_MAX = 1 << 20, TDM__LAYERS_MAX = 1024 };
 
 /* The sizes and variants of a model. Fields that a family does not have are 0. */
 struct tdm__model_config {
-    enum tdm__model_family family;
-    enum tdm_dtype dtype; /* Dtype of the weights, unless fp8 is set. */
+    enum tdm__model_family family; /* Family of the model. */
+    enum tdm_dtype dtype;          /* Dtype of the weights, unless fp8 is set. */
     /* Number of layers, without those of multi-token prediction. */
     uint32_t layers;
     uint32_t hidden;         /* Width of the hidden state. */

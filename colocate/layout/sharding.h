@@ -99,8 +99,8 @@ uint32_t tdm__sharding_expert_group_index(const struct tdm__sharding *sharding, 
 
 /* A range of layers: from `first` up to, but without, `end`. */
 struct tdm__layer_range {
-    uint32_t first;
-    uint32_t end;
+    uint32_t first; /* First layer of the range. */
+    uint32_t end;   /* Layer after the last one of the range. */
 };
 
 /* Computes which of `layers_count` layers a stage holds. Fails with TDM_E_INVAL if stage_layers

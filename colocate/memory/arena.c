@@ -23,7 +23,7 @@ enum { GROWTH_BYTES_MIN = 64 << 20 };
  * of their addresses, chunk after chunk. The arena owns them. */
 struct span {
     struct span *next;
-    char *address;
+    char *address; /* First address of the span. */
     size_t size_bytes;
     bool used; /* True if the span is allocated. */
     /* True for the first span of a chunk; it is never joined with the span before it. */

@@ -69,7 +69,7 @@ struct gpu {
 struct tdm__broker {
     struct tdm__broker_callbacks hook; /* Functions to call when a charge changes. */
     uint32_t gpus_count;               /* Number of entries in gpus. */
-    struct gpu gpus[];
+    struct gpu gpus[];                 /* Memory of each GPU. */
 };
 
 /* ---- making and unmaking a block -------------------------------------------------------- */

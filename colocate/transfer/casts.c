@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    E4M3_NAN = 0x7f,
+    E4M3_NAN = 0x7f,              /* Code of a NaN in e4m3. */
     E4M3_MAX_BITS = 0x43e00000,   /* The bits of 448 as a float. */
     NORMAL_MIN_BITS = 0x3c800000, /* The bits of 2^-6. */
-    INFINITY_BITS = 0x7f800000
+    INFINITY_BITS = 0x7f800000    /* The bits of infinity as a float. */
 };
 
 /* Returns the bits of a float. */
@@ -226,6 +226,7 @@ __attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__stri
     quantize_block(from, to_pitch, block);
 }
 
+/* Returns the fastest variant for this processor. */
 static quantize_fn *select_quantize(void)
 {
     return __builtin_cpu_supports("avx2") ? quantize_avx2 : quantize_generic;

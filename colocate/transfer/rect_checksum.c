@@ -21,7 +21,8 @@ enum {
     LANES = TDM__CHECKSUM_LANES,
     /* Smaller copies stay in the cache, where they are read next. */
     STREAM_BYTES_MIN = 512 << 10,
-    PREFETCH_BYTES = 512,
+    PREFETCH_BYTES = 512, /* Distance of the prefetch in bytes. */
+    /* Bytes of a row into which contiguous data is cut. */
     PAGE_BYTES = 4096,
     ROWS_AT_ONCE = 4 /* Rows that `together` reads at once. */
 };
@@ -180,6 +181,7 @@ __attribute__((target("avx2"))) static void together_avx2(struct checksum_state 
     _mm256_storeu_si256(&keys[1], _mm256_add_epi64(keys_high, ahead[ROWS_AT_ONCE - 1]));
 }
 
+/* Returns the fastest variant for this processor. */
 static const struct kernel *select_kernel(void)
 {
     static const struct kernel avx2 = {stripes_avx2, together_avx2};

@@ -150,6 +150,7 @@ static tdm_status host_reduce_chunk(struct host_comm *host, char *chunk, size_t 
     return status;
 }
 
+/* Implements all_reduce of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t count,
                                   enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -168,6 +169,8 @@ static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t cou
     return TDM_OK;
 }
 
+/* Implements reduce_scatter of struct tdm__comm_ops. A chunk has an equal part for each rank in
+ * one slot. */
 static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
                                       float *out)
 {
@@ -238,6 +241,7 @@ static tdm_status host_gather_chunks(struct host_comm *host, const void *in, siz
     return TDM_OK;
 }
 
+/* Implements all_gather of struct tdm__comm_ops. */
 static tdm_status host_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                   void *out)
 {
@@ -247,6 +251,7 @@ static tdm_status host_all_gather(struct tdm__comm *comm, const void *in, size_t
     return host_gather_chunks(host, in, bytes_per_rank, out);
 }
 
+/* Implements gather of struct tdm__comm_ops. */
 static tdm_status host_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                               void *out, uint32_t root)
 {
@@ -256,6 +261,8 @@ static tdm_status host_gather(struct tdm__comm *comm, const void *in, size_t byt
     return host_gather_chunks(host, in, bytes_per_rank, comm->rank == root ? out : NULL);
 }
 
+/* Implements broadcast of struct tdm__comm_ops: the root writes its slot and the other ranks read
+ * it. */
 static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
                                  uint32_t root)
 {
@@ -282,17 +289,20 @@ static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size
 
 /* ---- opening and closing ----------------------------------------------------------------- */
 
+/* Implements abort of struct tdm__comm_ops. */
 static void host_abort(struct tdm__comm *comm)
 {
     tdm__comm_segment_abort(((struct host_comm *)comm)->segment, comm->rank,
                             TDM__COMM_RANK_ABORTED);
 }
 
+/* Implements check of struct tdm__comm_ops. */
 static tdm_status host_check(struct tdm__comm *comm)
 {
     return tdm__comm_segment_check(((struct host_comm *)comm)->segment);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and unmaps the segment. */
 static void host_destroy(struct tdm__comm *comm)
 {
     struct host_comm *host = (struct host_comm *)comm;

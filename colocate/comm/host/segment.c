@@ -41,7 +41,7 @@ enum { SLOT_BYTES_UNIT = 4096 };
 /* Bit of arrivals_and_aborted: the group has ended. */
 #define ABORTED_FLAG ((uint64_t)1 << 63)
 
-/* The record of one rank in the header, on its own cache own_state. The rank writes it; all ranks
+/* The record of one rank in the header, on a separate cache line. The rank writes it; all ranks
  * read it. */
 struct rank_state {
     /* Number of barriers at which this rank has arrived. */

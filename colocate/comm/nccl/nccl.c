@@ -268,6 +268,7 @@ static void nccl_release_comm(struct tdm__nccl *nccl)
     free(nccl);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and frees everything. */
 static void nccl_destroy(struct tdm__comm *comm)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
@@ -279,11 +280,13 @@ static void nccl_destroy(struct tdm__comm *comm)
     nccl_release_comm(nccl);
 }
 
+/* Implements abort of struct tdm__comm_ops. */
 static void nccl_abort(struct tdm__comm *comm)
 {
     (void)tdm__nccl_abort_group((struct tdm__nccl *)comm, TDM_E_ABORTED);
 }
 
+/* Implements check of struct tdm__comm_ops with the control communicator. */
 static tdm_status nccl_check(struct tdm__comm *comm)
 {
     struct tdm__comm *control_comm = ((struct tdm__nccl *)comm)->control_comm;
@@ -291,6 +294,7 @@ static tdm_status nccl_check(struct tdm__comm *comm)
     return control_comm->ops->check(control_comm);
 }
 
+/* Implements synchronize of struct tdm__comm_ops. */
 static tdm_status nccl_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
     return tdm__nccl_op_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,

@@ -65,6 +65,7 @@ static tdm_status tcp_receive_from_all(struct tcp_comm *tcp, char *into, size_t 
     return TDM_OK;
 }
 
+/* Implements synchronize of struct tdm__comm_ops with an empty chunk between every two ranks. */
 static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
@@ -99,6 +100,7 @@ static tdm_status tcp_reduce_chunk(struct tcp_comm *tcp, const char *own, size_t
     return TDM_OK;
 }
 
+/* Implements all_reduce of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t count,
                                  enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -120,6 +122,7 @@ static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t coun
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements reduce_scatter of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
                                      float *out)
 {
@@ -142,6 +145,7 @@ static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, si
 
 /* ---- moving bytes ----------------------------------------------------------------------- */
 
+/* Implements all_gather of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                  void *out)
 {
@@ -161,6 +165,7 @@ static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t 
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements gather of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                              void *out, uint32_t root)
 {
@@ -182,6 +187,7 @@ static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t byte
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements broadcast of struct tdm__comm_ops: the root sends each chunk to all ranks. */
 static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
                                 uint32_t root)
 {
@@ -202,16 +208,19 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
 
 /* ---- opening and closing ----------------------------------------------------------------- */
 
+/* Implements abort of struct tdm__comm_ops. */
 static void tcp_abort(struct tdm__comm *comm)
 {
     tdm__mesh_abort(((struct tcp_comm *)comm)->mesh);
 }
 
+/* Implements check of struct tdm__comm_ops. */
 static tdm_status tcp_check(struct tdm__comm *comm)
 {
     return tdm__mesh_check(((struct tcp_comm *)comm)->mesh);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and frees the buffers. */
 static void tcp_destroy(struct tdm__comm *comm)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;

@@ -63,6 +63,7 @@ static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *ke
     }
 }
 
+/* Implements release of struct tdm__device_ops. */
 static void cuda_release(struct tdm__device *device, struct tdm__block *const *blocks,
                          uint32_t count)
 {
@@ -147,6 +148,8 @@ static tdm_status cuda_register_blocks(struct tdm__cuda_device *cuda, const char
     return TDM_OK;
 }
 
+/* Implements create of struct tdm__device_ops: allocates all blocks, then registers them with the
+ * broker. */
 static tdm_status cuda_create(struct tdm__device *device, const char *tag,
                               const size_t *sizes_bytes, uint32_t count,
                               struct tdm__block **blocks_out)
@@ -211,6 +214,7 @@ static tdm_status cuda_block_open(struct tdm__cuda_device *cuda,
     return TDM_OK;
 }
 
+/* Implements import of struct tdm__device_ops. */
 static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *key,
                               struct tdm__block **block_out)
 {
@@ -228,6 +232,7 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements accept of struct tdm__device_ops. */
 static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
 {
     struct tdm__cuda_device *cuda = cuda_device_of(device);
@@ -237,6 +242,7 @@ static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *blo
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
+/* Implements close of struct tdm__device_ops. */
 static void cuda_close(struct tdm__device *device)
 {
     struct tdm__cuda_device *cuda = cuda_device_of(device);

@@ -47,6 +47,7 @@ static struct tdm__mapping_cache *mapping_cache_of(struct tdm__device *device)
     return &((struct host_device *)device)->mapping_cache;
 }
 
+/* Implements close of struct tdm__device_ops. */
 static void host_close(struct tdm__device *device)
 {
     tdm__mapping_cache_fini(mapping_cache_of(device));
@@ -55,6 +56,7 @@ static void host_close(struct tdm__device *device)
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
+/* Implements reserve of struct tdm__device_ops. */
 static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     size_t unit = device->granularity_bytes;
@@ -66,12 +68,14 @@ static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes, vo
     return tdm__address_range_reserve(size_bytes, address_out);
 }
 
+/* Implements unreserve of struct tdm__device_ops. */
 static void host_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
 {
     tdm__mapping_cache_forget(mapping_cache_of(device), address, size_bytes);
     (void)munmap(address, size_bytes);
 }
 
+/* Implements map of struct tdm__device_ops. */
 static tdm_status host_map(struct tdm__device *device, void *address, struct tdm__block *block,
                            enum tdm__access access)
 {
@@ -79,6 +83,8 @@ static tdm_status host_map(struct tdm__device *device, void *address, struct tdm
                                   ((struct host_block *)block)->fd, access);
 }
 
+/* Implements unmap of struct tdm__device_ops: the mapping cache may keep the blocks mapped
+ * elsewhere. */
 static tdm_status host_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
     return tdm__mapping_cache_unmap(mapping_cache_of(device), address, size_bytes);
@@ -111,6 +117,7 @@ static tdm_status host_block_create(const struct tdm__block_handle *handle,
     return TDM_OK;
 }
 
+/* Implements release of struct tdm__device_ops, in batches of keys. */
 static void host_release(struct tdm__device *device, struct tdm__block *const *blocks,
                          uint32_t count)
 {
@@ -128,6 +135,7 @@ static void host_release(struct tdm__device *device, struct tdm__block *const *b
     }
 }
 
+/* Implements create of struct tdm__device_ops: the broker allocates all blocks or none. */
 static tdm_status host_create(struct tdm__device *device, const char *tag,
                               const size_t *sizes_bytes, uint32_t count,
                               struct tdm__block **blocks_out)
@@ -161,6 +169,7 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
     return TDM_OK;
 }
 
+/* Implements import of struct tdm__device_ops. */
 static tdm_status host_import(struct tdm__device *device, const struct tdm__id *key,
                               struct tdm__block **block_out)
 {
@@ -177,6 +186,7 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements accept of struct tdm__device_ops. */
 static tdm_status host_accept(struct tdm__device *device, struct tdm__block *block)
 {
     struct host_device *host = (struct host_device *)device;
@@ -257,6 +267,7 @@ static tdm_status host_exchange(struct tdm__device *device, const struct tdm__ma
 
 /* ---- copies ----------------------------------------------------------------------------- */
 
+/* Implements copy of struct tdm__device_ops; complete when it returns. */
 static tdm_status host_copy(struct tdm__device *device, void *destination, const void *source,
                             size_t size_bytes)
 {
@@ -265,6 +276,7 @@ static tdm_status host_copy(struct tdm__device *device, void *destination, const
     return TDM_OK;
 }
 
+/* Implements copy_flush of struct tdm__device_ops: no copy is ever pending. */
 static tdm_status host_copy_flush(struct tdm__device *device)
 {
     (void)device;
@@ -279,6 +291,7 @@ static tdm_status host_event_record(struct tdm__device *device, struct tdm__even
     return TDM_OK;
 }
 
+/* Implements event_wait of struct tdm__device_ops: every event has happened. */
 static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__event *event)
 {
     (void)device;
@@ -286,6 +299,7 @@ static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__
     return TDM_OK;
 }
 
+/* Implements move of struct tdm__device_ops, one operation after the other. */
 static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                             uint32_t count, uint64_t *sums_out)
 {
@@ -296,6 +310,7 @@ static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_o
     return TDM_OK;
 }
 
+/* Implements host_alloc of struct tdm__device_ops. */
 static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     void *address =
@@ -311,6 +326,7 @@ static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
     return TDM_OK;
 }
 
+/* Implements host_free of struct tdm__device_ops. */
 static void host_host_free(struct tdm__device *device, void *address, size_t size_bytes)
 {
     (void)device;
