@@ -1,5 +1,24 @@
-/* memory_arbiter.c - one GPU's memory_arbiter: who may take how much of its memory, and when. */
+/* memory_arbiter.c - the memory arbiter of one GPU: which tenant may allocate how much memory,
+ * and when. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file is a pure state machine. It owns no memory and no thread: the caller owns the struct
+ * tdm__memory_arbiter, and memory_arbiter_service.c drives one per GPU on the daemon's loop.
+ *
+ * A request is open in one of two states. It waits in the queue, or it is granted until the
+ * tenant has allocated its bytes, cancels it, or the grant expires. Invariants:
+ *
+ * - Resident bytes plus granted bytes never exceed the capacity because of a grant.
+ *
+ * - Requests are granted in order of arrival; a waiting request blocks all requests behind it.
+ *
+ * - An event that fails leaves the state as it was: tdm__arbiter_handle_event() works on a copy.
+ *
+ * - Entries of the arrays beyond their counts are all zeros, so that states compare byte by byte.
+ *
+ * The rules are specified in memory_arbiter.h; memory_arbiter_test.c explores all states of two
+ * tenants. */
+
 #include "colocate/memory_arbiter.h"
 
 #include "runtime/assert.h"
@@ -10,6 +29,7 @@
 
 /* ---- the ledger ------------------------------------------------------------------------- */
 
+/* Returns the tenant with this identity, or NULL if the GPU does not have it. */
 static struct tdm__arbiter_tenant *arbiter_find_tenant(struct tdm__memory_arbiter *state,
                                                        const struct tdm__id *id)
 {
@@ -21,6 +41,7 @@ static struct tdm__arbiter_tenant *arbiter_find_tenant(struct tdm__memory_arbite
     return NULL;
 }
 
+/* Returns the usage entry of the tenant for `tag`, or NULL if none exists. */
 static struct tdm__arbiter_tag_usage *
 arbiter_find_tag_usage(struct tdm__memory_arbiter *state, const struct tdm__id *id, const char *tag)
 {
@@ -34,6 +55,8 @@ arbiter_find_tag_usage(struct tdm__memory_arbiter *state, const struct tdm__id *
     return NULL;
 }
 
+/* Fails with TDM_E_INVAL if `text` is NULL, empty or does not fit into `size_bytes` with its NUL.
+ */
 static tdm_status arbiter_check_text(const char *what, const char *text, size_t size_bytes)
 {
     size_t length = text == NULL ? 0 : strnlen(text, size_bytes);
@@ -44,6 +67,7 @@ static tdm_status arbiter_check_text(const char *what, const char *text, size_t 
     return TDM_OK;
 }
 
+/* Finds the tenant of the event or appends it. Fails with TDM_E_LIMIT if the GPU has too many. */
 static tdm_status arbiter_add_tenant(struct tdm__memory_arbiter *state,
                                      const struct tdm__arbiter_event *event,
                                      struct tdm__arbiter_tenant **tenant_out)
@@ -52,7 +76,7 @@ static tdm_status arbiter_add_tenant(struct tdm__memory_arbiter *state,
 
     if (tenant == NULL) {
         if (state->tenants_count == TDM__ARBITER_TENANTS_MAX) {
-            return tdm__fail(TDM_E_LIMIT, "GPU %u has %d tenants already, no room for %s",
+            return tdm__fail(TDM_E_LIMIT, "GPU %u has %d tenants already: cannot add %s",
                              state->gpu, TDM__ARBITER_TENANTS_MAX, event->name);
         }
         tenant = &state->tenants[state->tenants_count++];
@@ -63,31 +87,32 @@ static tdm_status arbiter_add_tenant(struct tdm__memory_arbiter *state,
     return TDM_OK;
 }
 
-/* Makes the tenant and the line of the event, if they are new. */
+/* Finds the usage entry for the event's tenant and tag, and appends both if they are new. */
 static tdm_status arbiter_add_tag_usage(struct tdm__memory_arbiter *state,
                                         const struct tdm__arbiter_event *event,
-                                        struct tdm__arbiter_tag_usage **line_out)
+                                        struct tdm__arbiter_tag_usage **tag_usage_out)
 {
     struct tdm__arbiter_tenant *tenant = NULL;
-    struct tdm__arbiter_tag_usage *line;
+    struct tdm__arbiter_tag_usage *tag_usage;
 
     TDM_TRY(arbiter_check_text("name", event->name, TDM__ARBITER_NAME_BYTES));
     TDM_TRY(arbiter_check_text("tag", event->tag, TDM_REGION_TAG_BYTES_MAX));
     TDM_TRY(arbiter_add_tenant(state, event, &tenant));
     TDM_ASSERT(tenant != NULL);
-    line = arbiter_find_tag_usage(state, &event->tenant, event->tag);
-    if (line == NULL) {
+    tag_usage = arbiter_find_tag_usage(state, &event->tenant, event->tag);
+    if (tag_usage == NULL) {
         if (tenant->tag_usages_count == TDM__ARBITER_TAGS_MAX) {
-            return tdm__fail(TDM_E_LIMIT, "%s has %d tags on GPU %u already, no room for %s",
+            return tdm__fail(TDM_E_LIMIT, "%s has %d tags on GPU %u already: cannot add %s",
                              tenant->name, TDM__ARBITER_TAGS_MAX, state->gpu, event->tag);
         }
-        line = &tenant->tag_usages[tenant->tag_usages_count++];
-        memcpy(line->tag, event->tag, strlen(event->tag));
+        tag_usage = &tenant->tag_usages[tenant->tag_usages_count++];
+        memcpy(tag_usage->tag, event->tag, strlen(event->tag));
     }
-    *line_out = line;
+    *tag_usage_out = tag_usage;
     return TDM_OK;
 }
 
+/* Returns the sum of all announced releases of the GPU. */
 static uint64_t announced_release_bytes(const struct tdm__memory_arbiter *state)
 {
     uint64_t sum = 0;
@@ -115,8 +140,8 @@ uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state)
     return used < state->capacity_bytes ? state->capacity_bytes - used : 0;
 }
 
-/* Unused entries are all zeros, so that equal states are equal bytes. */
-static void remove_request(struct tdm__memory_arbiter *state, uint32_t index)
+/* Removes the request at `index` and zeroes the entry that becomes unused. */
+static void arbiter_remove_request(struct tdm__memory_arbiter *state, uint32_t index)
 {
     uint32_t after = --state->requests_count - index;
 
@@ -125,7 +150,8 @@ static void remove_request(struct tdm__memory_arbiter *state, uint32_t index)
     memset(&state->requests[state->requests_count], 0, sizeof(state->requests[0]));
 }
 
-static void remove_tenant(struct tdm__memory_arbiter *state, uint32_t index)
+/* Removes the tenant at `index` with its usage and zeroes the entry that becomes unused. */
+static void arbiter_remove_tenant(struct tdm__memory_arbiter *state, uint32_t index)
 {
     uint32_t after = --state->tenants_count - index;
 
@@ -135,11 +161,13 @@ static void remove_tenant(struct tdm__memory_arbiter *state, uint32_t index)
 
 /* ---- the words of a refusal ------------------------------------------------------------- */
 
+/* Converts bytes to MiB for messages. */
 static double mib(uint64_t bytes)
 {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+/* Returns the name of the tenant for messages. */
 static const char *tenant_name(const struct tdm__memory_arbiter *state, const struct tdm__id *id)
 {
     for (uint32_t i = 0; i < state->tenants_count; i++) {
@@ -147,20 +175,22 @@ static const char *tenant_name(const struct tdm__memory_arbiter *state, const st
             return state->tenants[i].name;
         }
     }
-    return "somebody";
+    return "an unknown tenant";
 }
 
+/* Appends the tags that the tenant holds with their sizes, and the tags whose regions are paused.
+ */
 static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm__text *text)
 {
     bool holds = false;
     bool pauses = false;
 
     for (uint32_t i = 0; i < tenant->tag_usages_count; i++) {
-        const struct tdm__arbiter_tag_usage *line = &tenant->tag_usages[i];
+        const struct tdm__arbiter_tag_usage *tag_usage = &tenant->tag_usages[i];
 
-        if (line->resident_bytes > 0) {
-            tdm__text_add(text, holds ? ", %s %.1f MiB" : " still holds %s %.1f MiB", line->tag,
-                          mib(line->resident_bytes));
+        if (tag_usage->resident_bytes > 0) {
+            tdm__text_add(text, holds ? ", %s %.1f MiB" : " still holds %s %.1f MiB",
+                          tag_usage->tag, mib(tag_usage->resident_bytes));
             holds = true;
         }
     }
@@ -174,6 +204,7 @@ static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm
     tdm__text_add(text, "%s)", pauses ? "" : " none");
 }
 
+/* Appends every tenant that holds memory of the GPU, and the unmanaged usage. */
 static void describe_holders(const struct tdm__memory_arbiter *state, struct tdm__text *text)
 {
     for (uint32_t i = 0; i < state->tenants_count; i++) {
@@ -189,11 +220,11 @@ static void describe_holders(const struct tdm__memory_arbiter *state, struct tdm
         }
     }
     if (state->unmanaged_bytes > 0) {
-        tdm__text_add(text, "; strangers use %.1f MiB", mib(state->unmanaged_bytes));
+        tdm__text_add(text, "; other processes use %.1f MiB", mib(state->unmanaged_bytes));
     }
 }
 
-/* Those before `index`: granted to others, or waiting in front. */
+/* Appends the requests that are served before the one at `index`: granted ones and waiting ones. */
 static void describe_queue(const struct tdm__memory_arbiter *state, uint32_t index,
                            struct tdm__text *text)
 {
@@ -208,6 +239,7 @@ static void describe_queue(const struct tdm__memory_arbiter *state, uint32_t ind
     }
 }
 
+/* Writes why the request at `index` cannot be granted, with the numbers. */
 static void describe_refusal(const struct tdm__memory_arbiter *state, uint32_t index,
                              struct tdm__text *text)
 {
@@ -226,9 +258,10 @@ static void describe_refusal(const struct tdm__memory_arbiter *state, uint32_t i
 
 /* ---- the queue -------------------------------------------------------------------------- */
 
-static struct tdm__arbiter_action *append_text(struct tdm__arbiter_actions *actions,
-                                               enum tdm__arbiter_verdict verdict,
-                                               uint64_t request_id)
+/* Appends a decision about a request to `actions` and returns it. */
+static struct tdm__arbiter_action *arbiter_append_action(struct tdm__arbiter_actions *actions,
+                                                         enum tdm__arbiter_verdict verdict,
+                                                         uint64_t request_id)
 {
     struct tdm__arbiter_action *action = &actions->entries[actions->count++];
 
@@ -240,19 +273,22 @@ static struct tdm__arbiter_action *append_text(struct tdm__arbiter_actions *acti
     return action;
 }
 
+/* Appends a refusal for the request at `index`, ending with the text `why`, and removes the
+ * request. */
 static void arbiter_refuse_request(struct tdm__memory_arbiter *state, uint32_t index,
                                    const char *why, struct tdm__arbiter_actions *actions)
 {
     struct tdm__arbiter_action *action =
-        append_text(actions, TDM__ARBITER_REFUSE, state->requests[index].request_id);
+        arbiter_append_action(actions, TDM__ARBITER_REFUSE, state->requests[index].request_id);
     struct tdm__text text = tdm__text_init(action->text, sizeof(action->text));
 
     action->status = TDM_E_DEVICE_FULL;
     describe_refusal(state, index, &text);
     tdm__text_add(&text, "%s", why);
-    remove_request(state, index);
+    arbiter_remove_request(state, index);
 }
 
+/* Removes grants that expired unused and refuses waiting requests whose deadline passed. */
 static void arbiter_expire_requests(struct tdm__memory_arbiter *state, int64_t now_ms,
                                     struct tdm__arbiter_actions *actions)
 {
@@ -262,14 +298,16 @@ static void arbiter_expire_requests(struct tdm__memory_arbiter *state, int64_t n
         if (state->requests[i].deadline_ms > now_ms) {
             i++;
         } else if (state->requests[i].is_granted) {
-            remove_request(state, i); /* answered long ago, and not used: the asker gave up */
+            arbiter_remove_request(state,
+                                   i); /* The tenant got its reply long ago and did not use it. */
         } else {
             arbiter_refuse_request(state, i, "; the deadline passed while it waited", actions);
         }
     }
 }
 
-/* Can this request come true from what is free and what is announced, those before it first? */
+/* Returns true if the request may wait: it fits into the free and announced memory after the
+ * requests in front of it (`bytes_before`), or it allows any wait and fits the GPU. */
 static bool request_may_fit_later(const struct tdm__memory_arbiter *state,
                                   const struct tdm__arbiter_request *request, uint64_t bytes_before)
 {
@@ -288,11 +326,12 @@ static bool request_may_fit_later(const struct tdm__memory_arbiter *state,
            request->bytes <= coming - bytes_before;
 }
 
-/* Goes through the queue once, in order: grants from the front, refuses what has no hope. */
+/* Goes through the queue once in order: grants from the front, and refuses each request that may
+ * not wait. */
 static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_ms,
                                  struct tdm__arbiter_actions *actions)
 {
-    uint64_t bytes_before = 0; /* of those that wait in front */
+    uint64_t bytes_before = 0; /* Sum over the waiting requests in front. */
     uint32_t i = 0;
 
     while (i < state->requests_count) {
@@ -303,7 +342,7 @@ static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_
         } else if (bytes_before == 0 && request->bytes <= tdm__arbiter_free_bytes(state)) {
             request->is_granted = true;
             request->deadline_ms = now_ms + TDM__ARBITER_GRANT_LIFETIME_MS;
-            (void)append_text(actions, TDM__ARBITER_GRANT, request->request_id);
+            (void)arbiter_append_action(actions, TDM__ARBITER_GRANT, request->request_id);
             i++;
         } else if (!request_may_fit_later(state, request, bytes_before)) {
             arbiter_refuse_request(state, i, "", actions);
@@ -316,10 +355,11 @@ static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_
 
 /* ---- the events ------------------------------------------------------------------------- */
 
+/* Handles TDM__ARBITER_REQUESTED: appends the request to the queue. */
 static tdm_status on_request(struct tdm__memory_arbiter *state,
                              const struct tdm__arbiter_event *event)
 {
-    struct tdm__arbiter_tag_usage *line = NULL;
+    struct tdm__arbiter_tag_usage *tag_usage = NULL;
     struct tdm__arbiter_request *request;
 
     if (event->bytes == 0) {
@@ -335,19 +375,20 @@ static tdm_status on_request(struct tdm__memory_arbiter *state,
         return tdm__fail(TDM_E_LIMIT, "GPU %u has %d requests open already", state->gpu,
                          TDM__ARBITER_REQUESTS_MAX);
     }
-    TDM_TRY(arbiter_add_tag_usage(state, event, &line));
-    TDM_ASSERT(line != NULL);
+    TDM_TRY(arbiter_add_tag_usage(state, event, &tag_usage));
+    TDM_ASSERT(tag_usage != NULL);
     request = &state->requests[state->requests_count++];
     request->request_id = event->request_id;
     request->tenant = event->tenant;
-    memcpy(request->tag, line->tag, sizeof(request->tag));
+    memcpy(request->tag, tag_usage->tag, sizeof(request->tag));
     request->bytes = event->bytes;
     request->deadline_ms = event->deadline_ms;
     request->may_wait = event->may_wait;
     return TDM_OK;
 }
 
-/* Uses up grants of this line, the oldest first; returns the bytes that had none. */
+/* Reduces the tenant's grants for the event's tag by the charged bytes, the oldest grant first.
+ * Returns the bytes that no grant covered. */
 static uint64_t arbiter_use_grants(struct tdm__memory_arbiter *state,
                                    const struct tdm__arbiter_event *event)
 {
@@ -366,20 +407,21 @@ static uint64_t arbiter_use_grants(struct tdm__memory_arbiter *state,
         left -= used;
         request->bytes -= used;
         if (request->bytes == 0) {
-            remove_request(state, i);
+            arbiter_remove_request(state, i);
         }
     }
     return left;
 }
 
+/* Handles TDM__ARBITER_CHARGED: adds the bytes to the resident bytes of the tenant's tag. */
 static tdm_status on_charged(struct tdm__memory_arbiter *state,
                              const struct tdm__arbiter_event *event)
 {
-    struct tdm__arbiter_tag_usage *line = NULL;
+    struct tdm__arbiter_tag_usage *tag_usage = NULL;
     uint64_t without_grant;
 
-    TDM_TRY(arbiter_add_tag_usage(state, event, &line));
-    TDM_ASSERT(line != NULL);
+    TDM_TRY(arbiter_add_tag_usage(state, event, &tag_usage));
+    TDM_ASSERT(tag_usage != NULL);
     without_grant = arbiter_use_grants(state, event);
     if (without_grant > tdm__arbiter_free_bytes(state)) {
         return tdm__fail(TDM_E_DEVICE_FULL,
@@ -387,77 +429,84 @@ static tdm_status on_charged(struct tdm__memory_arbiter *state,
                          state->gpu, event->name, mib(without_grant), event->tag,
                          mib(tdm__arbiter_free_bytes(state)));
     }
-    line->resident_bytes += event->bytes;
+    tag_usage->resident_bytes += event->bytes;
     return TDM_OK;
 }
 
-/* The line of a release or an announcement, which must hold that much. */
-static tdm_status largest_holder_usage(struct tdm__memory_arbiter *state,
-                                       const struct tdm__arbiter_event *event,
-                                       struct tdm__arbiter_tag_usage **line_out)
+/* Finds the usage entry of a release or an announcement. Fails with TDM_E_STATE if the tenant
+ * holds fewer bytes than the event says. */
+static tdm_status arbiter_find_held_usage(struct tdm__memory_arbiter *state,
+                                          const struct tdm__arbiter_event *event,
+                                          struct tdm__arbiter_tag_usage **tag_usage_out)
 {
-    struct tdm__arbiter_tag_usage *line;
+    struct tdm__arbiter_tag_usage *tag_usage;
 
     TDM_TRY(arbiter_check_text("tag", event->tag, TDM_REGION_TAG_BYTES_MAX));
-    line = arbiter_find_tag_usage(state, &event->tenant, event->tag);
-    if (line == NULL || line->resident_bytes < event->bytes) {
+    tag_usage = arbiter_find_tag_usage(state, &event->tenant, event->tag);
+    if (tag_usage == NULL || tag_usage->resident_bytes < event->bytes) {
         return tdm__fail(TDM_E_STATE, "GPU %u: %.1f MiB of %s's %s leave, but it holds %.1f MiB",
                          state->gpu, mib(event->bytes), tenant_name(state, &event->tenant),
-                         event->tag, line == NULL ? 0.0 : mib(line->resident_bytes));
+                         event->tag, tag_usage == NULL ? 0.0 : mib(tag_usage->resident_bytes));
     }
-    *line_out = line;
+    *tag_usage_out = tag_usage;
     return TDM_OK;
 }
 
+/* Handles TDM__ARBITER_RELEASED: subtracts the bytes from the resident and the announced bytes. */
 static tdm_status on_released(struct tdm__memory_arbiter *state,
                               const struct tdm__arbiter_event *event)
 {
-    struct tdm__arbiter_tag_usage *line = NULL;
+    struct tdm__arbiter_tag_usage *tag_usage = NULL;
 
-    TDM_TRY(largest_holder_usage(state, event, &line));
-    TDM_ASSERT(line != NULL);
-    line->resident_bytes -= event->bytes;
-    line->announced_release_bytes -=
-        line->announced_release_bytes < event->bytes ? line->announced_release_bytes : event->bytes;
+    TDM_TRY(arbiter_find_held_usage(state, event, &tag_usage));
+    TDM_ASSERT(tag_usage != NULL);
+    tag_usage->resident_bytes -= event->bytes;
+    tag_usage->announced_release_bytes -= tag_usage->announced_release_bytes < event->bytes
+                                              ? tag_usage->announced_release_bytes
+                                              : event->bytes;
     return TDM_OK;
 }
 
+/* Handles TDM__ARBITER_RELEASE_ANNOUNCED: replaces the announced bytes of the tenant's tag. */
 static tdm_status on_release_announced(struct tdm__memory_arbiter *state,
                                        const struct tdm__arbiter_event *event)
 {
-    struct tdm__arbiter_tag_usage *line = NULL;
+    struct tdm__arbiter_tag_usage *tag_usage = NULL;
 
-    TDM_TRY(largest_holder_usage(state, event, &line));
-    TDM_ASSERT(line != NULL);
-    line->announced_release_bytes = event->bytes;
+    TDM_TRY(arbiter_find_held_usage(state, event, &tag_usage));
+    TDM_ASSERT(tag_usage != NULL);
+    tag_usage->announced_release_bytes = event->bytes;
     return TDM_OK;
 }
 
+/* Handles TDM__ARBITER_REQUEST_CANCELED: removes the request if it is open. */
 static void on_request_canceled(struct tdm__memory_arbiter *state, uint64_t request_id)
 {
     for (uint32_t i = 0; i < state->requests_count; i++) {
         if (state->requests[i].request_id == request_id) {
-            remove_request(state, i);
+            arbiter_remove_request(state, i);
             return;
         }
     }
 }
 
+/* Handles TDM__ARBITER_TENANT_GONE: removes the tenant's requests and its usage. */
 static void on_tenant_gone(struct tdm__memory_arbiter *state, const struct tdm__id *tenant)
 {
     for (uint32_t i = state->requests_count; i > 0; i--) {
         if (tdm__id_equal(&state->requests[i - 1].tenant, tenant)) {
-            remove_request(state, i - 1);
+            arbiter_remove_request(state, i - 1);
         }
     }
     for (uint32_t i = 0; i < state->tenants_count; i++) {
         if (tdm__id_equal(&state->tenants[i].id, tenant)) {
-            remove_tenant(state, i);
+            arbiter_remove_tenant(state, i);
             return;
         }
     }
 }
 
+/* Applies the event to `state`, without deciding about requests. */
 static tdm_status arbiter_apply_event(struct tdm__memory_arbiter *state,
                                       const struct tdm__arbiter_event *event)
 {
@@ -495,6 +544,7 @@ void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t
     state->capacity_bytes = capacity_bytes;
 }
 
+/* Returns true if the request is open and not granted. */
 static bool request_waits(const struct tdm__memory_arbiter *state, uint64_t request_id)
 {
     for (uint32_t i = 0; i < state->requests_count; i++) {
@@ -513,12 +563,13 @@ tdm_status tdm__arbiter_handle_event(struct tdm__memory_arbiter *state,
 
     TDM_TRY(arbiter_apply_event(&next, event));
     actions_out->count = 0;
-    /* Grants come before expiry: memory that arrived in time is not refused. */
+    /* The queue is settled before requests expire, so that memory that was released in time still
+     * serves them. */
     arbiter_settle_queue(&next, event->now_ms, actions_out);
     arbiter_expire_requests(&next, event->now_ms, actions_out);
     arbiter_settle_queue(&next, event->now_ms, actions_out);
     if (event->kind == TDM__ARBITER_REQUESTED && request_waits(&next, event->request_id)) {
-        (void)append_text(actions_out, TDM__ARBITER_WAIT, event->request_id);
+        (void)arbiter_append_action(actions_out, TDM__ARBITER_WAIT, event->request_id);
     }
     *state = next;
     return TDM_OK;

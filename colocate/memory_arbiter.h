@@ -1,4 +1,5 @@
-/* memory_arbiter.h - one GPU's memory_arbiter: who may take how much of its memory, and when. */
+/* memory_arbiter.h - the memory arbiter of one GPU: which tenant may allocate how much memory,
+ * and when. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_ARBITER_H
 #define TDM_COLOCATE_MEMORY_ARBITER_H
@@ -9,110 +10,165 @@
 #include <stdint.h>
 #include <tandem/region.h>
 
-/* The law.  Before memory is made on the card, its tenant requests for it here.  Free is what the
- * card has, less what is resident, less what is granted and not made yet, less what strangers
- * hold.  A request that fits is granted.  Wishes are served in the order they came; none
- * overtakes. A request waits only while memory that would make room for it, and for those before
- * it, has been announced to be on its way out, or where it says that it may wait; its deadline
- * ends the wait. What cannot fit is refused at once, with the line of the budget that fails.  A
- * dead tenant holds nothing and requests for nothing.
+/* The rules of the arbiter.
  *
- * The memory_arbiter is a value: (state, event) -> (state, actions), without clock, memory or I/O,
- * copied by assignment.  The test walks every state that two tenants can reach. */
+ * A tenant (a process of this node) sends a request before it allocates memory on the GPU. The
+ * free memory is the capacity, less the resident bytes, less the bytes that are granted and not
+ * allocated yet, less the bytes used by processes that the arbiter does not manage. A request
+ * that fits into the free memory is granted. Requests are served in the order of their arrival;
+ * none overtakes another.
+ *
+ * A request waits only if it allows that itself (may_wait), or if enough memory for it and for
+ * the requests before it has been announced for release. Its deadline ends the wait. A request
+ * that cannot fit is refused at once, and the text of the refusal names the holders of the
+ * memory. A tenant that died holds nothing and has no requests.
+ *
+ * The arbiter is a value: a function of (state, event) gives (state, actions). It has no clock,
+ * allocates nothing, does no I/O and is copied by assignment. memory_arbiter_test.c explores
+ * every state that two tenants can reach. */
 
 enum {
-    TDM__ARBITER_TENANTS_MAX = 16,
-    TDM__ARBITER_TAGS_MAX = 8, /* per tenant */
+    TDM__ARBITER_TENANTS_MAX = 16, /* Most tenants that one GPU can have. */
+    TDM__ARBITER_TAGS_MAX = 8,     /* Most tags of one tenant on one GPU. */
+    /* Most open requests (waiting or granted) of one GPU. */
     TDM__ARBITER_REQUESTS_MAX = 32,
-    TDM__ARBITER_NAME_BYTES = 64, /* with the NUL */
-    TDM__ARBITER_TEXT_BYTES = 512,
-    TDM__ARBITER_GRANT_LIFETIME_MS = 10000 /* a grant not used by then is free again */
+    TDM__ARBITER_NAME_BYTES = 64,  /* Size of a tenant's name, with the NUL. */
+    TDM__ARBITER_TEXT_BYTES = 512, /* Size of the text of a refusal, with the NUL. */
+    /* Milliseconds after which a grant that was not used expires and its memory is free again. */
+    TDM__ARBITER_GRANT_LIFETIME_MS = 10000
 };
 
-/* What one tenant holds under one tag.  Stays, at zero, when the memory is paused. */
+/* The memory that one tenant holds under one tag on this GPU. The entry stays, with 0 bytes,
+ * while the tenant's memory is paused. */
 struct tdm__arbiter_tag_usage {
-    char tag[TDM_REGION_TAG_BYTES_MAX];
+    char tag[TDM_REGION_TAG_BYTES_MAX]; /* Tag of the regions, for example "weights". */
+    /* Bytes that the tenant has allocated on the GPU under this tag. */
     uint64_t resident_bytes;
-    uint64_t announced_release_bytes; /* of them, announced to be on their way out */
+    /* Bytes of resident_bytes that the tenant has announced to release soon. */
+    uint64_t announced_release_bytes;
 };
 
+/* One process that holds, held or requests memory of this GPU. */
 struct tdm__arbiter_tenant {
-    struct tdm__id id;
-    char name[TDM__ARBITER_NAME_BYTES]; /* as texts shall call it: "engine 0" */
-    uint32_t tag_usages_count;
+    struct tdm__id id; /* Identity of the process at the daemon. */
+    /* Name of the tenant in messages, for example "engine 0". */
+    char name[TDM__ARBITER_NAME_BYTES];
+    uint32_t tag_usages_count; /* Number of valid entries in tag_usages. */
+    /* Memory of the tenant by tag, in the order in which the tags appeared. */
     struct tdm__arbiter_tag_usage tag_usages[TDM__ARBITER_TAGS_MAX];
 };
 
+/* One open request for memory: it waits, or it is granted and its memory is not allocated yet. */
 struct tdm__arbiter_request {
+    /* Number that the caller chose; unique among the open requests of this GPU. */
     uint64_t request_id;
-    struct tdm__id tenant;
+    struct tdm__id tenant; /* Tenant that wants the memory. */
+    /* Tag under which the tenant will hold the memory. */
     char tag[TDM_REGION_TAG_BYTES_MAX];
-    uint64_t bytes;      /* granted: what is left to be made */
-    int64_t deadline_ms; /* of the wait; once granted, of the grant */
-    bool may_wait;       /* even for memory that nobody has announced */
-    bool is_granted;
-};
-
-struct tdm__memory_arbiter {
-    uint64_t capacity_bytes;
-    uint64_t unmanaged_bytes; /* seen in use, but not by anybody here */
-    uint32_t gpu;             /* for texts */
-    uint32_t tenants_count;
-    uint32_t requests_count;
-    struct tdm__arbiter_tenant tenants[TDM__ARBITER_TENANTS_MAX];
-    struct tdm__arbiter_request requests[TDM__ARBITER_REQUESTS_MAX]; /* in order of arrival */
-};
-
-enum tdm__arbiter_event_kind {
-    TDM__ARBITER_REQUESTED, /* a create or resume asks, before any block is made */
-    TDM__ARBITER_CHARGED,   /* blocks are about to be made: uses up the tenant's grants, then
-                                 free memory */
-    TDM__ARBITER_RELEASED,  /* blocks are gone */
-    TDM__ARBITER_RELEASE_ANNOUNCED, /* so many bytes of this line are on their way out; replaces
-                               what was announced before, 0 takes it back */
-    TDM__ARBITER_REQUEST_CANCELED, /* the request is over: leaves the queue, and what is left of its
-                                 grant is free again; unknown ones are no error */
-    TDM__ARBITER_TENANT_GONE,      /* the tenant died or left; so are its blocks */
-    TDM__ARBITER_UNMANAGED_USAGE,  /* so many bytes are in use by strangers */
-    TDM__ARBITER_TICK              /* time passed: requests, and grants not used, expire */
-};
-
-/* Fields that a kind does not need are not read.  Texts are copied. */
-struct tdm__arbiter_event {
-    enum tdm__arbiter_event_kind kind;
-    uint64_t request_id; /* request, withdrawn: chosen by the caller, unique while it is open */
-    struct tdm__id tenant;
-    const char *name; /* request, charged: of the tenant */
-    const char *tag;  /* request, charged, released, leaving */
+    /* Bytes requested; once granted, the bytes of the grant that are not allocated yet. */
     uint64_t bytes;
-    int64_t now_ms;
-    int64_t deadline_ms; /* request */
-    bool may_wait;       /* request */
+    /* Milliseconds on CLOCK_MONOTONIC when the wait ends; once granted, when the grant expires. */
+    int64_t deadline_ms;
+    /* True if the request may wait for memory whose release is not announced. */
+    bool may_wait;
+    bool is_granted; /* True once the request was granted. */
 };
 
+/* The state of the arbiter of one GPU. The caller owns it and serialises all access. Unused
+ * entries of the arrays are all zeros, so that equal states are equal bytes. */
+struct tdm__memory_arbiter {
+    uint64_t capacity_bytes; /* Bytes of memory that the GPU has. */
+    /* Bytes that processes unknown to the arbiter use. */
+    uint64_t unmanaged_bytes;
+    /* Index of the GPU on its node, for messages only. */
+    uint32_t gpu;
+    uint32_t tenants_count;  /* Number of valid entries in tenants. */
+    uint32_t requests_count; /* Number of valid entries in requests. */
+    /* Tenants of this GPU, in the order in which they appeared. */
+    struct tdm__arbiter_tenant tenants[TDM__ARBITER_TENANTS_MAX];
+    /* Open requests in order of arrival. */
+    struct tdm__arbiter_request requests[TDM__ARBITER_REQUESTS_MAX];
+};
+
+/* What happened to the memory of a GPU. */
+enum tdm__arbiter_event_kind {
+    /* A tenant asks for memory before it creates or resumes a region. */
+    TDM__ARBITER_REQUESTED,
+    /* The broker is about to allocate blocks for a tenant. This uses up the tenant's grants for
+     * the tag first, then free memory. */
+    TDM__ARBITER_CHARGED,
+    TDM__ARBITER_RELEASED, /* The broker has released blocks of a tenant. */
+    /* A tenant announces that it will soon release `bytes` of a tag. The number replaces the
+     * earlier announcement; 0 withdraws it. */
+    TDM__ARBITER_RELEASE_ANNOUNCED,
+    /* A request ends: it leaves the queue, and the rest of its grant is free again. An unknown
+     * request_id is no error. */
+    TDM__ARBITER_REQUEST_CANCELED,
+    /* A tenant died or left, and its blocks are released. */
+    TDM__ARBITER_TENANT_GONE,
+    /* Processes unknown to the arbiter use `bytes` of the GPU's memory in total. */
+    TDM__ARBITER_UNMANAGED_USAGE,
+    /* Time passed: requests and unused grants past their deadlines expire. */
+    TDM__ARBITER_TICK
+};
+
+/* One event for tdm__arbiter_handle_event(). The fields that a kind does not need are not read;
+ * each field lists the kinds that read it. The texts are copied. */
+struct tdm__arbiter_event {
+    enum tdm__arbiter_event_kind kind; /* What happened. */
+    /* REQUESTED, REQUEST_CANCELED: number chosen by the caller, unique while the request is open.
+     */
+    uint64_t request_id;
+    /* Tenant of the event, for all kinds but UNMANAGED_USAGE and TICK. */
+    struct tdm__id tenant;
+    /* REQUESTED, CHARGED: name of the tenant for messages. */
+    const char *name;
+    /* REQUESTED, CHARGED, RELEASED, RELEASE_ANNOUNCED: tag of the memory. */
+    const char *tag;
+    /* Bytes of the request, the blocks, the announcement or the unmanaged usage. */
+    uint64_t bytes;
+    /* Current time in milliseconds on CLOCK_MONOTONIC. */
+    int64_t now_ms;
+    /* REQUESTED: milliseconds on CLOCK_MONOTONIC when the wait ends. */
+    int64_t deadline_ms;
+    /* REQUESTED: true if the request may wait for memory that is not announced for release. */
+    bool may_wait;
+};
+
+/* The decision of the arbiter about one request: grant it, refuse it, or let it wait. */
 enum tdm__arbiter_verdict { TDM__ARBITER_GRANT, TDM__ARBITER_REFUSE, TDM__ARBITER_WAIT };
 
+/* One decision that the caller must carry out: it replies to the request named by request_id. */
 struct tdm__arbiter_action {
-    enum tdm__arbiter_verdict verdict;
+    enum tdm__arbiter_verdict verdict; /* Decision about the request. */
+    /* Number of the request that the decision is about. */
     uint64_t request_id;
-    tdm_status status;                  /* of a refusal: TDM_E_DEVICE_FULL */
-    char text[TDM__ARBITER_TEXT_BYTES]; /* of a refusal: the numbers, and who holds what */
+    /* TDM_E_DEVICE_FULL for TDM__ARBITER_REFUSE; TDM_OK otherwise. */
+    tdm_status status;
+    /* Reason of a refusal with the numbers and the holders of the memory; else "". */
+    char text[TDM__ARBITER_TEXT_BYTES];
 };
 
-/* Each open request has at most one verdict per event. */
+/* The decisions that follow from one event. An open request has at most one decision per event. */
 struct tdm__arbiter_actions {
-    uint32_t count;
+    uint32_t count; /* Number of valid entries. */
+    /* Decisions in the order in which they were made. */
     struct tdm__arbiter_action entries[TDM__ARBITER_REQUESTS_MAX];
 };
 
+/* Sets `state` to a GPU of `capacity_bytes` without tenants and requests. `gpu` is for messages. */
 void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t capacity_bytes);
+/* Returns the bytes that are neither resident, nor granted, nor used by unmanaged processes. */
 uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state);
 
-/* One step.  Every request is answered: granted or refused now, or WAIT now and one of the two
- * later, unless it is withdrawn or its tenant gone.  An event that cannot be true changes
- * nothing: TDM_E_INVAL for bad texts or no bytes, TDM_E_EXISTS for a request id in use,
- * TDM_E_STATE for releasing what is not there, TDM_E_DEVICE_FULL for charging what is neither
- * granted nor free, TDM_E_LIMIT for too many tenants, tags or requests. */
+/* Applies one event and writes the decisions that follow to `actions_out`. Every request is
+ * decided: granted or refused now, or WAIT now and one of the two later, unless it is canceled or
+ * its tenant is gone.
+ *
+ * An impossible event changes nothing. The call then returns TDM_E_INVAL for a bad text or 0
+ * bytes, TDM_E_EXISTS for a request_id in use, TDM_E_STATE for a release of more than is held,
+ * TDM_E_DEVICE_FULL for a charge that is neither granted nor free, or TDM_E_LIMIT for too many
+ * tenants, tags or requests. */
 tdm_status tdm__arbiter_handle_event(struct tdm__memory_arbiter *state,
                                      const struct tdm__arbiter_event *event,
                                      struct tdm__arbiter_actions *actions_out);

@@ -1,6 +1,20 @@
-/* memory_arbiter_service.c - the daemon's service "arbiter": one memory_arbiter per GPU of the
- * node. */
+/* memory_arbiter_service.c - the daemon's RPC service "arbiter": one memory arbiter per GPU of
+ * the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The service owns one arbiter (memory_arbiter.h) per GPU, the calls that wait for a decision,
+ * and the list of tenants that exited while other processes still map their blocks.
+ *
+ * It learns from three sources: calls of tenants (requests, announcements, canceled grants),
+ * callbacks of the broker (blocks charged and released), and the exit of peers. A timer ticks
+ * every TICK_MS while a call waits or an exited tenant still has blocks.
+ *
+ * Invariants: every waiting call has an open request in exactly one arbiter, under its
+ * request_id. A tenant leaves an arbiter only when the broker charges it nothing on that GPU.
+ *
+ * All functions run on the daemon's loop thread. The methods are specified in
+ * memory_arbiter_service.h. */
+
 #include "colocate/memory_arbiter_service.h"
 
 #include "colocate/memory_arbiter.h"
@@ -16,49 +30,55 @@
 
 enum { TICK_MS = 50, ROWS_MAX = 128 };
 
-/* A call that waits for its verdict. */
+/* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
     struct waiting_request *next;
+    /* Number of the request in the arbiter of the GPU. */
     uint64_t request_id;
-    uint32_t gpu;
-    struct tdm__incoming_call *incoming; /* owned */
+    uint32_t gpu;                        /* Index of the GPU on this node. */
+    struct tdm__incoming_call *incoming; /* Owned call that gets the reply. */
 };
 
-/* A process that is gone, but whose blocks others still map: their bytes are still on the card,
- * and its line stays until the broker has no row of it any more. */
+/* A tenant that exited while other processes still map its blocks. The bytes are still on the
+ * GPU, so its usage stays in the arbiter until the broker has no record of it any more. */
 struct departed_tenants {
     struct departed_tenants *next;
-    struct tdm__id id;
+    struct tdm__id id; /* Identity of the process that exited. */
 };
 
+/* The state of the service; the daemon owns it through `self`. */
 struct service {
-    struct tdm__loop *loop;     /* borrowed */
-    struct tdm__broker *broker; /* borrowed */
-    struct tdm__timer *timer;   /* runs while somebody waits, or has departed_tenants */
-    struct waiting_request *requests;
+    struct tdm__loop *loop;     /* Borrowed. */
+    struct tdm__broker *broker; /* Borrowed. */
+    /* Timer that runs while a request waits or departed_tenants is not empty. */
+    struct tdm__timer *timer;
+    struct waiting_request *requests; /* Owned list of calls that wait for a decision. */
+    /* Owned list of tenants that exited and are still charged. */
     struct departed_tenants *departed_tenants;
+    /* Number of the newest request; numbers are unique in this service. */
     uint64_t last_request_id;
-    uint32_t gpus_count;
-    struct tdm__memory_arbiter *arbiters; /* owned, one per GPU */
+    uint32_t gpus_count;                  /* Number of GPUs of the node. */
+    struct tdm__memory_arbiter *arbiters; /* Owned array with one arbiter per GPU. */
 };
 
 /* ---- verdicts --------------------------------------------------------------------------- */
 
-static struct waiting_request *take_pending_request(struct service *service, uint64_t request_id)
+/* Removes the waiting call with this number from the list and returns it, or NULL if there is
+ * none. */
+static struct waiting_request *take_waiting_request(struct service *service, uint64_t request_id)
 {
-    for (struct waiting_request **place = &service->requests; *place != NULL;
-         place = &(*place)->next) {
-        struct waiting_request *waiting_request = *place;
+    for (struct waiting_request **link = &service->requests; *link != NULL; link = &(*link)->next) {
+        struct waiting_request *waiting_request = *link;
 
         if (waiting_request->request_id == request_id) {
-            *place = waiting_request->next;
+            *link = waiting_request->next;
             return waiting_request;
         }
     }
     return NULL;
 }
 
-/* What is in the way and is not its owner's any more: who could let go of it. */
+/* Appends the blocks of the GPU that their owner has released and another process still maps. */
 static void describe_other_tenants(const struct service *service, uint32_t gpu,
                                    struct tdm__text *text)
 {
@@ -74,9 +94,10 @@ static void describe_other_tenants(const struct service *service, uint32_t gpu,
     }
 }
 
-static void reply_refused(const struct service *service,
-                          const struct waiting_request *waiting_request,
-                          const struct tdm__arbiter_action *action)
+/* Fails the waiting call with the text of the refusal and the processes that still map memory. */
+static void fail_refused_request(const struct service *service,
+                                 const struct waiting_request *waiting_request,
+                                 const struct tdm__arbiter_action *action)
 {
     char detail[TDM__ARBITER_TEXT_BYTES];
     struct tdm__text text = tdm__text_init(detail, sizeof(detail));
@@ -86,7 +107,9 @@ static void reply_refused(const struct service *service,
     tdm__incoming_fail(waiting_request->incoming, action->status, detail);
 }
 
-static void carry_out_decisions(struct service *service, const struct tdm__arbiter_action *action)
+/* Carries out one decision: replies to the waiting call, or starts the timer if the request
+ * waits. */
+static void carry_out_decision(struct service *service, const struct tdm__arbiter_action *action)
 {
     struct waiting_request *waiting_request;
 
@@ -94,31 +117,34 @@ static void carry_out_decisions(struct service *service, const struct tdm__arbit
         (void)tdm__timer_set(service->timer, tdm__deadline_after(TICK_MS));
         return;
     }
-    waiting_request = take_pending_request(service, action->request_id);
+    waiting_request = take_waiting_request(service, action->request_id);
     if (waiting_request == NULL) {
         return;
     }
     if (action->verdict == TDM__ARBITER_GRANT) {
         tdm__incoming_reply_pack(waiting_request->incoming, "");
     } else {
-        reply_refused(service, waiting_request, action);
+        fail_refused_request(service, waiting_request, action);
     }
     free(waiting_request);
 }
 
+/* Gives one event to the arbiter of the GPU and carries out its decisions. */
 static tdm_status arbiter_step(struct service *service, uint32_t gpu,
                                const struct tdm__arbiter_event *event)
 {
-    /* 17 KiB, and never two steps at once: nothing that a verdict does steps again. */
+    /* The array has 17 KiB and is static to save stack. This is safe because carrying out a
+     * decision never starts another step. */
     static struct tdm__arbiter_actions actions;
 
     TDM_TRY(tdm__arbiter_handle_event(&service->arbiters[gpu], event, &actions));
     for (uint32_t i = 0; i < actions.count; i++) {
-        carry_out_decisions(service, &actions.entries[i]);
+        carry_out_decision(service, &actions.entries[i]);
     }
     return TDM_OK;
 }
 
+/* Returns true if the broker charges the tenant for blocks on the GPU. */
 static bool tenant_holds_memory(const struct service *service, uint32_t gpu,
                                 const struct tdm__id *id)
 {
@@ -133,7 +159,8 @@ static bool tenant_holds_memory(const struct service *service, uint32_t gpu,
     return false;
 }
 
-/* Strikes it from the arbiters of the GPUs where it holds nothing; true when from all. */
+/* Removes the exited tenant from the arbiters of all GPUs where it holds no memory. Returns true
+ * if it was removed from all of them. */
 static bool report_departed_tenant(struct service *service, const struct tdm__id *id)
 {
     struct tdm__arbiter_event gone = {
@@ -144,35 +171,37 @@ static bool report_departed_tenant(struct service *service, const struct tdm__id
         if (tenant_holds_memory(service, gpu, id)) {
             all = false;
         } else {
-            (void)arbiter_step(service, gpu, &gone); /* unknown tenants are no error */
+            (void)arbiter_step(service, gpu, &gone); /* An unknown tenant is no error. */
         }
     }
     return all;
 }
 
+/* Removes the exited tenants that are no longer charged, from the arbiters and from the list. */
 static void report_departed_tenants(struct service *service)
 {
-    struct departed_tenants **place = &service->departed_tenants;
+    struct departed_tenants **link = &service->departed_tenants;
 
-    while (*place != NULL) {
-        struct departed_tenants *departed_tenants = *place;
+    while (*link != NULL) {
+        struct departed_tenants *departed_tenants = *link;
 
         if (report_departed_tenant(service, &departed_tenants->id)) {
-            *place = departed_tenants->next;
+            *link = departed_tenants->next;
             free(departed_tenants);
         } else {
-            place = &departed_tenants->next;
+            link = &departed_tenants->next;
         }
     }
 }
 
+/* Ticks all arbiters, removes exited tenants, and restarts the timer while it is needed. */
 static void on_timer(void *arg)
 {
     struct service *service = arg;
     struct tdm__arbiter_event tick = {.kind = TDM__ARBITER_TICK, .now_ms = tdm__clock_ms()};
 
     for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
-        (void)arbiter_step(service, gpu, &tick); /* a tick cannot be wrong */
+        (void)arbiter_step(service, gpu, &tick); /* A tick never fails. */
     }
     report_departed_tenants(service);
     if (service->requests != NULL || service->departed_tenants != NULL) {
@@ -182,17 +211,19 @@ static void on_timer(void *arg)
 
 /* ---- what the broker sees --------------------------------------------------------------- */
 
-static void on_unmanaged_usage(struct service *service, uint32_t gpu,
-                               struct tdm__arbiter_event *event)
+/* Gives a charge or a release of the broker to the arbiter. A failure is only logged. */
+static void report_broker_change(struct service *service, uint32_t gpu,
+                                 struct tdm__arbiter_event *event)
 {
     event->now_ms = tdm__clock_ms();
     if (arbiter_step(service, gpu, event) != TDM_OK) {
-        /* The broker's word stands: it has the memory.  Its rows are what is true. */
+        /* The broker's record is authoritative, because the broker has the memory. */
         tdm__log(TDM__WARN, "memory_arbiter", "GPU %u: ledger and memory differ: %s", gpu,
                  tdm_error_detail());
     }
 }
 
+/* Broker callback: blocks of `owner` were allocated. */
 static void on_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                        size_t bytes)
 {
@@ -202,31 +233,33 @@ static void on_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owner,
                                        .tag = tag,
                                        .bytes = bytes};
 
-    on_unmanaged_usage(arg, gpu, &event);
+    report_broker_change(arg, gpu, &event);
 }
 
+/* Broker callback: blocks of `owner` were released. */
 static void on_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                         size_t bytes)
 {
     struct tdm__arbiter_event event = {
         .kind = TDM__ARBITER_RELEASED, .tenant = owner->id, .tag = tag, .bytes = bytes};
 
-    on_unmanaged_usage(arg, gpu, &event);
+    report_broker_change(arg, gpu, &event);
 }
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
+/* Fails with TDM_E_INVAL for a GPU index that the node does not have. */
 static tdm_status fail_no_gpu(const struct service *service, uint64_t gpu)
 {
     return tdm__fail(TDM_E_INVAL, "GPU %llu of a node with %u", (unsigned long long)gpu,
                      service->gpus_count);
 }
 
-/* Fills in the rest of a waiting_request or an announcement. */
-static tdm_status set_event(const struct service *service,
-                            const struct tdm__incoming_call *incoming,
-                            const struct tdm__turn_wish_message *message, uint32_t *gpu_out,
-                            struct tdm__arbiter_event *event)
+/* Fills `event` from the message and the calling peer. Fails if the node does not have the GPU. */
+static tdm_status set_event_from_message(const struct service *service,
+                                         const struct tdm__incoming_call *incoming,
+                                         const struct tdm__turn_wish_message *message,
+                                         uint32_t *gpu_out, struct tdm__arbiter_event *event)
 {
     if (message->gpu >= service->gpus_count) {
         return fail_no_gpu(service, message->gpu);
@@ -241,17 +274,21 @@ static tdm_status set_event(const struct service *service,
     return TDM_OK;
 }
 
-static tdm_status read_wish(const struct service *service, struct tdm__incoming_call *incoming,
-                            uint32_t *gpu_out, struct tdm__arbiter_event *event)
+/* Decodes the arguments of arbiter.request into `event`. */
+static tdm_status read_request_arguments(const struct service *service,
+                                         struct tdm__incoming_call *incoming, uint32_t *gpu_out,
+                                         struct tdm__arbiter_event *event)
 {
     struct tdm__turn_wish_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_wish_table(), &message));
-    return set_event(service, incoming, &message, gpu_out, event);
+    return set_event_from_message(service, incoming, &message, gpu_out, event);
 }
 
-static tdm_status read_leaving(const struct service *service, struct tdm__incoming_call *incoming,
-                               uint32_t *gpu_out, struct tdm__arbiter_event *event)
+/* Decodes the arguments of arbiter.announce_release into `event`. */
+static tdm_status read_announcement_arguments(const struct service *service,
+                                              struct tdm__incoming_call *incoming,
+                                              uint32_t *gpu_out, struct tdm__arbiter_event *event)
 {
     struct tdm__turn_leaving_message message;
     struct tdm__turn_wish_message waiting_request;
@@ -259,18 +296,20 @@ static tdm_status read_leaving(const struct service *service, struct tdm__incomi
     TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_leaving_table(), &message));
     waiting_request = (struct tdm__turn_wish_message){
         .gpu = message.gpu, .tag = message.tag, .bytes = message.bytes};
-    return set_event(service, incoming, &waiting_request, gpu_out, event);
+    return set_event_from_message(service, incoming, &waiting_request, gpu_out, event);
 }
 
-/* Takes `incoming`, also on failure. */
+/* Serves arbiter.request: the arbiter grants, refuses or queues the request. Takes `incoming`,
+ * also on failure. */
 static void serve_request(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_REQUESTED,
                                        .request_id = ++service->last_request_id};
     struct waiting_request *waiting_request = calloc(1, sizeof(*waiting_request));
     uint32_t gpu;
-    tdm_status status = waiting_request == NULL ? tdm__fail(TDM_E_NOMEM, "a request")
-                                                : read_wish(service, incoming, &gpu, &event);
+    tdm_status status = waiting_request == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "a request")
+                            : read_request_arguments(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         *waiting_request =
@@ -278,7 +317,7 @@ static void serve_request(struct service *service, struct tdm__incoming_call *in
         service->requests = waiting_request;
         status = arbiter_step(service, gpu, &event);
         if (status != TDM_OK) {
-            waiting_request = take_pending_request(service, event.request_id);
+            waiting_request = take_waiting_request(service, event.request_id);
         }
     }
     if (status != TDM_OK) {
@@ -287,11 +326,12 @@ static void serve_request(struct service *service, struct tdm__incoming_call *in
     }
 }
 
+/* Serves arbiter.announce_release. */
 static void serve_announce_release(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_RELEASE_ANNOUNCED};
     uint32_t gpu;
-    tdm_status status = read_leaving(service, incoming, &gpu, &event);
+    tdm_status status = read_announcement_arguments(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         status = arbiter_step(service, gpu, &event);
@@ -303,7 +343,7 @@ static void serve_announce_release(struct service *service, struct tdm__incoming
     }
 }
 
-/* An open grant of the tenant for that tag; 0 if there is none. */
+/* Returns the number of a grant of the tenant for that tag, or 0 if none exists. */
 static uint64_t find_granted_request(const struct tdm__memory_arbiter *memory_arbiter,
                                      const struct tdm__id *tenant, const char *tag)
 {
@@ -318,7 +358,7 @@ static uint64_t find_granted_request(const struct tdm__memory_arbiter *memory_ar
     return 0;
 }
 
-/* The tenant does not take what it was granted. */
+/* Cancels all grants of the calling tenant for the GPU and tag of the call. */
 static tdm_status cancel_tenant_grants(struct service *service, struct tdm__incoming_call *incoming)
 {
     const struct tdm__id *tenant = &tdm__incoming_peer(incoming)->id;
@@ -337,6 +377,7 @@ static tdm_status cancel_tenant_grants(struct service *service, struct tdm__inco
     return TDM_OK;
 }
 
+/* Serves arbiter.cancel_grant. */
 static void serve_cancel_grant(struct service *service, struct tdm__incoming_call *incoming)
 {
     tdm_status status = cancel_tenant_grants(service, incoming);
@@ -348,6 +389,7 @@ static void serve_cancel_grant(struct service *service, struct tdm__incoming_cal
     }
 }
 
+/* Dispatches a call to its method. Takes `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
@@ -363,22 +405,23 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Its requests vanish from the arbiters; here they are answered to nobody. */
+/* Fails the waiting calls of a process that exited, and removes the process from the arbiters as
+ * far as its memory is released. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     struct service *service = self;
-    struct waiting_request **place = &service->requests;
+    struct waiting_request **link = &service->requests;
     struct departed_tenants *departed_tenants;
 
-    while (*place != NULL) {
-        struct waiting_request *waiting_request = *place;
+    while (*link != NULL) {
+        struct waiting_request *waiting_request = *link;
 
         if (tdm__id_equal(&tdm__incoming_peer(waiting_request->incoming)->id, &peer->id)) {
-            *place = waiting_request->next;
+            *link = waiting_request->next;
             tdm__incoming_fail(waiting_request->incoming, TDM_E_CLOSED, "the process is gone");
             free(waiting_request);
         } else {
-            place = &waiting_request->next;
+            link = &waiting_request->next;
         }
     }
     if (report_departed_tenant(service, &peer->id)) {
@@ -386,13 +429,14 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     }
     departed_tenants = calloc(1, sizeof(*departed_tenants));
     if (departed_tenants == NULL) {
-        return; /* its line stays: too little is granted rather than too much */
+        return; /* Its usage stays, so that the arbiter grants too little rather than too much. */
     }
     *departed_tenants = (struct departed_tenants){service->departed_tenants, peer->id};
     service->departed_tenants = departed_tenants;
     (void)tdm__timer_set(service->timer, tdm__deadline_after(TICK_MS));
 }
 
+/* Destroys the service and fails all waiting calls. */
 static void destroy(void *self)
 {
     struct service *service = self;

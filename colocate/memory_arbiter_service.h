@@ -1,5 +1,5 @@
-/* memory_arbiter_service.h - the daemon's service "arbiter": one memory_arbiter per GPU of the
- * node. */
+/* memory_arbiter_service.h - the daemon's RPC service "arbiter": one memory arbiter per GPU of
+ * the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_ARBITER_SERVICE_H
 #define TDM_COLOCATE_MEMORY_ARBITER_SERVICE_H
@@ -7,19 +7,24 @@
 #include "colocate/memory/broker.h"
 #include "runtime/service.h"
 
-/* The tenant is the peer that calls.
+/* The table of the daemon's service "arbiter". The tenant of a call is the peer that calls.
  *
- *   method        arguments                         reply
- *   arbiter.request     gpu u, tag s, bytes u,            –, when the memory may be made;
- *                 timeout_ms i (-1: no end)         TDM_E_DEVICE_FULL
- *   arbiter.announce_release  gpu u, tag s, bytes u             –; so many bytes of this line are
- * on their way out arbiter.cancel_grant    gpu u, tag s                      –; what was granted
- * for this tag and is not made yet may go to others
+ * arbiter.request takes gpu u, tag s, bytes u, timeout_ms i (-1: no timeout). The reply is empty
+ * and comes when the tenant may allocate the memory. The call fails with TDM_E_DEVICE_FULL if the
+ * request is refused.
  *
- * What is really made and released the arbiters learn from the broker, not from promises. */
+ * arbiter.announce_release takes gpu u, tag s, bytes u: the tenant will soon release that many
+ * bytes of the tag. The reply is empty.
+ *
+ * arbiter.cancel_grant takes gpu u, tag s: memory that was granted for the tag and is not
+ * allocated yet becomes free for other tenants. The reply is empty.
+ *
+ * The arbiters learn from the broker's callbacks, not from these calls, which memory is really
+ * allocated and released. */
 extern const struct tdm__service_ops tdm__arbiter_service;
 
-/* The service's `self`.  `broker` (borrowed) is destroyed after it, and gets its hook. */
+/* Creates the service's `self` with one arbiter per GPU of `broker`. The broker is borrowed and
+ * must be destroyed after the service. The service installs itself as the broker's callbacks. */
 tdm_status tdm__arbiter_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
                                        void **self_out);
 

@@ -1,5 +1,16 @@
-/* phase.c - whose turn it is on the card: the phases of one colocated job. */
+/* phase.c - the phases of one colocated job: when the trainer and when the engines use the GPUs. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file is a pure state machine: (state, event) gives (state, action). It owns no memory, no
+ * thread and no clock; job/controller.c owns the state and calls it from one thread.
+ *
+ * The plain transitions stand in the table `rules`. The handlers below the table cover the events
+ * that count something: generate calls, deaths, recoveries and versions.
+ *
+ * Invariants: while `open` is an action, only its results, generate calls, deaths, recoveries and
+ * a failure are accepted. The bits in `resident` change only through the table, from reports of
+ * completed actions. FAILED is final. The states and actions are specified in phase.h. */
+
 #include "colocate/phase.h"
 
 #include "runtime/assert.h"
@@ -8,26 +19,28 @@
 
 #include <string.h>
 
-/* The plain part of the machine: while `open` waits for its answer, `event` is that answer.
- * Memory is counted only here, from reports of what was done. */
+/* One plain transition: in `phase`, while the action `open` has no result, `event` reports its
+ * result. */
 struct rule {
-    enum tdm__phase_name phase;
-    enum tdm__phase_action open;
-    enum tdm__phase_event_kind event;
-    enum tdm__phase_name next_phase;
-    enum tdm__phase_action next_action;
-    uint32_t gained_memory; /* bits of resident */
+    enum tdm__phase_name phase;         /* Phase before the event. */
+    enum tdm__phase_action open;        /* Open action before the event. */
+    enum tdm__phase_event_kind event;   /* Event that this transition handles. */
+    enum tdm__phase_name next_phase;    /* Phase after the event. */
+    enum tdm__phase_action next_action; /* Action that the event returns. */
+    uint32_t gained_memory;             /* TDM__PHASE_HAS_… bits that become resident. */
+    /* TDM__PHASE_HAS_… bits that are no longer resident. */
     uint32_t lost_memory;
 };
 
+/* The bits of everything that the engines keep resident in a rollout. */
 enum { ENGINES = TDM__PHASE_HAS_WEIGHTS | TDM__PHASE_HAS_KV };
 
+/* Shortens the constants in the table of rules. */
 #define PHASE(name) TDM__PHASE_##name
 #define DO(name)    TDM__PHASE_DO_##name
 
-/* One rule in two lines: what is so and what comes; what is so then.  clang-format would hide
- * it.
- */
+/* Each rule takes two lines: the state and the event, then the new state. clang-format would
+ * destroy this layout. */
 /* clang-format off */
 static const struct rule rules[] = {
     {PHASE(EMPTY), DO(NOTHING), PHASE(TRAIN_WANTED),
@@ -63,11 +76,11 @@ static const char *const phase_texts[] = {
 };
 
 static const char *const event_texts[] = {
-    "train_wanted",   "update_wanted",   "generate_requested", "generate_done",
-    "rollout_done",   "engines_paused",  "trainer_resumed",    "step_done",
-    "trainer_paused", "weights_resumed", "update_committed",   "update_aborted",
-    "update_skipped", "caches_flushed",  "kv_resumed",         "died",
-    "revived",        "resupplied",      "step_failed",
+    "train_wanted",     "update_wanted",     "generate_requested", "generate_done",
+    "rollout_done",     "engines_paused",    "trainer_resumed",    "step_done",
+    "trainer_paused",   "weights_resumed",   "update_committed",   "update_aborted",
+    "update_skipped",   "caches_flushed",    "kv_resumed",         "participant_died",
+    "engine_recovered", "weights_recovered", "action_failed",
 };
 
 _Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
@@ -103,6 +116,7 @@ bool tdm__phase_allows_generate(const struct tdm__phase *state)
            state->serving_version != 0 && state->serving_version == state->committed_version;
 }
 
+/* Fails with TDM_E_STATE: the event is not possible in this phase. */
 static tdm_status phase_refuse_event(const struct tdm__phase *state,
                                      const struct tdm__phase_event *event)
 {
@@ -110,6 +124,7 @@ static tdm_status phase_refuse_event(const struct tdm__phase *state,
                      phase_texts[state->phase]);
 }
 
+/* Moves the job to FAILED, records the reason, and returns the action DO_FAIL. */
 static tdm_status phase_fail_job(struct tdm__phase *state, const struct tdm__phase_event *event,
                                  const char *what, enum tdm__phase_action *action_out)
 {
@@ -129,6 +144,7 @@ static tdm_status phase_fail_job(struct tdm__phase *state, const struct tdm__pha
 
 /* ---- the events that are more than a rule ----------------------------------------------- */
 
+/* Handles GENERATE_REQUESTED: counts the call if generation is allowed. */
 static tdm_status on_generate_requested(struct tdm__phase *state,
                                         const struct tdm__phase_event *event,
                                         enum tdm__phase_action *action_out)
@@ -141,7 +157,8 @@ static tdm_status on_generate_requested(struct tdm__phase *state,
     return TDM_OK;
 }
 
-/* The engines are paused when the rollout is over and the last call has come back. */
+/* Leaves DRAIN and pauses the engines when the last generate call has ended; else returns
+ * DO_NOTHING. */
 static tdm_status leave_drain_if_empty(struct tdm__phase *state, enum tdm__phase_action *action_out)
 {
     *action_out = TDM__PHASE_DO_NOTHING;
@@ -153,6 +170,7 @@ static tdm_status leave_drain_if_empty(struct tdm__phase *state, enum tdm__phase
     return TDM_OK;
 }
 
+/* Handles GENERATE_DONE: counts the call as ended. */
 static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
@@ -163,6 +181,7 @@ static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__p
     return leave_drain_if_empty(state, action_out);
 }
 
+/* Handles ROLLOUT_DONE: enters DRAIN. */
 static tdm_status on_rollout_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                   enum tdm__phase_action *action_out)
 {
@@ -173,19 +192,22 @@ static tdm_status on_rollout_done(struct tdm__phase *state, const struct tdm__ph
     return leave_drain_if_empty(state, action_out);
 }
 
+/* Handles PARTICIPANT_DIED: the job fails if the trainer died or too few engines are left. */
 static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_event *event,
                           enum tdm__phase_action *action_out)
 {
     if (event->participant == TDM__PHASE_ENGINE) {
         state->engines_alive--;
         if (state->engines_alive >= state->engines_needed) {
-            *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on without it */
+            /* The open action continues without the engine. */
+            *action_out = TDM__PHASE_DO_NOTHING;
             return TDM_OK;
         }
     }
     return phase_fail_job(state, event, "died", action_out);
 }
 
+/* Handles ENGINE_RECOVERED: counts the engine as alive again. */
 static tdm_status on_engine_recovered(struct tdm__phase *state,
                                       const struct tdm__phase_event *event,
                                       enum tdm__phase_action *action_out)
@@ -194,10 +216,11 @@ static tdm_status on_engine_recovered(struct tdm__phase *state,
         return phase_refuse_event(state, event);
     }
     state->engines_alive++;
-    *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on */
+    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues. */
     return TDM_OK;
 }
 
+/* Handles WEIGHTS_RECOVERED: all engines serve the version of the separate update. */
 static tdm_status on_weights_recovered(struct tdm__phase *state,
                                        const struct tdm__phase_event *event,
                                        enum tdm__phase_action *action_out)
@@ -208,13 +231,14 @@ static tdm_status on_weights_recovered(struct tdm__phase *state,
     }
     state->committed_version = event->version;
     state->serving_version = event->version;
-    *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on */
+    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues. */
     return TDM_OK;
 }
 
 /* ---- the rules -------------------------------------------------------------------------- */
 
-/* What an answer to the update means for versions, before its rule is applied. */
+/* Checks that a committed version is newer than the last one, and that the first update is not
+ * skipped. */
 static tdm_status check_versions(const struct tdm__phase *state,
                                  const struct tdm__phase_event *event)
 {
@@ -229,6 +253,7 @@ static tdm_status check_versions(const struct tdm__phase *state,
     return TDM_OK;
 }
 
+/* Applies a rule: sets the versions, the phase, the open action and the resident bits. */
 static void phase_apply_rule(struct tdm__phase *state, const struct rule *rule,
                              const struct tdm__phase_event *event)
 {
@@ -243,7 +268,7 @@ static void phase_apply_rule(struct tdm__phase *state, const struct rule *rule,
     state->resident = (state->resident | rule->gained_memory) & ~rule->lost_memory;
 }
 
-/* Until it is decided an update is free to fail: again, or on with the version before. */
+/* Returns true, and counts a retry, if an aborted update is to be tried again. */
 static bool phase_retries_update(struct tdm__phase *state)
 {
     if (state->update_retries == state->update_retries_max) {
@@ -253,6 +278,7 @@ static bool phase_retries_update(struct tdm__phase *state)
     return true;
 }
 
+/* Looks up the rule for the event and applies it. Retries aborted updates first. */
 static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm__phase_event *event,
                                      enum tdm__phase_action *action_out)
 {

@@ -1,4 +1,4 @@
-/* phase.h - whose turn it is on the card: the phases of one colocated job. */
+/* phase.h - the phases of one colocated job: when the trainer and when the engines use the GPUs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_PHASE_H
 #define TDM_COLOCATE_PHASE_H
@@ -7,117 +7,171 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* The job's controller drives its steps through this machine: it carries out the action it is
- * told, on all ranks, and reports what came of it; that event brings the next action.  One
- * action is open at a time, save generations, of which many run at once.
+/* The controller of a job drives the job through this state machine. It carries out the action
+ * that the machine returns on all ranks, and reports the result as an event; the event returns
+ * the next action. At most one action is open at a time, except generations, of which many run
+ * concurrently.
  *
- *   EMPTY ── train_wanted ──► TRAIN          EMPTY ── update_wanted ──► UPDATE
- *   ROLLOUT ── rollout_done ──► DRAIN ─► OFFLOAD_ENGINE ─► TRAIN ─► OFFLOAD_TRAINER ─► UPDATE
- *           ─► RESUME_ENGINE ─► ROLLOUT          any ── death or failure ──► FAILED
+ * EMPTY -- train_wanted --> TRAIN
  *
- * It holds that the trainer and the engines are never on the card together; that an action on a
- * tenant's memory is only told while that memory is resident; that memory counts as gone when
- * the pause was reported, not when it was asked for; and that nobody generates unless the
- * engines serve the committed version and have their KV cache.  The test walks every state. */
+ * EMPTY -- update_wanted --> UPDATE
+ *
+ * ROLLOUT -- rollout_done --> DRAIN -> OFFLOAD_ENGINE -> TRAIN -> OFFLOAD_TRAINER -> UPDATE ->
+ * RESUME_ENGINE -> ROLLOUT
+ *
+ * any phase -- death or failure --> FAILED
+ *
+ * Invariants: the trainer and the engines are never resident on the GPU together. An action on a
+ * tenant's memory is only returned while that memory is resident. Memory counts as released when
+ * the pause is reported, not when it is requested. No engine generates unless all engines serve
+ * the committed version and have their KV cache. phase_test.c explores every state. */
 
+/* The phases of a job. The phase says which tenant is or becomes resident on the GPUs. */
 enum tdm__phase_name {
-    TDM__PHASE_EMPTY, /* nobody is resident */
-    TDM__PHASE_ROLLOUT,
-    TDM__PHASE_DRAIN, /* the rollout is over, but calls are still in flight */
-    TDM__PHASE_OFFLOAD_ENGINE,
-    TDM__PHASE_TRAIN,
-    TDM__PHASE_OFFLOAD_TRAINER,
+    TDM__PHASE_EMPTY,   /* No tenant is resident; the job starts here. */
+    TDM__PHASE_ROLLOUT, /* The engines are resident and generate. */
+    /* The rollout is over, but generate calls are still in flight. */
+    TDM__PHASE_DRAIN,
+    TDM__PHASE_OFFLOAD_ENGINE,  /* The engines pause their regions. */
+    TDM__PHASE_TRAIN,           /* The trainer resumes its regions, then trains. */
+    TDM__PHASE_OFFLOAD_TRAINER, /* The trainer pauses its regions. */
+    /* The engines resume their weights and receive a new version. */
     TDM__PHASE_UPDATE,
-    TDM__PHASE_RESUME_ENGINE,
-    TDM__PHASE_FAILED
+    TDM__PHASE_RESUME_ENGINE, /* The engines resume the KV cache. */
+    TDM__PHASE_FAILED         /* The job failed; this phase is final. */
 };
 
-/* What the controller shall do now; in brackets the events that may answer. */
+/* What the controller must do next. The events that may report its result stand in brackets. */
 enum tdm__phase_action {
-    TDM__PHASE_DO_NOTHING,        /* wait for the job's own events */
-    TDM__PHASE_DO_PAUSE_ENGINES,  /* all their regions [engines_paused] */
-    TDM__PHASE_DO_RESUME_TRAINER, /* all its regions [trainer_resumed] */
-    TDM__PHASE_DO_TRAIN,          /* step, load or save, as often as wanted [step_done] */
-    TDM__PHASE_DO_PAUSE_TRAINER,  /* keeps the source of the update on the host
-                                     [trainer_paused] */
-    TDM__PHASE_DO_RESUME_WEIGHTS, /* of the engines, and nothing else [weights_resumed] */
-    TDM__PHASE_DO_UPDATE,         /* stage all buckets, vote, decide [update_committed,
-                                     update_aborted; update_skipped if there is none] */
-    TDM__PHASE_DO_FLUSH,          /* every engine flips to the committed version, if there is a
-                                     new one, and flushes its caches [caches_flushed] */
-    TDM__PHASE_DO_RESUME_KV,      /* and whatever else engines have [kv_resumed] */
-    TDM__PHASE_DO_GENERATE,       /* this one request [generate_done] */
-    TDM__PHASE_DO_FAIL            /* stop the job; `failure` says why */
+    TDM__PHASE_DO_NOTHING, /* Wait for an event of the job itself. */
+    /* Pause all regions of the engines [engines_paused]. */
+    TDM__PHASE_DO_PAUSE_ENGINES,
+    /* Resume all regions of the trainer [trainer_resumed]. */
+    TDM__PHASE_DO_RESUME_TRAINER,
+    /* Train, load or save, any number of times [step_done]. */
+    TDM__PHASE_DO_TRAIN,
+    /* Pause the trainer's regions; the source of the weight update stays in host memory
+     * [trainer_paused]. */
+    TDM__PHASE_DO_PAUSE_TRAINER,
+    /* Resume the weights of the engines and no other region [weights_resumed]. */
+    TDM__PHASE_DO_RESUME_WEIGHTS,
+    /* Stage all buckets of the weight update, vote and decide [update_committed or
+     * update_aborted; update_skipped if there is no update]. */
+    TDM__PHASE_DO_UPDATE,
+    /* Make every engine switch to the committed version, if it is new, and flush its caches
+     * [caches_flushed]. */
+    TDM__PHASE_DO_FLUSH,
+    /* Resume the KV caches and all other regions of the engines [kv_resumed]. */
+    TDM__PHASE_DO_RESUME_KV,
+    /* Run the generate request that was just reported [generate_done]. */
+    TDM__PHASE_DO_GENERATE,
+    /* Stop the job; the field `failure` of the state has the reason. */
+    TDM__PHASE_DO_FAIL
 };
 
+/* What happened in the job: a wish of the job, the result of the open action, or a death. */
 enum tdm__phase_event_kind {
-    TDM__PHASE_TRAIN_WANTED,  /* from EMPTY: warm up, or load a checkpoint */
-    TDM__PHASE_UPDATE_WANTED, /* from EMPTY: the engines need their first weights */
-    TDM__PHASE_GENERATE_REQUESTED,
-    TDM__PHASE_GENERATE_DONE, /* well or not; also for calls that died with their engine */
-    TDM__PHASE_ROLLOUT_DONE,  /* no more requests; DRAIN lasts until the calls are done */
-    TDM__PHASE_ENGINES_PAUSED,
-    TDM__PHASE_TRAINER_RESUMED,
-    TDM__PHASE_STEP_DONE,
-    TDM__PHASE_TRAINER_PAUSED,
-    TDM__PHASE_WEIGHTS_RESUMED,
-    TDM__PHASE_UPDATE_COMMITTED, /* as `version` */
-    TDM__PHASE_UPDATE_ABORTED,   /* tried again, update_retries_max times; then goes on with the
-                                    version served before */
-    TDM__PHASE_UPDATE_SKIPPED,   /* goes on with the version served before */
+    /* In EMPTY: the job wants to warm up or to load a checkpoint. */
+    TDM__PHASE_TRAIN_WANTED,
+    /* In EMPTY: the engines need their first weights. */
+    TDM__PHASE_UPDATE_WANTED,
+    TDM__PHASE_GENERATE_REQUESTED, /* In ROLLOUT: a generate call wants to start. */
+    /* A generate call ended, with success or not, also because its engine died. */
+    TDM__PHASE_GENERATE_DONE,
+    /* No more generate requests come; DRAIN lasts until the calls in flight end. */
+    TDM__PHASE_ROLLOUT_DONE,
+    TDM__PHASE_ENGINES_PAUSED,   /* The regions of all engines are paused. */
+    TDM__PHASE_TRAINER_RESUMED,  /* The regions of the trainer are resident. */
+    TDM__PHASE_STEP_DONE,        /* The training of this turn is complete. */
+    TDM__PHASE_TRAINER_PAUSED,   /* The regions of the trainer are paused. */
+    TDM__PHASE_WEIGHTS_RESUMED,  /* The weights of all engines are resident. */
+    TDM__PHASE_UPDATE_COMMITTED, /* The update was committed as `version`. */
+    /* The update was aborted. It is retried update_retries_max times; then the job goes on with
+     * the version served before. */
+    TDM__PHASE_UPDATE_ABORTED,
+    /* There was no update; the job goes on with the version served before. */
+    TDM__PHASE_UPDATE_SKIPPED,
+    /* All engines serve the committed version and have flushed their caches. */
     TDM__PHASE_CACHES_FLUSHED,
-    TDM__PHASE_KV_RESUMED,
-    TDM__PHASE_PARTICIPANT_DIED,  /* a participant, at any time */
-    TDM__PHASE_ENGINE_RECOVERED,  /* an engine that had died, at any time */
-    TDM__PHASE_WEIGHTS_RECOVERED, /* as `version`, by an update of its own, because no engine served
-                              any more; before or in a rollout */
-    TDM__PHASE_ACTION_FAILED      /* the open action cannot be done: `text` says why */
+    TDM__PHASE_KV_RESUMED, /* The KV caches of all engines are resident. */
+    /* The trainer or an engine died; possible in every phase. */
+    TDM__PHASE_PARTICIPANT_DIED,
+    /* An engine that had died runs again; possible in every phase. */
+    TDM__PHASE_ENGINE_RECOVERED,
+    /* A separate update committed `version` because no live engine had weights; possible in
+     * RESUME_ENGINE and ROLLOUT. */
+    TDM__PHASE_WEIGHTS_RECOVERED,
+    /* The open action cannot be carried out; `text` has the reason. */
+    TDM__PHASE_ACTION_FAILED
 };
 
+/* Kind of a process of the job. */
 enum tdm__phase_participant { TDM__PHASE_TRAINER, TDM__PHASE_ENGINE };
 
+/* One event for tdm__phase_handle_event(). Each field lists the kinds that read it. */
 struct tdm__phase_event {
-    enum tdm__phase_event_kind kind;
-    uint64_t version;                        /* update_committed, resupplied */
-    enum tdm__phase_participant participant; /* died */
-    const char *participant_name;            /* died, step_failed: "engine 1 rank 0" */
-    const char *text;                        /* died, step_failed: why; may be NULL */
+    enum tdm__phase_event_kind kind; /* What happened. */
+    /* UPDATE_COMMITTED, WEIGHTS_RECOVERED: version number of the weights. */
+    uint64_t version;
+    /* PARTICIPANT_DIED: whether the trainer or an engine died. */
+    enum tdm__phase_participant participant;
+    /* PARTICIPANT_DIED, ACTION_FAILED: name for messages, for example "engine 1 rank 0"; NULL if
+     * there is none. */
+    const char *participant_name;
+    /* PARTICIPANT_DIED, ACTION_FAILED: the reason; may be NULL. */
+    const char *text;
 };
 
 enum {
-    TDM__PHASE_HAS_TRAINER = 1 << 0, /* bits of what is resident */
+    /* Bit of tdm__phase.resident: the trainer's regions are resident. */
+    TDM__PHASE_HAS_TRAINER = 1 << 0,
+    /* Bit of tdm__phase.resident: the engines' weights are resident. */
     TDM__PHASE_HAS_WEIGHTS = 1 << 1,
+    /* Bit of tdm__phase.resident: the engines' KV caches are resident. */
     TDM__PHASE_HAS_KV = 1 << 2
 };
 
-/* A value: copied by assignment.  Read it; change it through the functions only. */
+/* The state of one job's phases. The controller owns it. It is a value, copied by assignment;
+ * other code reads it, and only the functions below change it. */
 struct tdm__phase {
-    enum tdm__phase_name phase;
-    enum tdm__phase_action open; /* told, and not answered yet */
-    uint32_t resident;           /* bits, as reported */
+    enum tdm__phase_name phase; /* Current phase. */
+    /* Action that was returned and has no result yet; DO_NOTHING if none exists. */
+    enum tdm__phase_action open;
+    /* TDM__PHASE_HAS_… bits of the memory that is resident, as reported by events. */
+    uint32_t resident;
+    /* Number of engines of the job, dead ones included. */
     uint32_t engines_count;
-    uint32_t engines_alive;
-    uint32_t engines_needed; /* the job fails below this; 0 where they can all come back */
+    uint32_t engines_alive; /* Number of engines that are alive. */
+    /* The job fails when fewer engines are alive; 0 if all engines can be recovered. */
+    uint32_t engines_needed;
+    /* How often one aborted weight update is retried. */
     uint32_t update_retries_max;
-    uint32_t update_retries;
-    uint32_t calls_in_flight;
-    char failure[260]; /* participant_name and where; "" unless FAILED; leaves no gap before what
-                          follows */
+    uint32_t update_retries;  /* Retries of the current update so far. */
+    uint32_t calls_in_flight; /* Number of generate calls that have not ended. */
+    /* Reason why the job failed and the phase it failed in; "" unless the phase is FAILED. The
+     * odd size leaves no padding before the next field. */
+    char failure[260];
+    /* Version of the last committed update, or the base version; 0 if none exists. */
     uint64_t committed_version;
-    uint64_t serving_version; /* of every engine; 0: none yet */
+    /* Version that every engine serves; 0 before the first update. */
+    uint64_t serving_version;
 };
 
+/* Sets `state` to EMPTY with all engines alive. `engines_needed` may be 0 to engines_count. */
 void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t engines_needed,
                      uint32_t update_retries_max);
-/* A job that goes on: the number that committed versions must exceed.  Before the first event.
- */
+/* Sets the number that committed versions must exceed, for a job that resumes from a checkpoint.
+ * The caller calls it before the first event. */
 void tdm__phase_set_base_version(struct tdm__phase *state, uint64_t version);
-/* "UPDATE". */
+/* Returns the name of a phase for messages, for example "UPDATE". */
 const char *tdm__phase_name_text(enum tdm__phase_name phase);
+/* Returns true if a generate call may start: the phase is ROLLOUT, the engines are resident, and
+ * they serve the committed version. */
 bool tdm__phase_allows_generate(const struct tdm__phase *state);
 
-/* One step.  An event that does not belong here changes nothing: TDM_E_STATE names it and the
- * phase.  After a failure every event is TDM_E_ABORTED with the failure's words. */
+/* Applies one event and returns the next action in `action_out`. An event that is not possible in
+ * the phase changes nothing and fails with TDM_E_STATE, naming both. After a failure every event
+ * fails with TDM_E_ABORTED and the text of the failure. */
 tdm_status tdm__phase_handle_event(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out);
 

@@ -1,5 +1,11 @@
-/* collective.c - tandem/collective.h over whichever communicator a group has. */
+/* collective.c - implements tandem/collective.h over the communicator of a group. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The public functions check their arguments and pass the call to the group's communicator: host,
+ * tcp or nccl. A group owns its communicator and has no other state. Every rank of a group calls
+ * the same operation, so an operation with 0 bytes still synchronises all ranks. One thread uses
+ * a group. tandem/collective.h specifies the functions. */
+
 #include <tandem/collective.h>
 
 #include "colocate/comm/comm.h"
@@ -7,8 +13,9 @@
 
 #include <stdlib.h>
 
+/* A group that this process has joined; the caller of join or wrap owns it. */
 struct tdm_collective_group {
-    struct tdm__comm *comm; /* owned */
+    struct tdm__comm *comm; /* Owned. */
 };
 
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)
@@ -57,7 +64,7 @@ tdm_status tdm__comm_barrier(struct tdm__comm *comm)
     return comm->ops->synchronize(comm, &barrier);
 }
 
-/* `count` elements for every rank must be countable in bytes. */
+/* Fails with TDM_E_LIMIT if `count` elements for every rank overflow a size in bytes. */
 static tdm_status check_elements_count(const tdm_collective_group *group, size_t count,
                                        size_t unit_bytes)
 {
@@ -68,6 +75,7 @@ static tdm_status check_elements_count(const tdm_collective_group *group, size_t
     return TDM_OK;
 }
 
+/* Fails with TDM_E_INVAL unless `root` is a rank of the group. */
 static tdm_status check_root(const tdm_collective_group *group, uint32_t root)
 {
     if (root >= group->comm->ranks_count) {
@@ -83,13 +91,15 @@ tdm_status tdm_collective_barrier(tdm_collective_group *group)
     return tdm__comm_barrier(group->comm);
 }
 
-/* Everywhere below: nothing to move is still a meeting. */
+/* In all functions below a call with zero bytes still synchronises all ranks. */
 
+/* Checks the arguments of a reduction over elements of one type and runs it. */
 static tdm_status all_reduce(tdm_collective_group *group, void *data, size_t count,
                              enum tdm__comm_dtype element, enum tdm_reduction reduction)
 {
     if (reduction != TDM_SUM && reduction != TDM_MAX) {
-        return tdm__fail(TDM_E_INVAL, "reduction %d is none", (int)reduction);
+        return tdm__fail(TDM_E_INVAL, "unknown reduction %d: expected TDM_SUM or TDM_MAX",
+                         (int)reduction);
     }
     TDM_TRY(check_elements_count(group, count, sizeof(double)));
     if (count == 0) {

@@ -1,5 +1,19 @@
-/* collective_join.c - meets the other members of a group through the node's daemon. */
+/* collective_join.c - joins a group through the rendezvous service of the node's daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file implements tdm_collective_join(). It owns nothing after the call: the group owns its
+ * communicator.
+ *
+ * On one node: the daemon replies to rendezvous.join with the descriptor of a shared segment when
+ * all members have joined (communicator host). Across nodes: each member listens,
+ * rendezvous.join_multi_node returns all addresses and a key, and the members connect a mesh
+ * (communicator tcp). If it turns out that all are on one node, they join once more on that node
+ * under a name with the key. With on_gpu, NCCL is opened on top, with the first communicator as
+ * its control communicator.
+ *
+ * The calling thread blocks until the group is complete. rendezvous_service.h specifies the
+ * methods. */
+
 #include "actors/runtime.h"
 #include "colocate/comm/comm.h"
 #include "colocate/comm/tcp/mesh.h"
@@ -15,24 +29,31 @@
 #include <unistd.h>
 
 enum {
+    /* Milliseconds to wait for all members if the options do not say. */
     TIMEOUT_MS_DEFAULT = 60000,
+    /* Bytes of a slot or chunk if the options do not say. */
     SLOT_BYTES_DEFAULT = 1 << 20,
-    GRACE_MS = 2000 /* the daemon knows who is missing: its reply should come before ours */
+    /* Milliseconds that a call waits beyond its own timeout, so that the daemon's error, which
+     * names the missing ranks, arrives first. */
+    GRACE_MS = 2000
 };
 
-/* What a member asks for, with what it left out filled in. */
+/* The options of a join, with defaults filled in. All pointers are borrowed. */
 struct join_options {
-    tdm_runtime *runtime;
-    const char *name;
-    uint32_t rank;
-    uint32_t ranks_count;
-    size_t slot_bytes;
+    tdm_runtime *runtime; /* Runtime of the actor. */
+    const char *name;     /* Name of the group. */
+    uint32_t rank;        /* Rank of this process. */
+    uint32_t ranks_count; /* Number of ranks of the group. */
+    size_t slot_bytes;    /* Bytes of a slot or a chunk. */
+    /* Milliseconds for the join and for each operation. */
     int64_t timeout_ms;
-    bool on_gpu;
+    bool on_gpu; /* True if the group shall move data of GPUs. */
 };
 
 /* ---- on one node ------------------------------------------------------------------------ */
 
+/* Calls rendezvous.join and returns the descriptor of the group's segment, which the caller must
+ * close. */
 static tdm_status call_rendezvous(struct tdm__conn *daemon, const struct join_options *join_options,
                                   int *fd_out)
 {
@@ -54,11 +75,12 @@ static tdm_status call_rendezvous(struct tdm__conn *daemon, const struct join_op
     }
     tdm_writer_destroy(writer);
     if (status == TDM_OK && fds_count != 1) {
-        return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.join without a descriptor");
+        return tdm__fail(TDM_E_PROTOCOL, "the daemon's reply to rendezvous.join has no descriptor");
     }
     return status;
 }
 
+/* Joins a group whose members are on this node. */
 static tdm_status join_one_node(const struct join_options *join_options,
                                 struct tdm__comm **comm_out)
 {
@@ -75,13 +97,16 @@ static tdm_status join_one_node(const struct join_options *join_options,
 
 /* ---- across nodes ----------------------------------------------------------------------- */
 
-/* The members, as they came to the control_comm. */
+/* The members of a group across nodes. The addresses point into the daemon's reply. */
 struct rendezvous_members {
+    /* Key of the group, which members present when they connect. */
     struct tdm__id key;
-    bool is_one_node; /* on one node */
+    bool is_one_node; /* True if all members are on one node. */
+    /* Address of each rank; NULL if it does not listen. */
     const char *addresses[TDM__MESH_RANKS_MAX];
 };
 
+/* Decodes the members of a complete group from the daemon's reply. */
 static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks_count,
                                           struct rendezvous_members *members_out)
 {
@@ -90,7 +115,8 @@ static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks
 
     TDM_TRY(tdm__meet_members_decode(reply, &message));
     if (ranks_count > TDM__MESH_RANKS_MAX || message.members.count != ranks_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.across with %u members",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "the daemon's reply to rendezvous.join_multi_node has %u members",
                          message.members.count);
     }
     members_out->key = message.key;
@@ -107,8 +133,10 @@ static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks
     return TDM_OK;
 }
 
-static tdm_status await_members(const struct join_options *join_options, const char *node_id,
-                                const char *address, tdm_document **document_out)
+/* Calls rendezvous.join_multi_node and blocks until all members have joined. */
+static tdm_status join_and_await_members(const struct join_options *join_options,
+                                         const char *node_id, const char *address,
+                                         tdm_document **document_out)
 {
     struct tdm__meet_across_message message = {.name = join_options->name,
                                                .rank = join_options->rank,
@@ -131,10 +159,11 @@ static tdm_status await_members(const struct join_options *join_options, const c
     return status;
 }
 
-/* Takes the mesh on TDM_OK, unless the members are on one node. */
-static tdm_status rendezvous_multi_node(const struct join_options *join_options,
-                                        const struct rendezvous_members *rendezvous_members,
-                                        struct tdm__mesh *mesh, struct tdm__comm **comm_out)
+/* Connects the members, or joins them again on their node if all are on one. Takes the mesh on
+ * TDM_OK unless all members are on one node. */
+static tdm_status connect_members(const struct join_options *join_options,
+                                  const struct rendezvous_members *rendezvous_members,
+                                  struct tdm__mesh *mesh, struct tdm__comm **comm_out)
 {
     char name[TDM__ID_TEXT_BYTES + 160];
     char key[TDM__ID_TEXT_BYTES];
@@ -156,6 +185,8 @@ static tdm_status rendezvous_multi_node(const struct join_options *join_options,
                               join_options->slot_bytes, comm_out);
 }
 
+/* Starts to listen for the other members. `mesh_out` is NULL if this node does not listen for
+ * other nodes. */
 static tdm_status listen_for_members(const struct join_options *join_options,
                                      struct tdm__mesh **mesh_out)
 {
@@ -170,6 +201,8 @@ static tdm_status listen_for_members(const struct join_options *join_options,
     return options.host[0] == '\0' ? TDM_OK : tdm__mesh_listen(&options, mesh_out);
 }
 
+/* Joins a group whose members may be on several nodes; the daemon of `node_id` is the meeting
+ * point. */
 static tdm_status join_multi_node(const struct join_options *join_options, const char *node_id,
                                   struct tdm__comm **comm_out)
 {
@@ -179,13 +212,13 @@ static tdm_status join_multi_node(const struct join_options *join_options, const
     tdm_status status;
 
     TDM_TRY(listen_for_members(join_options, &mesh));
-    status = await_members(join_options, node_id, mesh == NULL ? NULL : tdm__mesh_address(mesh),
-                           &document);
+    status = join_and_await_members(join_options, node_id,
+                                    mesh == NULL ? NULL : tdm__mesh_address(mesh), &document);
     if (status == TDM_OK) {
         status = read_rendezvous_members(tdm_document_root(document), join_options->ranks_count,
                                          &rendezvous_members);
         if (status == TDM_OK) {
-            status = rendezvous_multi_node(join_options, &rendezvous_members, mesh, comm_out);
+            status = connect_members(join_options, &rendezvous_members, mesh, comm_out);
         }
         tdm_document_destroy(document);
     }
@@ -197,8 +230,8 @@ static tdm_status join_multi_node(const struct join_options *join_options, const
 
 /* ---- on GPUs ---------------------------------------------------------------------------- */
 
-/* What `comm` cannot reach, NCCL does; the members go on control_comm on `comm`, which is then part
- * of *comm_out, and the caller's if this fails. */
+/* Opens NCCL over the control communicator `comm` if the device is a CUDA GPU; `*comm_out` then
+ * owns `comm`. For other devices `*comm_out` is `comm`. On failure `comm` stays the caller's. */
 static tdm_status add_nccl(const struct join_options *join_options, struct tdm__comm *comm,
                            struct tdm__comm **comm_out)
 {
@@ -221,10 +254,10 @@ static tdm_status add_nccl(const struct join_options *join_options, struct tdm__
     return tdm__comm_nccl_open(&options, comm_out);
 }
 
-/* ---- all -------------------------------------------------------------------------------- */
+/* ---- join --------------------------------------------------------------------------------- */
 
-/* Leaves what was met, and keeps the words of `status`. */
-static void leave(struct tdm__comm *comm, tdm_status status)
+/* Leaves the communicator after a failure and restores the error detail. */
+static void leave_after_failure(struct tdm__comm *comm, tdm_status status)
 {
     char why[TDM__ERROR_DETAIL_BYTES];
 
@@ -263,7 +296,7 @@ tdm_status tdm_collective_join(tdm_runtime *runtime, const struct tdm_collective
             status = tdm__collective_wrap(comm, group_out);
         }
         if (status != TDM_OK) {
-            leave(comm, status);
+            leave_after_failure(comm, status);
         }
     }
     return tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,

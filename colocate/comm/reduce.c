@@ -1,8 +1,10 @@
-/* reduce.c - numbers of several ranks made one, for communicators that do it themselves. */
+/* reduce.c - reductions over the elements of several ranks, for communicators that compute them
+ * on the host. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/reduce.h"
 
 /* NOLINTBEGIN(bugprone-macro-parentheses) a type cannot have them */
+/* Defines reduce_TYPE(): the sum or the maximum of two arrays. */
 #define DEFINE_REDUCE(type)                                                                        \
     static void reduce_##type(type *into, const type *from, size_t count,                          \
                               enum tdm_reduction reduction)                                        \

@@ -1,7 +1,20 @@
-/* rendezvous_service.c - the daemon's service "rendezvous": target_node the members of a group find
- * each other.
- */
+/* rendezvous_service.c - the daemon's RPC service "rendezvous": where the members of a group find
+ * each other. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The service owns two kinds of struct rendezvous in one list: open ones, which wait for members
+ * (segment is NULL), and complete groups of one node, kept to report the death of a member
+ * (segment is set). A group across nodes is removed when it is complete, because its members
+ * supervise each other over TCP.
+ *
+ * A member that names another node as its meeting point is forwarded to that node's daemon
+ * (struct forwarded_join). Its death is reported there with rendezvous.member_died. Canceled
+ * names stay in a ring of CANCELED_NAMES_MAX entries, so that members that join late learn of the
+ * cancellation.
+ *
+ * One timer is set to the earliest deadline of the open rendezvous. All functions run on the
+ * daemon's loop thread. The methods are specified in rendezvous_service.h. */
+
 #include "colocate/comm/rendezvous_service.h"
 
 #include "actors/daemon/node.h"
@@ -17,71 +30,95 @@
 #include <unistd.h>
 
 enum {
-    RENDEZVOUS_NAME_BYTES = 128,
+    RENDEZVOUS_NAME_BYTES = 128, /* Size of a group's name, with the NUL. */
+    /* Most open rendezvous and complete groups of a node. */
     RENDEZVOUS_MAX = 1024,
-    ADDRESS_BYTES = 128,
+    ADDRESS_BYTES = 128, /* Size of a member's address, with the NUL. */
+    /* Milliseconds that a forwarded call waits beyond the member's timeout. */
     GRACE_MS = 1000,
+    /* Milliseconds after which a forwarded death or cancellation fails. */
     REPORT_DEATH_TIMEOUT_MS = 10000,
-    CANCELED_NAMES_MAX = 16
+    CANCELED_NAMES_MAX = 16 /* Number of canceled names that are remembered. */
 };
 
+/* One rank of a rendezvous or of a complete group. */
 struct member {
-    struct tdm__id peer;                 /* none: has not come, or is gone */
-    struct tdm__incoming_call *incoming; /* to be answered; NULL once it is */
-    struct tdm__id node;                 /* both: of a rendezvous is_multi_node nodes */
+    /* Process that has this rank; the zero id if none has joined or it has died. */
+    struct tdm__id peer;
+    /* Owned call that waits for the group; NULL if no call waits. */
+    struct tdm__incoming_call *incoming;
+    /* Node of the member; set in a rendezvous across nodes only. */
+    struct tdm__id node;
+    /* Address where the member listens; set in a rendezvous across nodes only, may be "". */
     char address[ADDRESS_BYTES];
 };
 
-/* First a rendezvous that waits for its members, then (segment set) a group in being, kept for as
- * long as a member lives so that its death can be told. */
+/* An open rendezvous, or (segment set) a complete group of this node that is kept while members
+ * live, so that a death can be reported. The service owns it. */
 struct rendezvous {
     struct rendezvous *next;
-    struct service *service; /* borrowed */
-    char name[RENDEZVOUS_NAME_BYTES];
-    bool is_multi_node; /* members are on any node; what becomes of them is not known here */
+    struct service *service;          /* Borrowed service that owns this. */
+    char name[RENDEZVOUS_NAME_BYTES]; /* Name of the group. */
+    /* True if members may be on any node; the daemon does not supervise such a group. */
+    bool is_multi_node;
+    /* Number of ranks and slot size, which must be equal for all members. */
     struct tdm__comm_segment_options options;
-    int64_t deadline_ms;               /* of whoever came with the least time */
-    struct tdm__comm_segment *segment; /* owned; the header only */
+    /* Earliest deadline of the members, in milliseconds on CLOCK_MONOTONIC. */
+    int64_t deadline_ms;
+    /* Owned mapping of the header only; NULL while the rendezvous is open. */
+    struct tdm__comm_segment *segment;
+    /* Members by rank; the first options.ranks_count are used. */
     struct member members[TDM__COMM_RANKS_MAX];
 };
 
-/* A member of this node that waits in a rendezvous on another one.  Freed by the answer. */
+/* A member of this node whose rendezvous is at another node's daemon. The service lists it; the
+ * callback of the reply frees it. */
 struct forwarded_join {
-    LIST_ENTRY(forwarded_join) link;
-    struct service *service; /* NULL: ended, and this is in no list */
-    struct tdm__incoming_call *incoming;
-    struct tdm__id peer;
-    struct tdm__id target_node;
+    LIST_ENTRY(forwarded_join) link; /* Link in the service's list. */
+    /* Borrowed service; NULL once the service has ended and this is in no list. */
+    struct service *service;
+    struct tdm__incoming_call *incoming; /* Owned call of the member. */
+    struct tdm__id peer;                 /* Identity of the member. */
+    struct tdm__id target_node;          /* Node whose daemon is the meeting point. */
 };
 
+/* The state of the service; the daemon owns it through `self`. */
 struct service {
-    struct tdm__node *node;   /* borrowed */
-    struct tdm__timer *timer; /* owned: the next deadline of a rendezvous */
+    struct tdm__node *node; /* Borrowed. */
+    /* Owned timer for the earliest deadline of an open rendezvous. */
+    struct tdm__timer *timer;
     LIST_HEAD(, forwarded_join) forwarded_join;
+    /* Owned list of open rendezvous and complete groups. */
     struct rendezvous *rendezvous_list;
-    uint32_t rendezvous_count;
+    uint32_t rendezvous_count; /* Number of entries in the list. */
+    /* Number of the newest complete group of this node. */
     uint64_t generation;
-    char off[CANCELED_NAMES_MAX]
-            [RENDEZVOUS_NAME_BYTES]; /* called off lately, round and round; "": none */
-    uint32_t next_canceled_name;
+    /* Ring of the names that were canceled last; "" for an unused entry. */
+    char canceled_names[CANCELED_NAMES_MAX][RENDEZVOUS_NAME_BYTES];
+    uint32_t next_canceled_name; /* Index of the ring's entry to overwrite next. */
 };
 
+/* The arguments of a join, from this node or another. The texts point into the call. */
 struct join_request {
-    const char *name;
-    uint32_t rank;
-    struct tdm__comm_segment_options options;
+    const char *name;                         /* Name of the group. */
+    uint32_t rank;                            /* Rank of the member. */
+    struct tdm__comm_segment_options options; /* Number of ranks and slot size. */
+    /* Milliseconds on CLOCK_MONOTONIC when the member stops waiting. */
     int64_t deadline_ms;
-    bool is_multi_node;
-    bool is_from_other_node; /* asks through its node's daemon */
-    struct tdm__id peer;
+    bool is_multi_node; /* True for a group across nodes. */
+    /* True if the daemon of another node forwarded the call. */
+    bool is_from_other_node;
+    struct tdm__id peer; /* Identity of the member. */
+    /* Node of the member; set for a group across nodes only. */
     struct tdm__id node;
+    /* Address where the member listens; NULL if it does not listen. */
     const char *address;
 };
 
-/* ---- rendezvous_list ---------------------------------------------------------------------------
- */
+/* ---- the list of rendezvous -------------------------------------------------------------- */
 
-static bool all_members_left(const struct rendezvous *rendezvous)
+/* Returns true if no rank has a live member. */
+static bool has_no_members(const struct rendezvous *rendezvous)
 {
     for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
         if (!tdm__id_is_none(&rendezvous->members[i].peer)) {
@@ -91,6 +128,7 @@ static bool all_members_left(const struct rendezvous *rendezvous)
     return true;
 }
 
+/* Unlinks and frees a rendezvous or group. */
 static void remove_rendezvous(struct service *service, struct rendezvous *rendezvous)
 {
     struct rendezvous **link = &service->rendezvous_list;
@@ -104,6 +142,7 @@ static void remove_rendezvous(struct service *service, struct rendezvous *rendez
     free(rendezvous);
 }
 
+/* Sets the timer to the earliest deadline of the open rendezvous, or stops it. */
 static void arm_deadline_timer(struct service *service)
 {
     int64_t next_ms = TDM__NEVER;
@@ -121,7 +160,7 @@ static void arm_deadline_timer(struct service *service)
     }
 }
 
-/* Tells all who came that it came to nothing, and forgets the rendezvous. */
+/* Fails the calls of all members that have joined, and removes the rendezvous. */
 static void fail_rendezvous(struct service *service, struct rendezvous *rendezvous,
                             tdm_status status, const char *detail)
 {
@@ -133,6 +172,7 @@ static void fail_rendezvous(struct service *service, struct rendezvous *rendezvo
     remove_rendezvous(service, rendezvous);
 }
 
+/* Fails a rendezvous past its deadline with the list of missing ranks. */
 static void fail_expired_rendezvous(struct service *service, struct rendezvous *rendezvous)
 {
     char detail[512];
@@ -147,6 +187,7 @@ static void fail_expired_rendezvous(struct service *service, struct rendezvous *
     fail_rendezvous(service, rendezvous, TDM_E_TIMEOUT, detail);
 }
 
+/* Fails all open rendezvous whose deadlines have passed. */
 static void on_deadline(void *arg)
 {
     struct service *service = arg;
@@ -163,6 +204,7 @@ static void on_deadline(void *arg)
     arm_deadline_timer(service);
 }
 
+/* Returns the open rendezvous with this name and kind, or NULL if none exists. */
 static struct rendezvous *find_open_rendezvous(const struct service *service, const char *name,
                                                bool is_multi_node)
 {
@@ -176,10 +218,11 @@ static struct rendezvous *find_open_rendezvous(const struct service *service, co
     return NULL;
 }
 
-/* ---- join_request ---------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------------- */
 
-static tdm_status check_options_match(struct join_request *join_request, uint64_t rank,
-                                      uint64_t ranks_count)
+/* Checks the name, the rank and the number of ranks, and stores the numbers in the request. */
+static tdm_status set_rank_and_count(struct join_request *join_request, uint64_t rank,
+                                     uint64_t ranks_count)
 {
     if (join_request->name == NULL || join_request->name[0] == '\0' ||
         strlen(join_request->name) >= RENDEZVOUS_NAME_BYTES) {
@@ -196,8 +239,9 @@ static tdm_status check_options_match(struct join_request *join_request, uint64_
     return TDM_OK;
 }
 
+/* Decodes the arguments of rendezvous.join. */
 static tdm_status read_join_request(struct tdm__incoming_call *incoming,
-                                    struct join_request *joining_out)
+                                    struct join_request *join_request_out)
 {
     struct join_request join_request = {.peer = tdm__incoming_peer(incoming)->id};
     struct tdm__meet_join_message message;
@@ -206,12 +250,12 @@ static tdm_status read_join_request(struct tdm__incoming_call *incoming,
     join_request.name = message.name;
     join_request.options.slot_bytes = (size_t)message.slot_bytes;
     join_request.deadline_ms = tdm__deadline_after(message.timeout_ms);
-    TDM_TRY(check_options_match(&join_request, message.rank, message.ranks_count));
-    *joining_out = join_request;
+    TDM_TRY(set_rank_and_count(&join_request, message.rank, message.ranks_count));
+    *join_request_out = join_request;
     return TDM_OK;
 }
 
-/* Groups that all members have left while they live on. */
+/* Removes the complete groups that all members have left while their processes live on. */
 static void remove_deserted(struct service *service)
 {
     struct rendezvous *next;
@@ -225,6 +269,7 @@ static void remove_deserted(struct service *service)
     }
 }
 
+/* Creates an open rendezvous for the first member. */
 static tdm_status create_rendezvous(struct service *service,
                                     const struct join_request *join_request,
                                     struct rendezvous **rendezvous_out)
@@ -251,6 +296,8 @@ static tdm_status create_rendezvous(struct service *service,
     return TDM_OK;
 }
 
+/* Checks that the member's options equal those of the others and that its rank is free. A process
+ * may join once more with its own rank. */
 static tdm_status check_join_request(const struct rendezvous *rendezvous,
                                      const struct join_request *join_request)
 {
@@ -273,6 +320,7 @@ static tdm_status check_join_request(const struct rendezvous *rendezvous,
     return TDM_OK;
 }
 
+/* Returns true if every rank has a waiting call. */
 static bool all_members_came(const struct rendezvous *rendezvous)
 {
     for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
@@ -283,6 +331,7 @@ static bool all_members_came(const struct rendezvous *rendezvous)
     return true;
 }
 
+/* Sends the same reply, with `fd` unless it is NULL, to all members. */
 static void reply_to_members(struct rendezvous *rendezvous, tdm_writer *writer, const int *fd)
 {
     for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
@@ -292,6 +341,7 @@ static void reply_to_members(struct rendezvous *rendezvous, tdm_writer *writer, 
     }
 }
 
+/* Returns the node and address of one member to the encoder of a list. */
 static void get_member(const void *arg, uint32_t index, void *item_out)
 {
     const struct member *member = &((const struct rendezvous *)arg)->members[index];
@@ -300,7 +350,8 @@ static void get_member(const void *arg, uint32_t index, void *item_out)
     *item = (struct tdm__meet_member_message){member->node, member->address};
 }
 
-static tdm_status reply_member_addresses(const struct rendezvous *rendezvous, tdm_writer *writer)
+/* Encodes a new key and the addresses of all members. */
+static tdm_status encode_member_addresses(const struct rendezvous *rendezvous, tdm_writer *writer)
 {
     struct tdm__meet_members_message message = {
         .members = {
@@ -310,14 +361,15 @@ static tdm_status reply_member_addresses(const struct rendezvous *rendezvous, td
     return tdm__meet_members_encode(&message, writer);
 }
 
-/* Members hear of one another, and look after their group themselves. */
+/* Replies to all members of a group across nodes and removes the rendezvous; the members
+ * supervise each other. */
 static void complete_multi_node_group(struct service *service, struct rendezvous *rendezvous)
 {
     tdm_writer *writer = NULL;
     tdm_status status = tdm_writer_create(&writer);
 
     if (status == TDM_OK) {
-        status = reply_member_addresses(rendezvous, writer);
+        status = encode_member_addresses(rendezvous, writer);
     }
     if (status != TDM_OK) {
         fail_rendezvous(service, rendezvous, status, tdm_error_detail());
@@ -328,6 +380,8 @@ static void complete_multi_node_group(struct service *service, struct rendezvous
     tdm_writer_destroy(writer);
 }
 
+/* Creates the shared segment of a group on this node and replies to all members. The header stays
+ * mapped to report deaths. */
 static void complete_group(struct service *service, struct rendezvous *rendezvous)
 {
     tdm_writer *writer = NULL;
@@ -357,14 +411,14 @@ static void complete_group(struct service *service, struct rendezvous *rendezvou
     }
 }
 
-/* Whether this member's question came over a connection that has ended since. */
-static bool is_canceled_name(const struct member *member)
+/* Returns true if the member's call came over a connection that has closed since. */
+static bool member_connection_closed(const struct member *member)
 {
     return member->incoming != NULL && tdm__incoming_conn(member->incoming) == NULL;
 }
 
-/* The node of a far member is lost, or its connection, over which it would be told of the
- * others: that cannot become a group any more. */
+/* Fails a rendezvous when the connection of a forwarded member closes: its node, or the
+ * connection over which it would get its reply, is lost. */
 static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_taken)
 {
     struct rendezvous *rendezvous = arg;
@@ -381,7 +435,8 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     for (uint32_t i = 0; i < rendezvous->options.ranks_count && used < sizeof(ranks); i++) {
         const struct member *member = &rendezvous->members[i];
 
-        if (is_canceled_name(member) && !tdm__id_equal(&member->node, &service->node->record.id)) {
+        if (member_connection_closed(member) &&
+            !tdm__id_equal(&member->node, &service->node->record.id)) {
             daemon = tdm__incoming_peer(member->incoming)->name;
             used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " rank %u", i);
         }
@@ -392,26 +447,28 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     arm_deadline_timer(service);
 }
 
-/* A name stands for itself and for all that are below it. */
-static bool name_is_within(const char *off, const char *name)
+/* Returns true if the canceled name `canceled` is `name` or a prefix of it up to a slash. */
+static bool name_is_within(const char *canceled, const char *name)
 {
-    size_t length = strlen(off);
+    size_t length = strlen(canceled);
 
-    return length > 0 && strncmp(off, name, length) == 0 &&
+    return length > 0 && strncmp(canceled, name, length) == 0 &&
            (name[length] == '\0' || name[length] == '/');
 }
 
+/* Fails with TDM_E_ABORTED if the name was canceled. */
 static tdm_status check_not_canceled(const struct service *service, const char *name)
 {
     for (uint32_t i = 0; i < CANCELED_NAMES_MAX; i++) {
-        if (name_is_within(service->off[i], name)) {
+        if (name_is_within(service->canceled_names[i], name)) {
             return tdm__fail(TDM_E_ABORTED, "group %s was called off", name);
         }
     }
     return TDM_OK;
 }
 
-/* Keeps `incoming` on TDM_OK, to be answered with the others. */
+/* Adds the member to the open rendezvous of this name and completes the group if it is the last.
+ * Keeps `incoming` on TDM_OK for the reply. */
 static tdm_status join(struct service *service, struct tdm__incoming_call *incoming,
                        const struct join_request *join_request)
 {
@@ -450,6 +507,7 @@ static tdm_status join(struct service *service, struct tdm__incoming_call *incom
     return TDM_OK;
 }
 
+/* Serves rendezvous.join. */
 static tdm_status serve_join(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct join_request join_request;
@@ -458,10 +516,10 @@ static tdm_status serve_join(struct service *service, struct tdm__incoming_call 
     return join(service, incoming, &join_request);
 }
 
-/* ---- is_multi_node nodes -----------------------------------------------------------------------
- */
+/* ---- groups across nodes ----------------------------------------------------------------- */
 
-/* What both methods have in common, and an id: of the node to meet on, or of the member. */
+/* Decodes the common arguments of join_multi_node and join_from_node. `id_out` is the node of the
+ * meeting point or the member. */
 static tdm_status read_multi_node_join(struct tdm__incoming_call *incoming,
                                        struct join_request *join_request, int64_t *timeout_ms_out,
                                        struct tdm__id *id_out)
@@ -480,9 +538,10 @@ static tdm_status read_multi_node_join(struct tdm__incoming_call *incoming,
     join_request->deadline_ms = tdm__deadline_after(message.timeout_ms);
     *id_out = message.id;
     *timeout_ms_out = message.timeout_ms;
-    return check_options_match(join_request, message.rank, message.ranks_count);
+    return set_rank_and_count(join_request, message.rank, message.ranks_count);
 }
 
+/* Passes the reply of the other daemon to the member. */
 static void on_forwarded_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct forwarded_join *forwarded_join = arg;
@@ -498,6 +557,7 @@ static void on_forwarded_reply(void *arg, struct tdm__rpc_reply *reply)
     free(forwarded_join);
 }
 
+/* Lists the member as forwarded to `target_node`. */
 static void add_forwarded_join(struct service *service, struct tdm__incoming_call *incoming,
                                const struct tdm__id *target_node,
                                struct forwarded_join *forwarded_join)
@@ -509,6 +569,7 @@ static void add_forwarded_join(struct service *service, struct tdm__incoming_cal
     LIST_INSERT_HEAD(&service->forwarded_join, forwarded_join, link);
 }
 
+/* Forwards a member's call to the daemon of the node that is the meeting point. */
 static tdm_status forward_join(struct service *service, struct tdm__incoming_call *incoming,
                                const struct join_request *join_request,
                                const struct tdm__id *target_node, int64_t timeout_ms)
@@ -543,13 +604,15 @@ static tdm_status forward_join(struct service *service, struct tdm__incoming_cal
     return status;
 }
 
+/* Ignores the reply: the other daemon finds out in other ways if the report was lost. */
 static void on_death_reported(void *arg, struct tdm__rpc_reply *reply)
 {
     (void)arg;
     (void)reply;
 }
 
-/* Where a member waited that is gone: else others would be told to connect with it. */
+/* Reports the death of a member to all daemons where it waits; otherwise other members would try
+ * to connect to it. */
 static void report_member_died(struct service *service, const struct tdm__id *peer)
 {
     struct forwarded_join *forwarded_join;
@@ -564,7 +627,7 @@ static void report_member_died(struct service *service, const struct tdm__id *pe
     }
 }
 
-/* Of a process of this node, which says target_node to meet. */
+/* Serves rendezvous.join_multi_node of a process of this node. */
 static tdm_status serve_multi_node_join(struct service *service,
                                         struct tdm__incoming_call *incoming)
 {
@@ -579,7 +642,7 @@ static tdm_status serve_multi_node_join(struct service *service,
                : forward_join(service, incoming, &join_request, &target_node, timeout_ms);
 }
 
-/* Of a process of another node, whose daemon says which. */
+/* Serves rendezvous.join_from_node, which another daemon forwards. */
 static tdm_status serve_join_from_node(struct service *service, struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *daemon = tdm__incoming_peer(incoming);
@@ -596,8 +659,9 @@ static tdm_status serve_join_from_node(struct service *service, struct tdm__inco
     return join(service, incoming, &join_request);
 }
 
-/* ---- who is gone ------------------------------------------------------------------------ */
+/* ---- dead members ------------------------------------------------------------------------ */
 
+/* Removes a dead member; ends its group for the others if the group is complete. */
 static void remove_member(struct rendezvous *rendezvous, uint32_t rank)
 {
     struct member *member = &rendezvous->members[rank];
@@ -612,7 +676,8 @@ static void remove_member(struct rendezvous *rendezvous, uint32_t rank)
     }
 }
 
-/* `from`: only of rendezvous_list that it came to from that node; NULL: of all. */
+/* Removes a dead process from all rendezvous, or with `from` only where it joined from that node.
+ */
 static void remove_peer(struct service *service, const struct tdm__id *peer,
                         const struct tdm__id *from)
 {
@@ -629,20 +694,21 @@ static void remove_peer(struct service *service, const struct tdm__id *peer,
                 remove_member(rendezvous, i);
             }
         }
-        if (all_members_left(rendezvous)) {
+        if (has_no_members(rendezvous)) {
             remove_rendezvous(service, rendezvous);
         }
     }
     arm_deadline_timer(service);
 }
 
+/* Handles the exit of a process of this node. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     report_member_died(self, &peer->id);
     remove_peer(self, &peer->id, NULL);
 }
 
-/* A process of another node, whose daemon says so. */
+/* Serves rendezvous.member_died of another daemon. */
 static tdm_status serve_member_died(struct service *service, struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *daemon = tdm__incoming_peer(incoming);
@@ -657,15 +723,17 @@ static tdm_status serve_member_died(struct service *service, struct tdm__incomin
     return TDM_OK;
 }
 
-/* ---- called off ------------------------------------------------------------------------- */
+/* ---- cancellation ------------------------------------------------------------------------ */
 
-/* Who comes later must hear of it, too. */
+/* Cancels all open rendezvous with the name or below it, and remembers the name for members that
+ * join later. */
 static void cancel_rendezvous(struct service *service, const char *name)
 {
     struct rendezvous *next;
     char detail[RENDEZVOUS_NAME_BYTES + 32];
 
-    (void)snprintf(service->off[service->next_canceled_name], RENDEZVOUS_NAME_BYTES, "%s", name);
+    (void)snprintf(service->canceled_names[service->next_canceled_name], RENDEZVOUS_NAME_BYTES,
+                   "%s", name);
     service->next_canceled_name = (service->next_canceled_name + 1) % CANCELED_NAMES_MAX;
     for (struct rendezvous *rendezvous = service->rendezvous_list; rendezvous != NULL;
          rendezvous = next) {
@@ -678,6 +746,7 @@ static void cancel_rendezvous(struct service *service, const char *name)
     arm_deadline_timer(service);
 }
 
+/* Passes the reply of the other daemon to the caller of rendezvous.cancel. */
 static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct tdm__incoming_call *incoming = arg;
@@ -689,7 +758,7 @@ static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* Of a process of this node, or from its daemon. */
+/* Serves rendezvous.cancel of a process of this node or of another daemon. */
 static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__meet_off_message message;
@@ -715,6 +784,7 @@ static tdm_status serve_cancel(struct service *service, struct tdm__incoming_cal
 
 /* ---- the service ------------------------------------------------------------------------ */
 
+/* Dispatches a call to its method. Takes `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     static const struct {
@@ -739,6 +809,7 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
+/* Destroys the service and fails all waiting calls. Forwarded calls end with their replies. */
 static void destroy(void *self)
 {
     struct service *service = self;
@@ -765,7 +836,7 @@ tdm_status tdm__rendezvous_service_create(struct tdm__node *node, void **self_ou
     tdm_status status;
 
     if (service == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the rendezvous place");
+        return tdm__fail(TDM_E_NOMEM, "the rendezvous service");
     }
     service->node = node;
     LIST_INIT(&service->forwarded_join);

@@ -1,4 +1,4 @@
-/* device.h - what Tandem needs of a memory device: addresses, blocks, mappings, copies. */
+/* device.h - the interface to a memory device: addresses, blocks, mappings and copies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_DEVICE_H
 #define TDM_COLOCATE_DEVICE_DEVICE_H
@@ -12,131 +12,154 @@
 struct tdm__broker_client;
 struct tdm__device;
 
-/* Physical memory, mapped or not.  First member of every filling's block. */
+/* Physical memory of a device, mapped or not. First member of every implementation's block; the
+ * process that created or imported the block owns it. */
 struct tdm__block {
-    struct tdm__id key; /* the right to open it, for other processes of this node */
-    size_t size_bytes;
+    /* Key at the node's broker; another process of the node that knows it may open the block. */
+    struct tdm__id key;
+    size_t size_bytes; /* Size, a multiple of the device's granularity. */
 };
 
+/* What a mapping of a block allows. */
 enum tdm__access { TDM__READ_ONLY, TDM__READ_WRITE };
 
-/* A run of addresses and the blocks that are mapped there, one after the other. */
+/* A range of addresses and the blocks that are mapped there, one after the other. */
 struct tdm__mapping {
-    void *address;
+    void *address; /* First address. */
+    /* Borrowed blocks in the order of their addresses. */
     struct tdm__block *const *blocks;
-    uint32_t blocks_count;
+    uint32_t blocks_count; /* Number of blocks. */
 };
 
-/* A point in the order of copies, which another process can wait for. */
+/* A point in the order of a device's copies that another process can wait for. */
 struct tdm__event {
+    /* Opaque handle that can be sent to another process of the node. */
     uint8_t handle[64];
 };
 
+/* Size of a GPU's UUID, with the NUL. */
 enum { TDM__DEVICE_BLOCKS_MAX = 8, TDM__UUID_BYTES = 48 };
 
-/* One thread, but for move.  All entries are mandatory; outputs are written on TDM_OK only;
- * a failed entry has changed nothing. */
+/* The functions of a device. One thread calls them, except `move`. All are mandatory. They write
+ * outputs on TDM_OK only, and a call that fails changes nothing. */
 struct tdm__device_ops {
+    /* Name of the kind of device, for example "cuda". */
     const char *name;
 
+    /* Destroys the device. All blocks must be released and all addresses unreserved. */
     void (*close)(struct tdm__device *device);
 
-    /* Addresses without memory, aligned to the granularity: touching them is a fault. */
+    /* Reserves a range of addresses without memory, aligned to the granularity. An access to the
+     * range is a fault. */
     tdm_status (*reserve)(struct tdm__device *device, size_t size_bytes, void **address_out);
+    /* Unmaps and frees a reserved range. */
     void (*unreserve)(struct tdm__device *device, void *address, size_t size_bytes);
 
-    /* Memory without addresses: `count` (at most TDM__DEVICE_BLOCKS_MAX) blocks of these sizes,
-     * all or none; contents undefined.  TDM_E_DEVICE_FULL.  `tag` is what for. */
+    /* Creates `count` blocks (at most TDM__DEVICE_BLOCKS_MAX) of these sizes, all or none,
+     * without addresses and with undefined contents. `tag` names their purpose. Fails with
+     * TDM_E_DEVICE_FULL. */
     tdm_status (*create)(struct tdm__device *device, const char *tag, const size_t *sizes_bytes,
                          uint32_t count, struct tdm__block **blocks_out);
-    /* Another process's block, by its key. */
+    /* Opens another process's block by its key. */
     tdm_status (*import)(struct tdm__device *device, const struct tdm__id *key,
                          struct tdm__block **block_out);
-    /* Makes an imported block this process's own: owner and charge move. */
+    /* Makes this process the owner of an imported block: the broker charges it from now on. */
     tdm_status (*accept)(struct tdm__device *device, struct tdm__block *block);
-    /* Gives created or imported blocks back; they are unmapped.  What goes wrong is logged:
-     * the memory then returns when this process ends. */
+    /* Releases created or imported blocks, which must be unmapped. A failure is logged; the
+     * memory then returns when this process ends. */
     void (*release)(struct tdm__device *device, struct tdm__block *const *blocks, uint32_t count);
 
-    /* Maps a whole block into reserved addresses that have nothing mapped. */
+    /* Maps a whole block into reserved addresses where nothing is mapped. */
     tdm_status (*map)(struct tdm__device *device, void *address, struct tdm__block *block,
                       enum tdm__access access);
-    /* Whole blocks, any number of neighbours at once; back to reserved. */
+    /* Unmaps any number of adjacent whole blocks; the addresses stay reserved. */
     tdm_status (*unmap)(struct tdm__device *device, void *address, size_t size_bytes);
-    /* Each place gets the other's blocks; both have blocks of the same sizes.  Mappings move,
-     * not bytes. */
+    /* Maps the blocks of `a` at the address of `b` and vice versa. Both must have blocks of the
+     * same sizes. No byte is copied. */
     tdm_status (*exchange)(struct tdm__device *device, const struct tdm__mapping *a,
                            const struct tdm__mapping *b);
 
-    /* Between mapped and host memory in any direction; done when copy_flush returns. */
+    /* Starts a copy between mapped memory and host memory in any direction. The copy is complete
+     * when copy_flush returns. */
     tdm_status (*copy)(struct tdm__device *device, void *destination, const void *source,
                        size_t size_bytes);
+    /* Blocks until all copies have completed. */
     tdm_status (*copy_flush)(struct tdm__device *device);
-    /* Marks all copies so far; waiting makes later ones come after them. */
+    /* Records an event behind all copies so far. */
     tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
+    /* Makes later copies run after the event of another process; does not block. */
     tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
 
-    /* Runs copy_ops and takes their sums, wherever their ends are mapped or, from host_alloc, in
-     * host memory; none overlaps another.  What was copied before is flushed first by whoever
-     * needs it; all is done when this returns.  Any thread, also beside other calls, while the
-     * ends stay mapped.  On failure what would have been written, sums too, is
-     * undefined. */
+    /* Executes the copy operations and writes the checksum of each to `sums_out`. Their ends are
+     * mapped on the device or are memory of host_alloc, and no operation overlaps another. Blocks
+     * until all are complete. It does not wait for earlier copies: the caller flushes those that
+     * it needs. Any thread may call it, also while other calls run, as long as the ends stay
+     * mapped. On failure the written bytes and the sums are undefined. */
     tdm_status (*move)(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                        uint32_t count, uint64_t *sums_out);
 
-    /* Host memory that copies run fastest from and to. */
+    /* Allocates host memory for the fastest copies (pinned memory on a GPU). */
     tdm_status (*host_alloc)(struct tdm__device *device, size_t size_bytes, void **address_out);
+    /* Frees memory of host_alloc; `size_bytes` is the size that was allocated. */
     void (*host_free)(struct tdm__device *device, void *address, size_t size_bytes);
 };
 
-/* First member of every filling. */
+/* An open device. First member of every implementation; the caller of open owns it. */
 struct tdm__device {
-    const struct tdm__device_ops *ops;
-    uint32_t gpu;               /* its index on the node */
-    char uuid[TDM__UUID_BYTES]; /* "GPU-host-0" */
-    size_t granularity_bytes;   /* of sizes and addresses */
+    const struct tdm__device_ops *ops; /* Functions of the implementation. */
+    uint32_t gpu;                      /* Index of the GPU on its node. */
+    char uuid[TDM__UUID_BYTES];        /* UUID of the GPU, for example "GPU-host-0". */
+    /* Sizes and addresses are multiples of this number of bytes. */
+    size_t granularity_bytes;
 };
 
-/* The reference filling: ordinary memory, blocks from the node's broker (`client` is borrowed).
- */
+/* Opens a virtual GPU in host memory: the reference implementation. Its blocks come from the
+ * node's broker; `client` is borrowed. */
 tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
                                  struct tdm__device **device_out);
 
-/* A GPU under CUDA's driver, by its UUID ("GPU-…"), number `gpu` at the broker.
- * TDM_E_UNSUPPORTED where there is no driver. */
+/* Opens the GPU with this UUID ("GPU-…") through the CUDA driver. `gpu` is its index at the
+ * broker; `client` is borrowed. Fails with TDM_E_UNSUPPORTED if there is no driver. */
 tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
                                  struct tdm__device **device_out);
-/* What such a device itself says of its memory, whoever uses it. */
+/* Writes the free and total memory that the driver reports for a CUDA device, over all processes.
+ */
 tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
                                    size_t *total_bytes_out);
 
-/* The devices that a node may have, by name: what the daemon offers and its actors open. */
+/* Most GPUs of a node. */
 enum { TDM__DEVICE_GPUS_MAX = 64 };
 
+/* The GPUs of one kind on this node. */
 struct tdm__device_list {
-    uint32_t count; /* 0: as many as one likes */
-    size_t bytes;   /* of the smallest */
-    char uuids[TDM__DEVICE_GPUS_MAX][TDM__UUID_BYTES];
+    /* Number of GPUs; 0 if the number is not limited (virtual GPUs). */
+    uint32_t count;
+    size_t bytes;                                      /* Memory of the smallest GPU. */
+    char uuids[TDM__DEVICE_GPUS_MAX][TDM__UUID_BYTES]; /* UUIDs of the GPUs. */
 };
 
+/* A kind of device that the daemon can be configured with. */
 struct tdm__device_kind {
-    const char *name; /* "host", "cuda" */
-    /* Which there are; makes no context. */
+    const char *name; /* "host" or "cuda". */
+    /* Lists the GPUs of this kind, without creating a context on them. */
     tdm_status (*list)(struct tdm__device_list *list_out);
-    /* The node's GPU number `gpu`; `uuid` says which that is, where they have one. */
+    /* Opens the GPU with index `gpu` of the node. `uuid` identifies it for kinds whose GPUs have
+     * UUIDs. */
     tdm_status (*open)(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
                        struct tdm__device **device_out);
 };
 
-/* TDM_E_NOT_FOUND names those that there are. */
+/* Finds a kind by its name. TDM_E_NOT_FOUND names the kinds that exist. */
 tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out);
 
-/* What this process was given, as its daemon put it into the environment: the kind, and the
- * UUID of its GPU number `gpu` (0: its first; "": it has none, or they have no UUIDs). */
+/* Writes the kind of device and the UUID of the process's GPU number `gpu` (0 for its first),
+ * which the daemon put into the environment. The UUID is "" if the process does not have that GPU
+ * or its kind has no UUIDs. */
 tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
                                   char uuid[TDM__UUID_BYTES]);
 
-static inline void tdm__device_close(struct tdm__device *device) /* NULL is allowed */
+/* Closes a device. NULL is allowed. */
+static inline void tdm__device_close(struct tdm__device *device)
 {
     if (device != NULL) {
         device->ops->close(device);

@@ -1,4 +1,4 @@
-/* kinds.c - the devices that a node may have, by name. */
+/* kinds.c - the kinds of device that a node may have, by name. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver.h"
 #include "colocate/device/device.h"
@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Lists virtual GPUs: their number is not limited. */
 static tdm_status list_host(struct tdm__device_list *list_out)
 {
     memset(list_out, 0, sizeof(*list_out));
     return TDM_OK;
 }
 
+/* Opens a virtual GPU, which has no UUID. */
 static tdm_status open_host(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
                             struct tdm__device **device_out)
 {
@@ -21,6 +23,7 @@ static tdm_status open_host(struct tdm__broker_client *client, uint32_t gpu, con
     return tdm__device_host_open(client, gpu, device_out);
 }
 
+/* Lists the GPUs that the CUDA driver reports. */
 static tdm_status list_cuda(struct tdm__device_list *list_out)
 {
     struct tdm__device_list list = {.bytes = SIZE_MAX};
@@ -54,10 +57,11 @@ tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_k
             return TDM_OK;
         }
     }
-    return tdm__fail(TDM_E_NOT_FOUND, "device \"%s\" is none: there are host and cuda", name);
+    return tdm__fail(TDM_E_NOT_FOUND, "unknown device \"%s\": expected \"host\" or \"cuda\"", name);
 }
 
-/* The list has one for each of the actor's GPUs. */
+/* Writes the entry number `gpu` of CUDA_VISIBLE_DEVICES, in which the daemon lists the GPUs of
+ * the actor; "" if it does not exist. */
 static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

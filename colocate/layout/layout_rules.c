@@ -1,15 +1,23 @@
-/* layout_rules.c - what a layout makes of a model's tensors: the tables of Megatron and of engines.
- */
+/* layout_rules.c - the tables that say which tensors a Megatron or an engine layout makes of a
+ * model's tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file has constant tables and no state; any thread may enter. A new kind of layout that
+ * cuts tensors by name needs a table here, and a case in tdm__layout_rules_of_kind(). The columns
+ * of a table are those of struct tdm__layout_rule: name, scope, required features, split, axis,
+ * flags, components. rank_shards.c applies the rules; layout_rules_test.c compares names and
+ * shapes with files of the libraries. */
+
 #include "colocate/layout/layout_rules.h"
 
 #include "runtime/text.h"
 
 #include <string.h>
 
+/* Number of elements of an array. */
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof((array)[0])))
 
-/* One, two and three components. */
+/* The number of components and their list: one, two, and three components. */
 #define OF(part)                                                                                   \
     1,                                                                                             \
     {                                                                                              \
@@ -62,9 +70,11 @@ enum {
     ALIAS = TDM__RULE_ALIAS
 };
 
+/* Prefix of the attention tensors in Megatron's names. */
 #define ATTN "{P}self_attention."
 
-/* Megatron-core's names.  Norms before a linear layer belong to it where the two are fused. */
+/* The names of Megatron-core. A norm before a linear layer belongs to that layer where the two
+ * are fused. */
 static const struct tdm__layout_rule megatron_rule_list[] = {
     {"embedding.word_embeddings.weight", FIRST, 0, VOCABULARY, 0, PADDED, OF(EMBED)},
     {"embedding.word_embeddings.weight", FIRST, MTP, VOCABULARY, 0, PADDED | ALIAS, OF(MTP_EMBED)},
@@ -106,7 +116,8 @@ static const struct tdm__layout_rule megatron_rule_list[] = {
     {"embedding.word_embeddings.weight", ONLY_LAST, MTP | UNTIED, VOCABULARY, 0, PADDED, OF(EMBED)},
 };
 
-/* The names of SGLang's modules: projections fused, all experts of a group in one tensor. */
+/* The names of SGLang's modules. Projections are fused, and all experts of a group are in one
+ * tensor. */
 static const struct tdm__layout_rule engine_rule_list[] = {
     {"model.embed_tokens.weight", FIRST, 0, VOCABULARY, 0, PADDED, OF(EMBED)},
     {"model.embed_tokens.weight", FIRST, MTP, VOCABULARY, 0, PADDED | ALIAS, OF(MTP_EMBED)},

@@ -1,5 +1,15 @@
-/* model.c - the list of a model's tensors, made of its config. */
+/* model.c - the list of a model's tensors, derived from its config. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The table `templates` has one entry per tensor name of all families. tdm__model_create()
+ * computes the features and dimensions of the model, assigns each template a position in each
+ * kind of layer, and then fills the list of tensors. A tensor's index is computed from its layer,
+ * its template's position and its expert, so no search is needed.
+ *
+ * Invariants: a linear tensor's scale, if the model has scales, directly follows the tensor; the
+ * tensors of an expert are contiguous, and experts follow each other. The model does not change
+ * after its creation, so any thread may read it. */
+
 #include "colocate/layout/model.h"
 
 #include "runtime/assert.h"
@@ -9,42 +19,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Dimensions of templates; fill_dims() has their sizes. */
 enum dim {
     ONE,
     HIDDEN,
     TWICE_HIDDEN,
     VOCABULARY,
-    QUERIES,
-    KEYS, /* and values */
-    HEAD_DIM,
-    ATTENDED, /* what the output projection of attention reads */
-    Q_RANK,
-    Q_UP,
-    KV_DOWN,
-    KV_RANK,
-    KV_UP,
-    FFN,
-    EXPERTS,
-    EXPERT_FFN,
-    SHARED_FFN,
-    DIMS_COUNT
+    QUERIES,    /* All query heads. */
+    KEYS,       /* Keys, and values, which have the same size. */
+    HEAD_DIM,   /* Elements of one head. */
+    ATTENDED,   /* What the output projection of attention reads. */
+    Q_RANK,     /* Rank of the compressed queries. */
+    Q_UP,       /* Expanded queries of all heads. */
+    KV_DOWN,    /* Compressed keys and values with positions. */
+    KV_RANK,    /* Rank of the compressed keys and values. */
+    KV_UP,      /* Expanded keys and values of all heads. */
+    FFN,        /* Width of a dense MLP. */
+    EXPERTS,    /* Number of experts. */
+    EXPERT_FFN, /* Width of an expert's MLP. */
+    SHARED_FFN, /* Width of all shared experts together. */
+    DIMS_COUNT  /* Number of dimensions. */
 };
 
 _Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,
                "a model has room for all of them");
 
+/* Where in the model a template has tensors. */
 enum scope { FIRST, EVERY_LAYER, DENSE_LAYER, EXPERT_LAYER, EVERY_EXPERT, MTP_LAYER, LAST };
 
+/* Kinds of layer, which differ in their templates. */
 enum layer_kind { DENSE, WITH_EXPERTS, MTP };
 
+/* The description of the tensors with one name. */
 struct template
 {
-    const char *name;
-    enum scope scope;
+    const char *name; /* Pattern of the Hugging Face name. */
+    enum scope scope; /* Where the tensors are. */
+    /* TDM__FEATURE_… bits that the model must have. */
     uint32_t required_features;
-    uint8_t kind; /* enum tdm__tensor_kind */
-    enum dim rows;
-    enum dim columns; /* ONE: a vector */
+    uint8_t kind;     /* An enum tdm__tensor_kind. */
+    enum dim rows;    /* Dimension of axis 0. */
+    enum dim columns; /* Dimension of axis 1; ONE for a vector. */
 };
 
 #define LAYER     "model.layers.{L}."
@@ -113,6 +128,7 @@ static const struct template templates[TDM__TENSOR_TEMPLATES_COUNT] = {
 
 /* ---- sizes ------------------------------------------------------------------------------ */
 
+/* Returns the features of a model. */
 static uint32_t model_features(const struct tdm__model_config *config)
 {
     bool latent = config->kv_lora_rank != 0;
@@ -125,8 +141,8 @@ static uint32_t model_features(const struct tdm__model_config *config)
     return features | (config->tied_embeddings ? TDM__FEATURE_TIED : TDM__FEATURE_UNTIED);
 }
 
-/* None overflows: the config's limits are 2^20 for widths and 2^14 for heads and their sizes.
- */
+/* Computes the sizes of all dimensions. No product overflows, because the config limits widths to
+ * 2^20 and heads and their sizes to 2^14. */
 static void fill_dims(struct tdm__model *model)
 {
     const struct tdm__model_config *config = &model->config;
@@ -158,6 +174,7 @@ static void fill_dims(struct tdm__model *model)
     memcpy(model->dims, dims, sizeof(dims));
 }
 
+/* Returns the kind of a layer. */
 static enum layer_kind kind_of_layer(const struct tdm__model *model, uint32_t layer)
 {
     if (layer >= model->config.layers) {
@@ -171,6 +188,7 @@ bool tdm__model_layer_has_experts(const struct tdm__model *model, uint32_t layer
     return kind_of_layer(model, layer) != DENSE;
 }
 
+/* Returns true if a template of this scope has tensors in a layer of this kind. */
 static bool scope_is_in(enum scope scope, enum layer_kind kind)
 {
     switch (scope) {
@@ -190,18 +208,20 @@ static bool scope_is_in(enum scope scope, enum layer_kind kind)
     return false;
 }
 
-static bool has_template(const struct tdm__model *model, enum tdm__tensor_template id)
+/* Returns true if the model has the features that the template requires. */
+static bool model_has_template(const struct tdm__model *model, enum tdm__tensor_template id)
 {
     return (templates[id].required_features & ~model->features) == 0;
 }
 
-/* Tensors that a template stands for at one place: itself, and its scale. */
-static uint32_t tensors_of(const struct tdm__model *model, enum tdm__tensor_template id)
+/* Returns the number of tensors that a template makes at one position: 2 with its scale, else 1. */
+static uint32_t template_tensors_count(const struct tdm__model *model, enum tdm__tensor_template id)
 {
     return templates[id].kind == TDM__TENSOR_KIND_LINEAR && model->has_scales ? 2 : 1;
 }
 
-/* Where each template's tensor lies in a layer of each kind; returns the layer's tensors. */
+/* Computes the position of each template's tensor in a layer of this kind. Returns the number of
+ * tensors of the layer. */
 static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
 {
     uint32_t position = 0;
@@ -214,12 +234,12 @@ static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
             model->tensors_per_expert = expert_position;
             position += expert_position * model->config.experts;
         }
-        if (!scope_is_in(templates[id].scope, kind) || !has_template(model, id)) {
+        if (!scope_is_in(templates[id].scope, kind) || !model_has_template(model, id)) {
             continue;
         }
-        /* the experts lie one behind the other, from where the first one begins */
+        /* The experts follow each other, from the position of the first one. */
         model->template_positions[kind][id] = position + (of_expert ? expert_position : 0);
-        *(of_expert ? &expert_position : &position) += tensors_of(model, id);
+        *(of_expert ? &expert_position : &position) += template_tensors_count(model, id);
     }
     return position;
 }
@@ -250,10 +270,12 @@ uint32_t tdm__model_axis_units(const struct tdm__model *model,
 
 /* ---- the list --------------------------------------------------------------------------- */
 
+/* Computes the positions of all templates, the first tensor of each layer, and the number of
+ * tensors. */
 static void place_all_templates(struct tdm__model *model)
 {
     uint32_t sizes[TDM__LAYER_KINDS];
-    uint32_t next = 1; /* behind the embedding */
+    uint32_t next = 1; /* Index after the embedding. */
 
     for (int kind = 0; kind < TDM__LAYER_KINDS; kind++) {
         sizes[kind] = place_templates(model, (enum layer_kind)kind);
@@ -264,7 +286,7 @@ static void place_all_templates(struct tdm__model *model)
     }
     model->template_positions[DENSE][TDM__T_NORM] = next++;
     model->template_positions[DENSE][TDM__T_HEAD] = next;
-    next += (uint32_t)has_template(model, TDM__T_HEAD);
+    next += (uint32_t)model_has_template(model, TDM__T_HEAD);
     for (uint32_t layer = model->config.layers; layer < model->layers_count; layer++) {
         model->layer_first_tensors[layer] = next;
         next += sizes[MTP];
@@ -272,6 +294,7 @@ static void place_all_templates(struct tdm__model *model)
     model->tensors_count = next;
 }
 
+/* Fills in the tensor of a template and its scale, if it has one. */
 static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_template id,
                                    uint32_t layer, uint32_t expert)
 {
@@ -291,7 +314,7 @@ static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_te
         .columns = model->dims[template->columns].size,
     };
 
-    TDM_ASSERT(index + tensors_of(model, id) <= model->tensors_count);
+    TDM_ASSERT(index + template_tensors_count(model, id) <= model->tensors_count);
     model->tensors[index] = tensor;
     if ((uint64_t)tensor.rows * tensor.columns > UINT32_MAX) {
         char name[TDM_TENSOR_NAME_BYTES_MAX];
@@ -299,7 +322,7 @@ static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_te
         return tdm__fail(TDM_E_LIMIT, "%s: %u times %u elements are over 2^32 - 1",
                          tdm__model_tensor_name(model, index, name), tensor.rows, tensor.columns);
     }
-    if (tensors_of(model, id) == 2) {
+    if (template_tensors_count(model, id) == 2) {
         tensor.kind = TDM__TENSOR_KIND_SCALE;
         tensor.dtype = TDM_F32;
         tensor.rows = (tensor.rows + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
@@ -309,12 +332,13 @@ static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_te
     return TDM_OK;
 }
 
+/* Fills in all tensors of a layer. */
 static tdm_status model_add_layer(struct tdm__model *model, uint32_t layer)
 {
     for (enum tdm__tensor_template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
         uint32_t experts = templates[id].scope == EVERY_EXPERT ? model->config.experts : 1;
 
-        if (!has_template(model, id) ||
+        if (!model_has_template(model, id) ||
             !scope_is_in(templates[id].scope, kind_of_layer(model, layer))) {
             continue;
         }
@@ -325,19 +349,21 @@ static tdm_status model_add_layer(struct tdm__model *model, uint32_t layer)
     return TDM_OK;
 }
 
+/* Fills in all tensors of the model. */
 static tdm_status model_add_all_tensors(struct tdm__model *model)
 {
     TDM_TRY(model_add_tensor(model, TDM__T_EMBED, 0, 0));
     for (uint32_t layer = 0; layer < model->layers_count; layer++) {
         TDM_TRY(model_add_layer(model, layer));
     }
-    if (has_template(model, TDM__T_HEAD)) {
+    if (model_has_template(model, TDM__T_HEAD)) {
         TDM_TRY(model_add_tensor(model, TDM__T_HEAD, 0, 0));
     }
     return model_add_tensor(model, TDM__T_NORM, 0, 0);
 }
 
-static tdm_status make_tensors(struct tdm__model *model)
+/* Allocates and fills the list of tensors. */
+static tdm_status model_create_tensors(struct tdm__model *model)
 {
     place_all_templates(model);
     if (model->tensors_count > TDM__MODEL_TENSORS_MAX) {
@@ -371,7 +397,7 @@ tdm_status tdm__model_create(const struct tdm__model_config *config,
         model->features |= TDM__FEATURE_MTP;
     }
     fill_dims(model);
-    status = make_tensors(model);
+    status = model_create_tensors(model);
     if (status != TDM_OK) {
         tdm__model_destroy(model);
         return status;

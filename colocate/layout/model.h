@@ -1,4 +1,4 @@
-/* model.h - the list of a model's tensors, made of its config. */
+/* model.h - the list of a model's tensors, derived from its config. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_LAYOUT_MODEL_H
 #define TDM_COLOCATE_LAYOUT_MODEL_H
@@ -6,136 +6,167 @@
 #include "colocate/layout/model_config.h"
 #include "colocate/transfer/casts.h"
 
-/* Every layout is described by what it does to these tensors, which have Hugging Face's names
- * and shapes.  They come from one table of templates for all families: a template stands for a
- * tensor per model, per layer or per expert, and is left out where the model lacks what it
- * needs.  In this table all tensors have one or two dimensions; a vector is a column. */
+/* Every layout is described by what it does to these tensors, which have the names and shapes of
+ * Hugging Face. They come from one table of templates for all families. A template describes a
+ * tensor per model, per layer or per expert, and is skipped if the model does not have the
+ * features that it requires. All tensors have one or two dimensions; a vector is stored as a
+ * column.
+ *
+ * The tensors of a layer are the templates from TDM__T_INPUT_NORM to TDM__T_MTP_HEAD. */
 
+/* Names of the templates, in the order of the tensors. The table in model.c has the Hugging Face
+ * name of each. */
 enum tdm__tensor_template {
-    TDM__T_EMBED,
-    TDM__T_INPUT_NORM, /* of every layer, from here … */
-    TDM__T_Q,
-    TDM__T_Q_BIAS,
-    TDM__T_K,
-    TDM__T_K_BIAS,
-    TDM__T_V,
-    TDM__T_V_BIAS,
-    TDM__T_Q_A,
-    TDM__T_Q_A_NORM,
-    TDM__T_Q_B,
-    TDM__T_KV_A,
-    TDM__T_KV_A_NORM,
-    TDM__T_KV_B,
-    TDM__T_O,
-    TDM__T_Q_NORM,
-    TDM__T_K_NORM,
-    TDM__T_POST_NORM,
-    TDM__T_GATE,
-    TDM__T_UP,
-    TDM__T_DOWN,
-    TDM__T_ROUTER,
-    TDM__T_ROUTER_BIAS,
-    TDM__T_EXPERT_GATE,
-    TDM__T_EXPERT_UP,
-    TDM__T_EXPERT_DOWN,
-    TDM__T_SHARED_GATE,
-    TDM__T_SHARED_UP,
-    TDM__T_SHARED_DOWN,
-    TDM__T_MTP_EMBED,
-    TDM__T_MTP_EMBED_NORM,
-    TDM__T_MTP_HIDDEN_NORM,
-    TDM__T_MTP_PROJECTION,
-    TDM__T_MTP_NORM,
-    TDM__T_MTP_HEAD, /* … to here */
-    TDM__T_NORM,
-    TDM__T_HEAD,
-    TDM__TENSOR_TEMPLATES_COUNT
+    TDM__T_EMBED, /* Embedding of the tokens. */
+    /* First template of a layer: norm before the attention. */
+    TDM__T_INPUT_NORM,
+    TDM__T_Q,               /* Projection of the queries. */
+    TDM__T_Q_BIAS,          /* Bias of the queries. */
+    TDM__T_K,               /* Projection of the keys. */
+    TDM__T_K_BIAS,          /* Bias of the keys. */
+    TDM__T_V,               /* Projection of the values. */
+    TDM__T_V_BIAS,          /* Bias of the values. */
+    TDM__T_Q_A,             /* Latent attention: compression of the queries. */
+    TDM__T_Q_A_NORM,        /* Latent attention: norm of compressed queries. */
+    TDM__T_Q_B,             /* Latent attention: expansion of the queries. */
+    TDM__T_KV_A,            /* Latent attention: compression of keys, values. */
+    TDM__T_KV_A_NORM,       /* Latent attention: norm after TDM__T_KV_A. */
+    TDM__T_KV_B,            /* Latent attention: expansion of keys, values. */
+    TDM__T_O,               /* Output projection of the attention. */
+    TDM__T_Q_NORM,          /* Norm of the queries. */
+    TDM__T_K_NORM,          /* Norm of the keys. */
+    TDM__T_POST_NORM,       /* Norm after the attention, before the MLP. */
+    TDM__T_GATE,            /* Gate projection of a dense MLP. */
+    TDM__T_UP,              /* Up projection of a dense MLP. */
+    TDM__T_DOWN,            /* Down projection of a dense MLP. */
+    TDM__T_ROUTER,          /* Router that selects experts. */
+    TDM__T_ROUTER_BIAS,     /* Bias of the router. */
+    TDM__T_EXPERT_GATE,     /* Gate projection of an expert. */
+    TDM__T_EXPERT_UP,       /* Up projection of an expert. */
+    TDM__T_EXPERT_DOWN,     /* Down projection of an expert. */
+    TDM__T_SHARED_GATE,     /* Gate projection of the shared experts. */
+    TDM__T_SHARED_UP,       /* Up projection of the shared experts. */
+    TDM__T_SHARED_DOWN,     /* Down projection of the shared experts. */
+    TDM__T_MTP_EMBED,       /* Multi-token prediction: embedding. */
+    TDM__T_MTP_EMBED_NORM,  /* Multi-token prediction: norm of embeddings. */
+    TDM__T_MTP_HIDDEN_NORM, /* Multi-token prediction: norm of hidden state. */
+    TDM__T_MTP_PROJECTION,  /* Multi-token prediction: joins both inputs. */
+    TDM__T_MTP_NORM,        /* Multi-token prediction: final norm. */
+    /* Last template of a layer: output layer of multi-token prediction. */
+    TDM__T_MTP_HEAD,
+    TDM__T_NORM,                /* Norm after the last layer. */
+    TDM__T_HEAD,                /* Output layer. */
+    TDM__TENSOR_TEMPLATES_COUNT /* Number of templates. */
 };
 
-/* What a template, or a layout's rule, may need of a model. */
+/* Features of a model that a template or a layout's rule may require. */
 enum {
-    TDM__FEATURE_GROUPED = 1 << 0, /* grouped-query attention */
-    TDM__FEATURE_LATENT = 1 << 1,  /* multi-head latent attention */
-    TDM__FEATURE_BIAS = 1 << 2,
-    TDM__FEATURE_QK_NORM = 1 << 3,
-    TDM__FEATURE_ROUTER_BIAS = 1 << 4,
-    TDM__FEATURE_SHARED = 1 << 5,
-    TDM__FEATURE_TIED = 1 << 6,
-    TDM__FEATURE_UNTIED = 1 << 7,
-    TDM__FEATURE_MTP = 1 << 8
+    TDM__FEATURE_GROUPED = 1 << 0,     /* Grouped-query attention. */
+    TDM__FEATURE_LATENT = 1 << 1,      /* Multi-head latent attention. */
+    TDM__FEATURE_BIAS = 1 << 2,        /* Bias in the attention's projections. */
+    TDM__FEATURE_QK_NORM = 1 << 3,     /* Norms of the queries and keys. */
+    TDM__FEATURE_ROUTER_BIAS = 1 << 4, /* Bias of the expert router. */
+    TDM__FEATURE_SHARED = 1 << 5,      /* Shared experts. */
+    TDM__FEATURE_TIED = 1 << 6,        /* The output layer is the embedding. */
+    TDM__FEATURE_UNTIED = 1 << 7,      /* The output layer is a separate tensor. */
+    TDM__FEATURE_MTP = 1 << 8          /* Layers of multi-token prediction. */
 };
 
+/* How a tensor may be stored. */
 enum tdm__tensor_kind {
-    TDM__TENSOR_KIND_LINEAR, /* what may be stored as FP8 */
-    TDM__TENSOR_KIND_PLAIN,  /* what never is */
-    TDM__TENSOR_KIND_F32,    /* float32 in every layout, never cast */
-    TDM__TENSOR_KIND_SCALE   /* of the linear tensor before it */
+    TDM__TENSOR_KIND_LINEAR, /* May be stored as FP8. */
+    TDM__TENSOR_KIND_PLAIN,  /* Is never stored as FP8. */
+    TDM__TENSOR_KIND_F32,    /* Is float32 in every layout and never cast. */
+    /* Holds the FP8 scales of the linear tensor before it. */
+    TDM__TENSOR_KIND_SCALE
 };
 
+/* Most tensors of a model. */
 enum { TDM__MODEL_TENSORS_MAX = 1 << 18 };
 
+/* One tensor of a model. */
 struct tdm__model_tensor {
-    uint8_t kind; /* enum tdm__tensor_kind */
-    uint8_t template_id;
-    uint8_t dims_count; /* 1: columns is 1 */
-    uint8_t dtype;      /* as the model is published */
-    uint16_t layer;
+    uint8_t kind;        /* An enum tdm__tensor_kind. */
+    uint8_t template_id; /* An enum tdm__tensor_template. */
+    uint8_t dims_count;  /* 1 or 2; if 1, columns is 1. */
+    uint8_t dtype;       /* Dtype in which the model is published. */
+    uint16_t layer;      /* Layer of the tensor; 0 if it is in no layer. */
+    /* Expert of the tensor; 0 if it belongs to no expert. */
     uint16_t expert;
     uint32_t rows;
     uint32_t columns;
 };
 
-/* A dimension of a template.  Its units are what no layout cuts through: heads, or single
- * elements. */
+/* The size of a dimension of templates in one model. Its units are what no layout divides:
+ * attention heads, or single elements. */
 struct tdm__template_dim {
-    uint32_t size;
-    uint32_t units;
+    uint32_t size;  /* Elements of the dimension. */
+    uint32_t units; /* Number of units that the elements form. */
 };
 
+/* Kinds of layer: dense, with experts, and multi-token prediction. */
 enum { TDM__TEMPLATE_DIMS_COUNT = 18, TDM__LAYER_KINDS = 3 };
 
+/* The tensors of a model. It does not change after its creation; the caller of create owns it. */
 struct tdm__model {
-    struct tdm__model_config config;
-    uint32_t features;     /* TDM__FEATURE_… that it meets */
-    uint32_t layers_count; /* with those of multi-token prediction */
-    bool has_scales;       /* as it is published or as some layout wants it */
-    uint32_t tensors_count;
-    struct tdm__model_tensor *tensors; /* owned; in the order of the layers */
+    struct tdm__model_config config; /* Copy of the model's config. */
+    uint32_t features;               /* TDM__FEATURE_… bits that the model has. */
+    /* Number of layers, those of multi-token prediction included. */
+    uint32_t layers_count;
+    /* True if linear tensors have FP8 scales, because the model is published in FP8 or a layout
+     * needs them. */
+    bool has_scales;
+    uint32_t tensors_count;            /* Number of tensors. */
+    struct tdm__model_tensor *tensors; /* Owned tensors in the order of the layers. */
+    /* Sizes of the dimensions of templates. */
     struct tdm__template_dim dims[TDM__TEMPLATE_DIMS_COUNT];
-    uint32_t layer_first_tensors[TDM__LAYERS_MAX + 16 + 1]; /* index of a layer's first tensor */
-    uint32_t template_positions[TDM__LAYER_KINDS][TDM__TENSOR_TEMPLATES_COUNT]; /* in a layer */
-    uint32_t tensors_per_expert; /* of one expert: the step between experts */
+    /* Index of the first tensor of each layer. */
+    uint32_t layer_first_tensors[TDM__LAYERS_MAX + 16 + 1];
+    /* Position of each template's first tensor in a layer of each kind; for a template outside of
+     * layers its index, under kind 0. */
+    uint32_t template_positions[TDM__LAYER_KINDS][TDM__TENSOR_TEMPLATES_COUNT];
+    /* Number of tensors of one expert: the distance between two experts. */
+    uint32_t tensors_per_expert;
 };
 
+/* Options of tdm__model_create(). */
 struct tdm__model_options {
-    bool mtp;    /* with the layers of multi-token prediction */
-    bool scales; /* with the scales that FP8 layouts need; else those of the config */
+    /* True to include the layers of multi-token prediction. */
+    bool mtp;
+    /* True to include the scales that FP8 layouts need, even if the model is not published in
+     * FP8. */
+    bool scales;
 };
 
-/* TDM_E_LIMIT names the first tensor over 2^32 - 1 elements, or says that there are too many.
- */
+/* Creates the list of tensors of a model. TDM_E_LIMIT names the first tensor with more than 2^32
+ * - 1 elements, or says that there are too many tensors. */
 tdm_status tdm__model_create(const struct tdm__model_config *config,
                              const struct tdm__model_options *options,
                              struct tdm__model **model_out);
-void tdm__model_destroy(struct tdm__model *model); /* NULL is allowed */
+/* Frees the model. NULL is allowed. */
+void tdm__model_destroy(struct tdm__model *model);
 
-/* The index of the tensor of a template; `layer` and `expert` are 0 where it has none.  The
- * tensor's scale, if the model has scales and the tensor is linear, is the next index. */
+/* Returns the index of a template's tensor. `layer` and `expert` are 0 where the template has
+ * none. If the model has scales and the tensor is linear, the next index is the tensor's scale. */
 uint32_t tdm__model_tensor_index(const struct tdm__model *model,
                                  enum tdm__tensor_template template_id, uint32_t layer,
                                  uint32_t expert);
+/* Returns true if the layer has experts; layers of multi-token prediction do. */
 bool tdm__model_layer_has_experts(const struct tdm__model *model, uint32_t layer);
-/* Units that the template's dimension (0 or 1) is made of. */
+/* Returns the number of units of a template's axis (0 or 1). */
 uint32_t tdm__model_axis_units(const struct tdm__model *model,
                                enum tdm__tensor_template template_id, uint32_t axis);
 
-/* Hugging Face's name, put into `name` and returned. */
+/* Writes the Hugging Face name of a tensor and returns `name`. */
 const char *tdm__model_tensor_name(const struct tdm__model *model, uint32_t tensor,
                                    char name[TDM_TENSOR_NAME_BYTES_MAX]);
+/* Returns the bytes of a tensor as it is published. */
 uint64_t tdm__model_tensor_bytes(const struct tdm__model *model, uint32_t tensor);
+/* Returns the bytes of all tensors as they are published. */
 uint64_t tdm__model_bytes(const struct tdm__model *model);
 
-/* Copies `pattern` into `name` with {L} and {e} replaced; what does not fit is cut. */
+/* Copies `pattern` to `name` with {L} and {e} replaced by numbers. A name that is too long is
+ * truncated. */
 void tdm__tensor_name_expand(const char *pattern, uint32_t layer, uint32_t expert,
                              char name[TDM_TENSOR_NAME_BYTES_MAX]);
 

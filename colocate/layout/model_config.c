@@ -1,5 +1,11 @@
 /* model_config.c - the facts about a model that its config.json states. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The parser is driven by three tables: numbers, booleans, and fields whose value is fixed
+ * because another value would mean other tensors. Each entry lists the model families that have
+ * the field. A new family needs a constant in enum tdm__model_family, a name in family_names, and
+ * its bits in the tables. There is no state; any thread may enter. */
+
 #include "colocate/layout/model_config.h"
 
 #include "runtime/error.h"
@@ -30,16 +36,18 @@ static const char *const family_names[] = {
 
 enum { FAMILIES_COUNT = sizeof(family_names) / sizeof(family_names[0]) };
 
-/* A whole number in the file; one that `is_optional` stays 0. */
+/* A whole number in the file. An optional one that is missing stays 0. */
 struct number_field {
-    const char *key;
+    const char *key; /* Name of the field in the file. */
+    /* Offset of the uint32_t member in struct tdm__model_config. */
     size_t offset;
-    uint32_t families;
-    uint32_t min;
-    uint32_t max;
-    bool is_optional;
+    uint32_t families; /* Bits of the families that have the field. */
+    uint32_t min;      /* Smallest allowed value. */
+    uint32_t max;      /* Largest allowed value. */
+    bool is_optional;  /* True if the field may be missing. */
 };
 
+/* Entry for a number in number_fields. */
 #define NUMBER(key, member, ...)                                                                   \
     {                                                                                              \
         (key), offsetof(struct tdm__model_config, member), __VA_ARGS__                             \
@@ -66,17 +74,19 @@ static const struct number_field number_fields[] = {
     NUMBER("v_head_dim", v_head_dim, DEEPSEEK_V3, 1, 1 << 14, false),
 };
 
+/* Boolean fields of the file; one that is missing stays false. */
 static const struct {
     const char *key;
     size_t offset;
     uint32_t families;
-} truth_fields[] = {
+} boolean_fields[] = {
     {"tie_word_embeddings", offsetof(struct tdm__model_config, tied_embeddings), ALL},
     {"attention_bias", offsetof(struct tdm__model_config, attention_bias), GROUPED},
     {"use_qk_norm", offsetof(struct tdm__model_config, qk_norm), GLM4_MOE},
 };
 
-/* What must have this value where it is given: other values would mean other tensors. */
+/* Fields that must have this value if they are present, because another one would mean other
+ * tensors. */
 static const struct {
     const char *key;
     json_int_t value;
@@ -86,13 +96,16 @@ static const struct {
     {"moe_layer_freq", 1, DEEPSEEK_V3},
 };
 
+/* Number of elements of an array. */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Returns true for a field that is missing or null. */
 static bool is_missing(const json_t *value)
 {
     return value == NULL || json_is_null(value);
 }
 
+/* Reads the fields of number_fields. */
 static tdm_status read_numbers(const json_t *root, const char *name,
                                struct tdm__model_config *config)
 {
@@ -114,24 +127,26 @@ static tdm_status read_numbers(const json_t *root, const char *name,
     return TDM_OK;
 }
 
+/* Reads the fields of boolean_fields. */
 static tdm_status read_booleans(const json_t *root, const char *name,
                                 struct tdm__model_config *config)
 {
-    for (size_t i = 0; i < COUNT(truth_fields); i++) {
-        const json_t *value = json_object_get(root, truth_fields[i].key);
+    for (size_t i = 0; i < COUNT(boolean_fields); i++) {
+        const json_t *value = json_object_get(root, boolean_fields[i].key);
 
-        if ((truth_fields[i].families >> config->family & 1) == 0 || is_missing(value)) {
+        if ((boolean_fields[i].families >> config->family & 1) == 0 || is_missing(value)) {
             continue;
         }
         if (!json_is_boolean(value)) {
             return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" wants true or false", name,
-                             truth_fields[i].key);
+                             boolean_fields[i].key);
         }
-        *(bool *)((char *)config + truth_fields[i].offset) = json_is_true(value);
+        *(bool *)((char *)config + boolean_fields[i].offset) = json_is_true(value);
     }
     return TDM_OK;
 }
 
+/* Checks the fields of fixed_fields and mlp_only_layers. */
 static tdm_status check_fixed_values(const json_t *root, const char *name,
                                      const struct tdm__model_config *config)
 {
@@ -153,6 +168,7 @@ static tdm_status check_fixed_values(const json_t *root, const char *name,
     return TDM_OK;
 }
 
+/* Reads the model family from model_type. */
 static tdm_status read_family(const json_t *root, const char *name,
                               struct tdm__model_config *config)
 {
@@ -173,6 +189,7 @@ static tdm_status read_family(const json_t *root, const char *name,
                      name, type);
 }
 
+/* Reads the dtype from torch_dtype or dtype; bfloat16 if both are missing. */
 static tdm_status read_dtype(const json_t *root, const char *name, struct tdm__model_config *config)
 {
     const json_t *value = json_object_get(root, "torch_dtype");
@@ -195,6 +212,7 @@ static tdm_status read_dtype(const json_t *root, const char *name, struct tdm__m
     return TDM_OK;
 }
 
+/* Reads quantization_config: only FP8 with blocks of 128 x 128 is supported. */
 static tdm_status read_quantization(const json_t *root, const char *name,
                                     struct tdm__model_config *config)
 {
@@ -217,7 +235,7 @@ static tdm_status read_quantization(const json_t *root, const char *name,
     return TDM_OK;
 }
 
-/* What the families imply, and what the fields must say together. */
+/* Sets what the family implies and checks fields that depend on each other. */
 static tdm_status check_complete(const char *name, struct tdm__model_config *config)
 {
     bool latent = config->family == TDM__MODEL_FAMILY_DEEPSEEK_V3;
@@ -249,6 +267,7 @@ static tdm_status check_complete(const char *name, struct tdm__model_config *con
     return TDM_OK;
 }
 
+/* Reads a config from its JSON root. */
 static tdm_status read_config(const json_t *root, const char *name,
                               struct tdm__model_config *config)
 {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <tandem/tensor.h>
 
+/* Model families that are supported. */
 enum tdm__model_family {
     TDM__MODEL_FAMILY_QWEN3,
     TDM__MODEL_FAMILY_QWEN3_MOE,
@@ -15,42 +16,55 @@ enum tdm__model_family {
     TDM__MODEL_FAMILY_DEEPSEEK_V3
 };
 
+/* Most layers of a model. */
 enum { TDM__CONFIG_BYTES_MAX = 1 << 20, TDM__LAYERS_MAX = 1024 };
 
-/* What a family does not have is 0. */
+/* The sizes and variants of a model. Fields that a family does not have are 0. */
 struct tdm__model_config {
-    enum tdm__model_family family;
-    enum tdm_dtype dtype;
+    enum tdm__model_family family; /* Family of the model. */
+    enum tdm_dtype dtype;          /* Dtype of the weights, unless fp8 is set. */
+    /* Number of layers, without those of multi-token prediction. */
     uint32_t layers;
-    uint32_t hidden;
-    uint32_t vocabulary;
-    uint32_t heads;
-    uint32_t kv_heads;
-    uint32_t head_dim;
-    uint32_t ffn_width; /* width of a dense layer's MLP */
-    uint32_t experts;   /* routed, per layer */
-    uint32_t expert_ffn;
-    uint32_t shared_experts;
-    uint32_t dense_layers; /* the first layers that have no experts; all, without experts */
-    uint32_t mtp_layers;   /* multi-token prediction, behind the last layer */
-    uint32_t q_lora_rank;  /* multi-head latent attention, from here … */
+    uint32_t hidden;         /* Width of the hidden state. */
+    uint32_t vocabulary;     /* Number of tokens in the vocabulary. */
+    uint32_t heads;          /* Number of attention heads. */
+    uint32_t kv_heads;       /* Number of key-value heads. */
+    uint32_t head_dim;       /* Elements of an attention head. */
+    uint32_t ffn_width;      /* Width of the MLP in a dense layer. */
+    uint32_t experts;        /* Number of routed experts per layer. */
+    uint32_t expert_ffn;     /* Width of an expert's MLP. */
+    uint32_t shared_experts; /* Number of shared experts per layer. */
+    /* Number of layers at the start that have no experts; all layers if the model has no experts.
+     */
+    uint32_t dense_layers;
+    /* Number of layers of multi-token prediction after the last layer. */
+    uint32_t mtp_layers;
+    /* Multi-head latent attention: rank of the query's compression. */
+    uint32_t q_lora_rank;
+    /* Multi-head latent attention: rank of the key-value compression. */
     uint32_t kv_lora_rank;
+    /* Multi-head latent attention: elements of a head without rotary position. */
     uint32_t qk_nope_head_dim;
+    /* Multi-head latent attention: elements of a head with rotary position. */
     uint32_t qk_rope_head_dim;
-    uint32_t v_head_dim;  /* … to here */
-    bool tied_embeddings; /* the output layer is the embedding */
+    /* Multi-head latent attention: elements of a value head. */
+    uint32_t v_head_dim;
+    bool tied_embeddings; /* True if the output layer is the embedding. */
+    /* True if the attention's projections have a bias. */
     bool attention_bias;
-    bool qk_norm;
-    bool router_bias;
-    bool fp8; /* linear weights are stored as e4m3 with a scale for each block of 128 x 128 */
+    bool qk_norm;     /* True if queries and keys have norms. */
+    bool router_bias; /* True if the expert router has a bias. */
+    /* True if linear weights are stored as e4m3 with a scale per block of 128 x 128. */
+    bool fp8;
 };
 
-/* TDM_E_PROTOCOL for what is no JSON or a field of another type or out of its range,
- * TDM_E_UNSUPPORTED for a model_type or a variant that is not known; both name the file and the
- * field.  Fields that say nothing about tensors are not looked at. */
+/* Parses a config.json of `size_bytes` bytes; `name` is for errors. Fails with TDM_E_PROTOCOL for
+ * invalid JSON and for a field of a wrong type or range, and with TDM_E_UNSUPPORTED for a
+ * model_type or variant that is not supported. Both name the file and the field. Fields that do
+ * not affect tensors are ignored. */
 tdm_status tdm__model_config_parse(const char *text, size_t size_bytes, const char *name,
                                    struct tdm__model_config *config_out);
-/* The same of a file. */
+/* Reads and parses the file at `path`; see tdm__model_config_parse(). */
 tdm_status tdm__model_config_read(const char *path, struct tdm__model_config *config_out);
 
 #endif

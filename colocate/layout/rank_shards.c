@@ -1,5 +1,18 @@
-/* rank_shards.c - what one rank of a layout holds: its own tensors, and what lies where in them. */
+/* rank_shards.c - the tensors that one rank of a layout holds, and which slices of the model are
+ * where in them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A struct shards_builder collects the tensors and slices of one rank in two growing lists, which
+ * become the result. Three kinds of layout have an algorithm each: whole tensors and rows
+ * (Hugging Face and FSDP's full and sharded state), flat units (FSDP's local state), and rules
+ * (Megatron and engines, layout_rules.h).
+ *
+ * Invariants: every slice lies in the tensor named by its shard_tensor; the slice of FP8 scales
+ * directly follows the slice of the weights; a destination lists no element of a rank's tensor
+ * twice.
+ *
+ * There is no shared state; any thread may enter. */
+
 #include "colocate/layout/rank_shards.h"
 
 #include "colocate/layout/layout_rules.h"
@@ -11,19 +24,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct builder {
-    const struct tdm__model *model;
-    const struct tdm__sharding *sharding;
-    uint32_t rank;
-    enum tdm__shards_role role;
-    struct tdm__rank_shards shards;
-    uint32_t shard_tensors_capacity;
-    uint32_t slices_capacity;
+/* The shards of one rank while they are computed. */
+struct shards_builder {
+    const struct tdm__model *model;       /* Borrowed model. */
+    const struct tdm__sharding *sharding; /* Borrowed layout. */
+    uint32_t rank;                        /* Rank whose shards are computed. */
+    enum tdm__shards_role role;           /* Whether the rank is a source or a destination. */
+    struct tdm__rank_shards shards;       /* Result so far. */
+    uint32_t shard_tensors_capacity;      /* Number of tensors that the list has space for. */
+    uint32_t slices_capacity;             /* Number of slices that the list has space for. */
 };
 
-/* ---- lists that grow -------------------------------------------------------------------- */
+/* ---- growing lists ------------------------------------------------------------------------- */
 
-static tdm_status add_shard_tensor(struct builder *builder,
+/* Appends a tensor of the rank. */
+static tdm_status add_shard_tensor(struct shards_builder *builder,
                                    const struct tdm__shard_tensor *shard_tensor)
 {
     struct tdm__rank_shards *shards = &builder->shards;
@@ -34,7 +49,8 @@ static tdm_status add_shard_tensor(struct builder *builder,
     return TDM_OK;
 }
 
-static tdm_status add_slice(struct builder *builder, const struct tdm__tensor_slice *slice)
+/* Appends a slice. */
+static tdm_status add_slice(struct shards_builder *builder, const struct tdm__tensor_slice *slice)
 {
     struct tdm__rank_shards *shards = &builder->shards;
 
@@ -46,12 +62,14 @@ static tdm_status add_slice(struct builder *builder, const struct tdm__tensor_sl
 
 /* ---- dtypes ----------------------------------------------------------------------------- */
 
+/* Returns true if layouts of this kind can hold FP8 weights with scales. */
 static bool can_hold_scales(enum tdm__sharding_kind kind)
 {
     return kind == TDM__SHARDING_WHOLE || kind == TDM__SHARDING_ENGINE;
 }
 
-static enum tdm_dtype shard_tensor_dtype(const struct builder *builder, uint32_t tensor)
+/* Returns the dtype that a model's tensor has in this layout. */
+static enum tdm_dtype shard_tensor_dtype(const struct shards_builder *builder, uint32_t tensor)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
     enum tdm_dtype wanted = builder->sharding->dtype;
@@ -71,14 +89,17 @@ static enum tdm_dtype shard_tensor_dtype(const struct builder *builder, uint32_t
     return wanted;
 }
 
-static bool is_fp8(const struct builder *builder, uint32_t tensor)
+/* Returns true if a model's tensor is FP8 in this layout. */
+static bool is_fp8(const struct shards_builder *builder, uint32_t tensor)
 {
     return shard_tensor_dtype(builder, tensor) == TDM_F8_E4M3;
 }
 
 /* ---- whole tensors and rows ------------------------------------------------------------- */
 
-static tdm_status add_rows(struct builder *builder, uint32_t tensor, uint32_t row, uint32_t rows)
+/* Adds a tensor of the rank with some rows of a model's tensor; nothing if `rows` is 0. */
+static tdm_status add_rows(struct shards_builder *builder, uint32_t tensor, uint32_t row,
+                           uint32_t rows)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
     struct tdm__shard_tensor shard_tensor = {
@@ -108,7 +129,9 @@ static tdm_status add_rows(struct builder *builder, uint32_t tensor, uint32_t ro
     return add_slice(builder, &slice);
 }
 
-static tdm_status shards_make_fsdp_sharded(struct builder *builder)
+/* Computes the shards of whole tensors (1 shard) or of FSDP's sharded state: equal pieces of
+ * dimension 0. */
+static tdm_status shards_make_fsdp_sharded(struct shards_builder *builder)
 {
     uint32_t shards = builder->sharding->shards_count;
     uint32_t shard = builder->rank % shards;
@@ -130,16 +153,18 @@ static tdm_status shards_make_fsdp_sharded(struct builder *builder)
 
 /* ---- flat slices ------------------------------------------------------------------------ */
 
-/* One unit for each layer, one for what is in no layer; its tensors in a row, cut into equal
- * slices, the last ones filled up. */
-struct unit {
-    uint64_t elements;
-    uint64_t next;  /* where the next tensor begins */
-    uint64_t first; /* the rank's slice: this element … */
-    uint64_t end;   /* … to here */
-    uint32_t shard_tensor;
+/* A flat unit: the elements of all tensors of a layer, or of all tensors outside of layers, in
+ * a row. It is cut into equal pieces; the last ones are padded. */
+struct flat_unit {
+    uint64_t elements; /* Number of elements of all its tensors. */
+    /* Position where the next tensor starts, in elements. */
+    uint64_t next;
+    uint64_t first;        /* First element of the rank's piece. */
+    uint64_t end;          /* End of the rank's piece. */
+    uint32_t shard_tensor; /* Index of the rank's tensor with the piece. */
 };
 
+/* Returns the index of the unit that a tensor belongs to. */
 static uint32_t flat_unit_of(const struct tdm__model *model, const struct tdm__model_tensor *info)
 {
     bool is_in_layer =
@@ -148,8 +173,9 @@ static uint32_t flat_unit_of(const struct tdm__model *model, const struct tdm__m
     return is_in_layer ? info->layer : model->layers_count;
 }
 
-/* Elements `first` to `end` of a tensor are the rest of a row, whole rows, a part of a row. */
-static tdm_status add_range(struct builder *builder, const struct tdm__tensor_slice *whole,
+/* Adds slices for the elements `first` to `end` of a tensor: the rest of a row, whole rows, and a
+ * part of a row. */
+static tdm_status add_range(struct shards_builder *builder, const struct tdm__tensor_slice *whole,
                             uint64_t first, uint64_t end)
 {
     uint32_t columns = builder->model->tensors[whole->tensor].columns;
@@ -169,7 +195,8 @@ static tdm_status add_range(struct builder *builder, const struct tdm__tensor_sl
     return TDM_OK;
 }
 
-static tdm_status add_flat(struct builder *builder, uint32_t tensor, struct unit *unit)
+/* Adds the slices of a tensor that are in the rank's piece of the unit. */
+static tdm_status add_flat(struct shards_builder *builder, uint32_t tensor, struct flat_unit *unit)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
     uint64_t begin = unit->next;
@@ -191,7 +218,8 @@ static tdm_status add_flat(struct builder *builder, uint32_t tensor, struct unit
     return add_range(builder, &slice, from - begin, to - begin);
 }
 
-static tdm_status add_units(struct builder *builder, struct unit *units)
+/* Adds the rank's piece of each unit as a tensor. */
+static tdm_status add_units(struct shards_builder *builder, struct flat_unit *units)
 {
     uint32_t shards = builder->sharding->shards_count;
 
@@ -214,7 +242,8 @@ static tdm_status add_units(struct builder *builder, struct unit *units)
     return TDM_OK;
 }
 
-static tdm_status add_all_flat(struct builder *builder, struct unit *units)
+/* Computes the units and adds all tensors to them. Float32 tensors are kept whole. */
+static tdm_status add_all_flat(struct shards_builder *builder, struct flat_unit *units)
 {
     const struct tdm__model *model = builder->model;
 
@@ -238,9 +267,10 @@ static tdm_status add_all_flat(struct builder *builder, struct unit *units)
     return TDM_OK;
 }
 
-static tdm_status shards_make_fsdp_local(struct builder *builder)
+/* Computes the shards of FSDP's local state. */
+static tdm_status shards_make_fsdp_local(struct shards_builder *builder)
 {
-    struct unit *units = calloc(builder->model->layers_count + 1, sizeof(*units));
+    struct flat_unit *units = calloc(builder->model->layers_count + 1, sizeof(*units));
     tdm_status status;
 
     if (units == NULL) {
@@ -253,37 +283,44 @@ static tdm_status shards_make_fsdp_local(struct builder *builder)
 
 /* ---- tensors by rules ------------------------------------------------------------------- */
 
-/* A tensor that a rule makes. */
-struct fused {
-    const struct tdm__layout_rule *rule;
-    uint32_t rule_index;
-    uint32_t layer;
-    uint32_t expert;  /* the first of … */
-    uint32_t experts; /* … so many in this tensor */
-    uint32_t slot;    /* which of the slots that the components are cut into … */
-    uint32_t slots_here;
-    uint32_t slots; /* … of so many in all */
-    uint32_t shard_tensor;
-    uint64_t shape[2]; /* of one expert's */
-    uint64_t scale_shape[2];
-    bool has_scales;
+/* A tensor that a rule makes on the rank, with the part of it that is the rank's. */
+struct fused_tensor {
+    const struct tdm__layout_rule *rule; /* Borrowed rule. */
+    uint32_t rule_index;                 /* Index of the rule in its table. */
+    uint32_t layer;                      /* Layer of the tensor. */
+    /* First expert in this tensor; 0 if it belongs to no expert. */
+    uint32_t expert;
+    /* Number of experts in this tensor; 1 if it belongs to no expert. */
+    uint32_t experts;
+    /* First of the rank's slots, into which the components are cut. */
+    uint32_t slot;
+    uint32_t slots_here;     /* Number of the rank's slots. */
+    uint32_t slots;          /* Number of slots of all ranks. */
+    uint32_t shard_tensor;   /* Index of the rank's tensor. */
+    uint64_t shape[2];       /* Shape of one expert's tensor. */
+    uint64_t scale_shape[2]; /* Shape of one expert's FP8 scales. */
+    bool has_scales;         /* True if the tensor is FP8 and has scales. */
 };
 
-struct cut {
-    uint32_t first;
-    uint32_t count;      /* with rows that are added to the vocabulary … */
-    uint32_t held_count; /* … and without */
+/* A range of elements along the cut axis of a component. */
+struct axis_range {
+    uint32_t first; /* First element. */
+    /* Number of elements, with rows that are added to the vocabulary. */
+    uint32_t count;
+    uint32_t held_count; /* Number of elements without added rows. */
 };
 
-static uint32_t component_of(const struct builder *builder, const struct fused *fused,
+/* Returns the index of the model's tensor that is the rule's component number `part`. */
+static uint32_t component_of(const struct shards_builder *builder, const struct fused_tensor *fused,
                              uint32_t part, uint32_t expert)
 {
     return tdm__model_tensor_index(builder->model, fused->rule->components[part], fused->layer,
                                    expert);
 }
 
-static tdm_status fail_layout(const struct builder *builder, uint32_t tensor, const char *why,
-                              uint32_t number, uint32_t other)
+/* Fails with TDM_E_INVAL, the tensor's name and two numbers. */
+static tdm_status fail_layout(const struct shards_builder *builder, uint32_t tensor,
+                              const char *why, uint32_t number, uint32_t other)
 {
     char name[TDM_TENSOR_NAME_BYTES_MAX];
 
@@ -291,9 +328,10 @@ static tdm_status fail_layout(const struct builder *builder, uint32_t tensor, co
                      tdm__model_tensor_name(builder->model, tensor, name), number, why, other);
 }
 
-/* What of part `part` is in slot `slot`. */
-static tdm_status cut_component(const struct builder *builder, const struct fused *fused,
-                                uint32_t part, uint32_t slot, struct cut *cut_out)
+/* Computes the range of component `part` that is in slot `slot`. */
+static tdm_status cut_component(const struct shards_builder *builder,
+                                const struct fused_tensor *fused, uint32_t part, uint32_t slot,
+                                struct axis_range *cut_out)
 {
     uint32_t tensor = component_of(builder, fused, part, fused->expert);
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
@@ -301,7 +339,7 @@ static tdm_status cut_component(const struct builder *builder, const struct fuse
     uint32_t units =
         tdm__model_axis_units(builder->model, fused->rule->components[part], fused->rule->axis);
     uint32_t length = real;
-    struct cut cut;
+    struct axis_range cut;
 
     if ((fused->rule->flags & TDM__RULE_PADDED) != 0) {
         uint32_t multiple = builder->sharding->vocabulary_multiple;
@@ -326,14 +364,16 @@ static tdm_status cut_component(const struct builder *builder, const struct fuse
     return TDM_OK;
 }
 
-static uint32_t blocks(uint32_t elements)
+/* Returns the number of FP8 blocks for a number of elements. */
+static uint32_t fp8_blocks_count(uint32_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
 
-/* Blocks of 128 x 128 belong to the model's tensor: a rank's part has to consist of some. */
-static tdm_status check_blocks(const struct builder *builder, uint32_t tensor,
-                               const struct tdm__layout_rule *rule, const struct cut *cut,
+/* Checks that a rank's piece of an FP8 tensor consists of whole blocks of 128 x 128 of
+ * the model's tensor. */
+static tdm_status check_blocks(const struct shards_builder *builder, uint32_t tensor,
+                               const struct tdm__layout_rule *rule, const struct axis_range *cut,
                                uint64_t position)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
@@ -351,8 +391,9 @@ static tdm_status check_blocks(const struct builder *builder, uint32_t tensor,
     return TDM_OK;
 }
 
-/* Adds up the components along the axis. */
-static tdm_status size_fused(const struct builder *builder, struct fused *fused)
+/* Computes the shape of a rank's tensor: the sum of the components along the axis. */
+static tdm_status compute_fused_shape(const struct shards_builder *builder,
+                                      struct fused_tensor *fused)
 {
     const struct tdm__model_tensor *info =
         &builder->model->tensors[component_of(builder, fused, 0, fused->expert)];
@@ -361,10 +402,10 @@ static tdm_status size_fused(const struct builder *builder, struct fused *fused)
     fused->has_scales = is_fp8(builder, component_of(builder, fused, 0, fused->expert));
     fused->shape[0] = axis == 0 ? 0 : info->rows;
     fused->shape[1] = axis == 1 ? 0 : info->columns;
-    fused->scale_shape[0] = blocks((uint32_t)fused->shape[0]);
-    fused->scale_shape[1] = blocks((uint32_t)fused->shape[1]);
+    fused->scale_shape[0] = fp8_blocks_count((uint32_t)fused->shape[0]);
+    fused->scale_shape[1] = fp8_blocks_count((uint32_t)fused->shape[1]);
     for (uint32_t part = 0; part < fused->rule->components_count; part++) {
-        struct cut cut;
+        struct axis_range cut;
 
         TDM_TRY(cut_component(builder, fused, part, fused->slot, &cut));
         if (fused->has_scales) {
@@ -372,13 +413,14 @@ static tdm_status size_fused(const struct builder *builder, struct fused *fused)
                                  fused->rule, &cut, fused->shape[axis]));
         }
         fused->shape[axis] += (uint64_t)cut.count * fused->slots_here;
-        fused->scale_shape[axis] += (uint64_t)blocks(cut.count) * fused->slots_here;
+        fused->scale_shape[axis] += (uint64_t)fp8_blocks_count(cut.count) * fused->slots_here;
     }
     return TDM_OK;
 }
 
-static tdm_status add_fused_shard_tensor(struct builder *builder, const struct fused *fused,
-                                         bool is_scale)
+/* Adds the rank's tensor of a rule, or the tensor of its scales. */
+static tdm_status add_fused_shard_tensor(struct shards_builder *builder,
+                                         const struct fused_tensor *fused, bool is_scale)
 {
     uint32_t tensor = component_of(builder, fused, 0, fused->expert);
     const uint64_t *shape = is_scale ? fused->scale_shape : fused->shape;
@@ -406,10 +448,12 @@ static tdm_status add_fused_shard_tensor(struct builder *builder, const struct f
     return add_shard_tensor(builder, &shard_tensor);
 }
 
-/* `position` is where the cut begins along the axis. */
-static struct tdm__tensor_slice place_cut(const struct fused *fused,
-                                          const struct tdm__model_tensor *info, struct cut cut,
-                                          uint64_t position, const uint64_t shape[2])
+/* Returns the slice for a range of a component. `position` is where the range starts
+ * along the axis of the rank's tensor. */
+static struct tdm__tensor_slice place_cut(const struct fused_tensor *fused,
+                                          const struct tdm__model_tensor *info,
+                                          struct axis_range cut, uint64_t position,
+                                          const uint64_t shape[2])
 {
     bool is_column = fused->rule->axis == 1;
 
@@ -424,13 +468,15 @@ static struct tdm__tensor_slice place_cut(const struct fused *fused,
     };
 }
 
-static tdm_status add_cut_slices(struct builder *builder, const struct fused *fused,
-                                 uint32_t tensor, struct cut cut, uint64_t position)
+/* Adds the slice for a range of a component, and the slice of its scales. */
+static tdm_status add_cut_slices(struct shards_builder *builder, const struct fused_tensor *fused,
+                                 uint32_t tensor, struct axis_range cut, uint64_t position)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
-    uint64_t stacked = info->expert - fused->expert; /* tensors of experts before this one's */
+    /* Number of experts before this one in the tensor. */
+    uint64_t stacked = info->expert - fused->expert;
     struct tdm__tensor_slice slice = place_cut(fused, info, cut, position, fused->shape);
-    struct cut scales = {cut.first / TDM__FP8_BLOCK, 0, blocks(cut.held_count)};
+    struct axis_range scales = {cut.first / TDM__FP8_BLOCK, 0, fp8_blocks_count(cut.held_count)};
     struct tdm__tensor_slice scale;
 
     slice.tensor = tensor;
@@ -450,13 +496,15 @@ static tdm_status add_cut_slices(struct builder *builder, const struct fused *fu
     return add_slice(builder, &scale);
 }
 
-static tdm_status add_expert(struct builder *builder, const struct fused *fused, uint32_t expert)
+/* Adds the slices of one expert, or of the only tensor, for all slots and components. */
+static tdm_status add_expert(struct shards_builder *builder, const struct fused_tensor *fused,
+                             uint32_t expert)
 {
     uint64_t position = 0;
 
     for (uint32_t slot = fused->slot; slot < fused->slot + fused->slots_here; slot++) {
         for (uint32_t part = 0; part < fused->rule->components_count; part++) {
-            struct cut cut;
+            struct axis_range cut;
 
             TDM_TRY(cut_component(builder, fused, part, slot, &cut));
             TDM_TRY(add_cut_slices(builder, fused, component_of(builder, fused, part, expert), cut,
@@ -467,9 +515,10 @@ static tdm_status add_expert(struct builder *builder, const struct fused *fused,
     return TDM_OK;
 }
 
-static tdm_status add_fused(struct builder *builder, struct fused *fused)
+/* Adds the tensor of a rule and all its slices. */
+static tdm_status add_fused(struct shards_builder *builder, struct fused_tensor *fused)
 {
-    TDM_TRY(size_fused(builder, fused));
+    TDM_TRY(compute_fused_shape(builder, fused));
     if ((fused->rule->flags & TDM__RULE_ALIAS) != 0) {
         fused->shard_tensor = builder->shards.shard_tensors_count - 1;
     } else {
@@ -485,8 +534,8 @@ static tdm_status add_fused(struct builder *builder, struct fused *fused)
     return TDM_OK;
 }
 
-/* Which slots of the components are this rank's. */
-static tdm_status find_slots(const struct builder *builder, struct fused *fused)
+/* Computes which slots of the components are this rank's. */
+static tdm_status find_slots(const struct shards_builder *builder, struct fused_tensor *fused)
 {
     enum tdm__split split = fused->rule->split;
     uint32_t size = builder->sharding->sizes[split];
@@ -508,7 +557,8 @@ static tdm_status find_slots(const struct builder *builder, struct fused *fused)
     return TDM_OK;
 }
 
-static tdm_status add_experts(struct builder *builder, struct fused *fused)
+/* Adds the tensors of a rule for the experts of the rank's group. */
+static tdm_status add_experts(struct shards_builder *builder, struct fused_tensor *fused)
 {
     uint32_t experts = builder->model->config.experts;
     uint32_t groups = builder->sharding->expert_groups;
@@ -531,6 +581,7 @@ static tdm_status add_experts(struct builder *builder, struct fused *fused)
     return TDM_OK;
 }
 
+/* Returns true if a rule of this scope makes tensors in the layer. */
 static bool rule_is_in_layer(const struct tdm__model *model, enum tdm__layout_rule_scope scope,
                              uint32_t layer)
 {
@@ -553,11 +604,12 @@ static bool rule_is_in_layer(const struct tdm__model *model, enum tdm__layout_ru
     return false;
 }
 
-static tdm_status apply_rule(struct builder *builder, const struct tdm__layout_rules *rules,
+/* Adds the tensors that a rule makes in a layer. */
+static tdm_status apply_rule(struct shards_builder *builder, const struct tdm__layout_rules *rules,
                              uint32_t index, uint32_t layer)
 {
     const struct tdm__layout_rule *rule = &rules->rules[index];
-    struct fused fused = {.rule = rule, .rule_index = index, .layer = layer, .experts = 1};
+    struct fused_tensor fused = {.rule = rule, .rule_index = index, .layer = layer, .experts = 1};
 
     TDM_TRY(find_slots(builder, &fused));
     if (rule->scope == TDM__RULE_EVERY_EXPERT || rule->scope == TDM__RULE_ALL_EXPERTS) {
@@ -566,8 +618,9 @@ static tdm_status apply_rule(struct builder *builder, const struct tdm__layout_r
     return add_fused(builder, &fused);
 }
 
-static tdm_status shards_make_layer(struct builder *builder, const struct tdm__layout_rules *rules,
-                                    uint32_t layer)
+/* Applies all rules to a layer. */
+static tdm_status shards_make_layer(struct shards_builder *builder,
+                                    const struct tdm__layout_rules *rules, uint32_t layer)
 {
     for (uint32_t i = 0; i < rules->rules_count; i++) {
         const struct tdm__layout_rule *rule = &rules->rules[i];
@@ -580,6 +633,7 @@ static tdm_status shards_make_layer(struct builder *builder, const struct tdm__l
     return TDM_OK;
 }
 
+/* Returns true if a rule of this scope makes a tensor outside of layers in the pipeline stage. */
 static bool rule_is_in_stage(const struct tdm__sharding *sharding,
                              enum tdm__layout_rule_scope scope, uint32_t stage)
 {
@@ -590,10 +644,10 @@ static bool rule_is_in_stage(const struct tdm__sharding *sharding,
            (scope == TDM__RULE_ONLY_LAST_STAGE && is_last && stage != 0);
 }
 
-/* What is in no layer.  An alias stands for the tensors of all layers of multi-token
- * prediction. */
-static tdm_status shards_make_ends(struct builder *builder, const struct tdm__layout_rules *rules,
-                                   uint32_t stage)
+/* Applies the rules for tensors outside of layers. An alias covers the tensors of all layers of
+ * multi-token prediction. */
+static tdm_status shards_make_outside_layers(struct shards_builder *builder,
+                                             const struct tdm__layout_rules *rules, uint32_t stage)
 {
     const struct tdm__model *model = builder->model;
 
@@ -616,7 +670,8 @@ static tdm_status shards_make_ends(struct builder *builder, const struct tdm__la
     return TDM_OK;
 }
 
-static tdm_status shards_make_by_rules(struct builder *builder,
+/* Computes the shards of a layout that has rules. */
+static tdm_status shards_make_by_rules(struct shards_builder *builder,
                                        const struct tdm__layout_rules *rules)
 {
     const struct tdm__model *model = builder->model;
@@ -624,7 +679,7 @@ static tdm_status shards_make_by_rules(struct builder *builder,
     struct tdm__layer_range layers;
 
     TDM_TRY(tdm__sharding_stage_layers(builder->sharding, stage, model->config.layers, &layers));
-    TDM_TRY(shards_make_ends(builder, rules, stage));
+    TDM_TRY(shards_make_outside_layers(builder, rules, stage));
     for (uint32_t layer = layers.first; layer < layers.end; layer++) {
         TDM_TRY(shards_make_layer(builder, rules, layer));
     }
@@ -635,9 +690,10 @@ static tdm_status shards_make_by_rules(struct builder *builder,
     return TDM_OK;
 }
 
-/* ---- all -------------------------------------------------------------------------------- */
+/* ---- the entry points ---------------------------------------------------------------------- */
 
-static tdm_status shards_make_unsharded(struct builder *builder)
+/* Computes the shards with the algorithm of the layout's kind. */
+static tdm_status shards_make_by_kind(struct shards_builder *builder)
 {
     const struct tdm__layout_rules *rules = tdm__layout_rules_of_kind(builder->sharding->kind);
 
@@ -655,11 +711,12 @@ tdm_status tdm__rank_shards_init(const struct tdm__model *model,
                                  const struct tdm__sharding *sharding, uint32_t rank,
                                  enum tdm__shards_role role, struct tdm__rank_shards *shards_out)
 {
-    struct builder builder = {.model = model, .sharding = sharding, .rank = rank, .role = role};
+    struct shards_builder builder = {
+        .model = model, .sharding = sharding, .rank = rank, .role = role};
     tdm_status status;
 
     TDM_ASSERT(rank < sharding->ranks_count);
-    status = shards_make_unsharded(&builder);
+    status = shards_make_by_kind(&builder);
     if (status != TDM_OK) {
         tdm__rank_shards_fini(&builder.shards);
         return status;

@@ -1,5 +1,18 @@
-/* reshard.c - from one layout into another: who copies which rectangle where, compiled once. */
+/* reshard.c - computes the plan that copies weights from one layout to another. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A plan lists, for each rank of the destination, rectangles to copy from ranks of the source.
+ * struct reshard_compiler holds the state of the computation.
+ *
+ * Every slice of the destination is visited in two passes. The first only counts what sources
+ * must send because no other rank can, so that in the second pass slices with a choice of
+ * sources go to the least loaded one. Adjacent rectangles of the same two tensors are merged. A
+ * slice that becomes FP8 and whose blocks of 128 x 128 come from several sources is first copied to
+ * staging memory and converted from there.
+ *
+ * Invariants: no element of the destination is written twice; the same arguments give the same
+ * plan, byte by byte. There is no shared state; any thread may enter. */
+
 #include "colocate/layout/reshard.h"
 
 #include "colocate/layout/source_index.h"
@@ -10,28 +23,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A rectangle larger than this that several sources hold is divided among them. */
 enum { STAGING_ALIGNMENT = 256, SHARE_BYTES = 16 << 20 };
 
-#define NO_TENSOR (TDM__STAGING - 1) /* that no copy writes */
+/* A tensor index that no copy writes. */
+#define NO_TENSOR (TDM__STAGING - 1)
 
-/* Every slice of the destination is walked through twice: first only to count what sources have
- * to send because nobody else can, so that those with a choice know it before they choose_source.
- */
-struct compiler {
-    struct tdm__reshard *reshard;
-    struct tdm__source_index sources;
-    uint64_t *sent_bytes; /* of each source rank, over links */
-    bool counts_only;
-    uint32_t rank; /* of the destination */
-    struct tdm__rank_copies plan;
-    uint32_t copies_capacity;
+/* The state of the computation of a plan. */
+struct reshard_compiler {
+    struct tdm__reshard *reshard;     /* Plan that is computed. */
+    struct tdm__source_index sources; /* Owned index of the source's slices. */
+    /* Owned array: bytes that each source rank sends to other GPUs so far. */
+    uint64_t *sent_bytes;
+    bool counts_only;             /* True in the first pass, which adds no copies. */
+    uint32_t rank;                /* Rank of the destination that is visited. */
+    struct tdm__rank_copies plan; /* Copies of this rank so far. */
+    uint32_t copies_capacity;     /* Number of copies that the list has space for. */
+    /* Number of staged copies that the list has space for. */
     uint32_t staged_copies_capacity;
+    /* Number of locations of scales that the list has space for. */
     uint32_t scales_capacity;
 };
 
-/* ---- lists that grow -------------------------------------------------------------------- */
+/* ---- growing lists ------------------------------------------------------------------------- */
 
-static tdm_status add_copy(struct compiler *compiler, const struct tdm__rect_copy *copy)
+/* Adds a copy, merging it with the last one if both are one rectangle. */
+static tdm_status add_copy(struct reshard_compiler *compiler, const struct tdm__rect_copy *copy)
 {
     struct tdm__rank_copies *plan = &compiler->plan;
 
@@ -45,7 +62,9 @@ static tdm_status add_copy(struct compiler *compiler, const struct tdm__rect_cop
     return TDM_OK;
 }
 
-static tdm_status add_staged_copy(struct compiler *compiler, const struct tdm__rect_copy *pass)
+/* Adds a staged copy. */
+static tdm_status add_staged_copy(struct reshard_compiler *compiler,
+                                  const struct tdm__rect_copy *pass)
 {
     struct tdm__rank_copies *plan = &compiler->plan;
 
@@ -55,7 +74,9 @@ static tdm_status add_staged_copy(struct compiler *compiler, const struct tdm__r
     return TDM_OK;
 }
 
-static tdm_status add_scales(struct compiler *compiler, const struct tdm__scales_location *scales)
+/* Adds the location of scales. */
+static tdm_status add_scales(struct reshard_compiler *compiler,
+                             const struct tdm__scales_location *scales)
 {
     struct tdm__rank_copies *plan = &compiler->plan;
 
@@ -65,9 +86,11 @@ static tdm_status add_scales(struct compiler *compiler, const struct tdm__scales
     return TDM_OK;
 }
 
-/* ---- who sends -------------------------------------------------------------------------- */
+/* ---- choosing a source --------------------------------------------------------------------- */
 
-static enum tdm__copy_locality source_locality(const struct compiler *compiler, uint32_t from_rank)
+/* Returns how near a source rank is to the destination rank that is visited. */
+static enum tdm__copy_locality source_locality(const struct reshard_compiler *compiler,
+                                               uint32_t from_rank)
 {
     const struct tdm__rank_location *from = &compiler->reshard->from.locations[from_rank];
     const struct tdm__rank_location *to = &compiler->reshard->to.locations[compiler->rank];
@@ -78,14 +101,15 @@ static enum tdm__copy_locality source_locality(const struct compiler *compiler, 
     return from->gpu == to->gpu ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
 }
 
-struct choice {
-    const struct tdm__source_slice *source_slice;
-    enum tdm__copy_locality locality;
-    bool had_alternative; /* there was another one as near */
+/* The source that was chosen for a rectangle. */
+struct source_choice {
+    const struct tdm__source_slice *source_slice; /* Chosen slice of the source. */
+    enum tdm__copy_locality locality;             /* How near the source is. */
+    bool had_alternative;                         /* True if another source was equally near. */
 };
 
-/* A rectangle that may be one with the last one copied. */
-static bool copy_continues(const struct compiler *compiler,
+/* Returns true if a copy from this source may be merged with the last copy. */
+static bool copy_continues(const struct reshard_compiler *compiler,
                            const struct tdm__source_slice *source_slice, uint32_t to_tensor)
 {
     const struct tdm__rank_copies *plan = &compiler->plan;
@@ -99,12 +123,14 @@ static bool copy_continues(const struct compiler *compiler,
            last->from_tensor == source_slice->shard_tensor;
 }
 
-/* `to_tensor` is where the last copy's source is better kept to than an idle one. */
-static struct choice choose_source(const struct compiler *compiler,
-                                   const struct tdm__source_slice *source_slices, uint32_t count,
-                                   uint32_t to_tensor)
+/* Chooses one of `count` replicas: the nearest, then one that continues the last copy to
+ * `to_tensor`, then the one that has sent the fewest bytes. */
+static struct source_choice choose_source(const struct reshard_compiler *compiler,
+                                          const struct tdm__source_slice *source_slices,
+                                          uint32_t count, uint32_t to_tensor)
 {
-    struct choice choice = {source_slices, source_locality(compiler, source_slices->rank), false};
+    struct source_choice choice = {source_slices, source_locality(compiler, source_slices->rank),
+                                   false};
     bool is_settled = copy_continues(compiler, source_slices, to_tensor);
 
     for (uint32_t i = 1; i < count; i++) {
@@ -129,23 +155,28 @@ static struct choice choose_source(const struct compiler *compiler,
 
 /* ---- one slice -------------------------------------------------------------------------- */
 
-/* A slice of the destination on its way into the plan. */
+/* A slice of the destination while its copies are computed. */
 struct slice_need {
-    const struct tdm__tensor_slice *slice;
-    const struct tdm__tensor_slice *scale; /* NULL where it has none */
-    uint8_t dtype;
-    uint8_t from_dtype;
-    uint8_t conversion;
-    bool is_staged;
+    const struct tdm__tensor_slice *slice; /* Borrowed slice. */
+    /* Borrowed slice of its FP8 scales; NULL if it has none. */
+    const struct tdm__tensor_slice *scale;
+    uint8_t dtype;      /* Dtype in the destination. */
+    uint8_t from_dtype; /* Dtype in the source. */
+    uint8_t conversion; /* An enum tdm__conversion. */
+    bool is_staged;     /* True if the slice goes through staging memory. */
+    /* Offset of the slice in the staging memory, in bytes. */
     uint64_t staging_offset;
 };
 
-static uint64_t copied_bytes(const struct slice_need *slice_need, const struct tdm__rectangle *part)
+/* Returns the bytes that a rectangle of the slice has in the source. */
+static uint64_t copied_bytes(const struct slice_need *slice_need,
+                             const struct tdm__rectangle *rectangle)
 {
-    return (uint64_t)part->rows * part->columns *
+    return (uint64_t)rectangle->rows * rectangle->columns *
            tdm_dtype_bytes((enum tdm_dtype)slice_need->from_dtype);
 }
 
+/* Computes the intersection of two rectangles; returns false if it is empty. */
 static bool intersect(const struct tdm__rectangle *one, const struct tdm__rectangle *other,
                       struct tdm__rectangle *both_out)
 {
@@ -164,7 +195,9 @@ static bool intersect(const struct tdm__rectangle *one, const struct tdm__rectan
     return true;
 }
 
-static tdm_status find_conversion(const struct compiler *compiler, struct slice_need *slice_need)
+/* Chooses the conversion between the dtypes. Fails with TDM_E_UNSUPPORTED if none is known. */
+static tdm_status find_conversion(const struct reshard_compiler *compiler,
+                                  struct slice_need *slice_need)
 {
     bool from_float = slice_need->from_dtype == TDM_F32 || slice_need->from_dtype == TDM_BF16;
 
@@ -186,23 +219,26 @@ static tdm_status find_conversion(const struct compiler *compiler, struct slice_
     return TDM_OK;
 }
 
-/* Does the part consist of whole blocks of the slice?  The slice itself begins with one. */
-static bool is_of_blocks(const struct tdm__rectangle *part, const struct tdm__rectangle *whole)
+/* Returns true if the rectangle consists of whole FP8 blocks of the slice. The slice itself
+ * starts at a block. */
+static bool is_of_blocks(const struct tdm__rectangle *rectangle, const struct tdm__rectangle *whole)
 {
-    uint32_t row_end = part->row + part->rows;
-    uint32_t column_end = part->column + part->columns;
+    uint32_t row_end = rectangle->row + rectangle->rows;
+    uint32_t column_end = rectangle->column + rectangle->columns;
 
-    return part->row % TDM__FP8_BLOCK == 0 && part->column % TDM__FP8_BLOCK == 0 &&
+    return rectangle->row % TDM__FP8_BLOCK == 0 && rectangle->column % TDM__FP8_BLOCK == 0 &&
            (row_end % TDM__FP8_BLOCK == 0 || row_end == whole->row + whole->rows) &&
            (column_end % TDM__FP8_BLOCK == 0 || column_end == whole->column + whole->columns);
 }
 
-static tdm_status locate_scales(struct compiler *compiler, const struct slice_need *slice_need,
-                                const struct tdm__rectangle *part, struct tdm__rect_copy *copy)
+/* Adds the location of the scales that the copy of a rectangle writes. */
+static tdm_status locate_scales(struct reshard_compiler *compiler,
+                                const struct slice_need *slice_need,
+                                const struct tdm__rectangle *rectangle, struct tdm__rect_copy *copy)
 {
     const struct tdm__rectangle *whole = &slice_need->slice->rectangle;
-    uint64_t row = (part->row - whole->row) / TDM__FP8_BLOCK;
-    uint64_t column = (part->column - whole->column) / TDM__FP8_BLOCK;
+    uint64_t row = (rectangle->row - whole->row) / TDM__FP8_BLOCK;
+    uint64_t column = (rectangle->column - whole->column) / TDM__FP8_BLOCK;
     const struct tdm__scales_location scales = {
         .offset = slice_need->scale->offset + row * slice_need->scale->pitch + column,
         .tensor = slice_need->scale->shard_tensor,
@@ -213,23 +249,26 @@ static tdm_status locate_scales(struct compiler *compiler, const struct slice_ne
     return add_scales(compiler, &scales);
 }
 
-static tdm_status emit_copies(struct compiler *compiler, const struct slice_need *slice_need,
-                              const struct choice *choice, const struct tdm__rectangle *part)
+/* Adds the copy of a rectangle from the chosen source, to its place or to the staging memory. */
+static tdm_status emit_copies(struct reshard_compiler *compiler,
+                              const struct slice_need *slice_need,
+                              const struct source_choice *choice,
+                              const struct tdm__rectangle *rectangle)
 {
     const struct tdm__rectangle *held = &choice->source_slice->rectangle;
     const struct tdm__rectangle *whole = &slice_need->slice->rectangle;
-    uint64_t row = part->row - whole->row;
-    uint64_t column = part->column - whole->column;
+    uint64_t row = rectangle->row - whole->row;
+    uint64_t column = rectangle->column - whole->column;
     struct tdm__rect_copy copy = {
         .from_offset = choice->source_slice->offset +
-                       (uint64_t)(part->row - held->row) * choice->source_slice->pitch +
-                       (part->column - held->column),
+                       (uint64_t)(rectangle->row - held->row) * choice->source_slice->pitch +
+                       (rectangle->column - held->column),
         .to_offset = slice_need->slice->offset + row * slice_need->slice->pitch + column,
         .from_rank = choice->source_slice->rank,
         .from_tensor = choice->source_slice->shard_tensor,
         .to_tensor = slice_need->slice->shard_tensor,
-        .rows = part->rows,
-        .columns = part->columns,
+        .rows = rectangle->rows,
+        .columns = rectangle->columns,
         .from_pitch = choice->source_slice->pitch,
         .to_pitch = slice_need->slice->pitch,
         .conversion = slice_need->conversion,
@@ -248,16 +287,16 @@ static tdm_status emit_copies(struct compiler *compiler, const struct slice_need
         copy.conversion = TDM__CONVERT_NONE;
     }
     if (copy.conversion == TDM__CONVERT_FP8) {
-        TDM_TRY(locate_scales(compiler, slice_need, part, &copy));
+        TDM_TRY(locate_scales(compiler, slice_need, rectangle, &copy));
     } else {
         tdm__rect_copy_flatten(&copy);
     }
     return add_copy(compiler, &copy);
 }
 
-/* Memory for a slice whose blocks come in parts, and the pass that converts it when it is
- * complete. */
-static tdm_status stage_conversion(struct compiler *compiler, struct slice_need *slice_need)
+/* Reserves staging memory for a slice whose blocks come from several sources, and adds the staged
+ * copy that converts it when it is complete. */
+static tdm_status stage_conversion(struct reshard_compiler *compiler, struct slice_need *slice_need)
 {
     const struct tdm__rectangle *whole = &slice_need->slice->rectangle;
     uint64_t size_bytes = (uint64_t)whole->rows * whole->columns *
@@ -285,33 +324,36 @@ static tdm_status stage_conversion(struct compiler *compiler, struct slice_need 
     return add_staged_copy(compiler, &pass);
 }
 
-static tdm_status compile_from_sources(struct compiler *compiler,
+/* Counts the bytes that the chosen source sends and, in the second pass, adds the copy. */
+static tdm_status compile_from_sources(struct reshard_compiler *compiler,
                                        const struct slice_need *slice_need,
-                                       const struct choice *choice,
-                                       const struct tdm__rectangle *part)
+                                       const struct source_choice *choice,
+                                       const struct tdm__rectangle *rectangle)
 {
     if (choice->locality != TDM__LOCALITY_SAME_GPU &&
         choice->had_alternative != compiler->counts_only) {
-        compiler->sent_bytes[choice->source_slice->rank] += copied_bytes(slice_need, part);
+        compiler->sent_bytes[choice->source_slice->rank] += copied_bytes(slice_need, rectangle);
     }
-    return compiler->counts_only ? TDM_OK : emit_copies(compiler, slice_need, choice, part);
+    return compiler->counts_only ? TDM_OK : emit_copies(compiler, slice_need, choice, rectangle);
 }
 
-/* A large part that several could send is shared out, by rows. */
-static tdm_status compile_slice_part(struct compiler *compiler, const struct slice_need *slice_need,
+/* Copies a rectangle that `replicas` sources hold. A large one that several equally near sources
+ * hold is divided among them by rows. */
+static tdm_status compile_slice_part(struct reshard_compiler *compiler,
+                                     const struct slice_need *slice_need,
                                      const struct tdm__source_slice *source_slices,
-                                     uint32_t replicas, const struct tdm__rectangle *part)
+                                     uint32_t replicas, const struct tdm__rectangle *rectangle)
 {
-    struct choice choice =
+    struct source_choice choice =
         choose_source(compiler, source_slices, replicas, slice_need->slice->shard_tensor);
-    uint64_t row_bytes = copied_bytes(slice_need, part) / part->rows;
+    uint64_t row_bytes = copied_bytes(slice_need, rectangle) / rectangle->rows;
     uint64_t share_rows = SHARE_BYTES / row_bytes / TDM__FP8_BLOCK * TDM__FP8_BLOCK;
-    uint32_t end = part->row + part->rows;
-    struct tdm__rectangle share = *part;
+    uint32_t end = rectangle->row + rectangle->rows;
+    struct tdm__rectangle share = *rectangle;
 
     if (choice.locality == TDM__LOCALITY_SAME_GPU || !choice.had_alternative || share_rows == 0 ||
-        share_rows >= part->rows) {
-        return compile_from_sources(compiler, slice_need, &choice, part);
+        share_rows >= rectangle->rows) {
+        return compile_from_sources(compiler, slice_need, &choice, rectangle);
     }
     for (; share.row < end; share.row += share.rows) {
         share.rows = end - share.row < share_rows ? end - share.row : (uint32_t)share_rows;
@@ -321,8 +363,9 @@ static tdm_status compile_slice_part(struct compiler *compiler, const struct sli
     return TDM_OK;
 }
 
-/* Whether the source_slices have all of the slice, and whether its blocks come in parts. */
-static tdm_status check_source_slices(const struct compiler *compiler,
+/* Checks that the source holds all elements of the slice, and decides whether the slice must be
+ * staged. */
+static tdm_status check_source_slices(const struct reshard_compiler *compiler,
                                       struct slice_need *slice_need,
                                       const struct tdm__source_slice *source_slices,
                                       const struct tdm__source_slice *end)
@@ -332,12 +375,12 @@ static tdm_status check_source_slices(const struct compiler *compiler,
     uint64_t held = 0;
 
     while (source_slices < end) {
-        struct tdm__rectangle part;
+        struct tdm__rectangle rectangle;
 
-        if (intersect(&source_slices->rectangle, whole, &part)) {
-            held += (uint64_t)part.rows * part.columns;
+        if (intersect(&source_slices->rectangle, whole, &rectangle)) {
+            held += (uint64_t)rectangle.rows * rectangle.columns;
             slice_need->is_staged |=
-                slice_need->conversion == TDM__CONVERT_FP8 && !is_of_blocks(&part, whole);
+                slice_need->conversion == TDM__CONVERT_FP8 && !is_of_blocks(&rectangle, whole);
         }
         source_slices += tdm__source_replicas_count(source_slices, end);
     }
@@ -355,7 +398,9 @@ static tdm_status check_source_slices(const struct compiler *compiler,
     return TDM_OK;
 }
 
-static tdm_status compile_slice(struct compiler *compiler, const struct tdm__rank_shards *shards,
+/* Computes the copies of one slice of the destination. */
+static tdm_status compile_slice(struct reshard_compiler *compiler,
+                                const struct tdm__rank_shards *shards,
                                 const struct tdm__tensor_slice *slice)
 {
     const struct tdm__source_index *sources = &compiler->sources;
@@ -373,7 +418,7 @@ static tdm_status compile_slice(struct compiler *compiler, const struct tdm__ran
 
     if (source_slice == end &&
         compiler->reshard->model->tensors[slice->tensor].kind == TDM__TENSOR_KIND_SCALE) {
-        return TDM_OK; /* they are made where the tensor before them is converted */
+        return TDM_OK; /* The conversion of the tensor before them writes the scales. */
     }
     TDM_TRY(find_conversion(compiler, &slice_need));
     TDM_TRY(check_source_slices(compiler, &slice_need, source_slice, end));
@@ -382,18 +427,19 @@ static tdm_status compile_slice(struct compiler *compiler, const struct tdm__ran
     }
     while (source_slice < end) {
         uint32_t replicas = tdm__source_replicas_count(source_slice, end);
-        struct tdm__rectangle part;
+        struct tdm__rectangle rectangle;
 
-        if (intersect(&source_slice->rectangle, &slice->rectangle, &part)) {
-            TDM_TRY(compile_slice_part(compiler, &slice_need, source_slice, replicas, &part));
+        if (intersect(&source_slice->rectangle, &slice->rectangle, &rectangle)) {
+            TDM_TRY(compile_slice_part(compiler, &slice_need, source_slice, replicas, &rectangle));
         }
         source_slice += replicas;
     }
     return TDM_OK;
 }
 
-/* ---- all -------------------------------------------------------------------------------- */
+/* ---- the whole plan ------------------------------------------------------------------------ */
 
+/* Frees the lists of a rank's copies. */
 static void rank_plan_fini(struct tdm__rank_copies *plan)
 {
     free(plan->copies);
@@ -402,7 +448,7 @@ static void rank_plan_fini(struct tdm__rank_copies *plan)
     *plan = (struct tdm__rank_copies){.copies = NULL};
 }
 
-/* Gives back what a list has more than it uses; if that fails it is as good as before. */
+/* Returns the unused memory of a list to the system; if that fails, the list stays as it is. */
 static void *array_shrink(void *items, uint32_t count, size_t item_bytes)
 {
     void *shrunk = count > 0 ? realloc(items, count * item_bytes) : NULL;
@@ -410,7 +456,8 @@ static void *array_shrink(void *items, uint32_t count, size_t item_bytes)
     return shrunk != NULL ? shrunk : items;
 }
 
-static tdm_status compile_rank(struct compiler *compiler, uint32_t rank)
+/* Computes the copies of one rank of the destination. */
+static tdm_status compile_rank(struct reshard_compiler *compiler, uint32_t rank)
 {
     const struct tdm__rank_shards *shards = &compiler->reshard->to_shards[rank];
     struct tdm__rank_copies *plan = &compiler->plan;
@@ -436,7 +483,8 @@ static tdm_status compile_rank(struct compiler *compiler, uint32_t rank)
     return TDM_OK;
 }
 
-static void add_rank_cost(struct compiler *compiler, uint32_t rank)
+/* Adds the cost of one rank's copies. */
+static void add_rank_cost(struct reshard_compiler *compiler, uint32_t rank)
 {
     struct tdm__reshard_cost *cost = &compiler->reshard->cost;
     const struct tdm__rank_shards *shards = &compiler->reshard->to_shards[rank];
@@ -472,7 +520,8 @@ static void add_rank_cost(struct compiler *compiler, uint32_t rank)
     }
 }
 
-static void add_cost(struct compiler *compiler)
+/* Computes the cost of the plan. */
+static void add_cost(struct reshard_compiler *compiler)
 {
     struct tdm__reshard *reshard = compiler->reshard;
     uint32_t from_ranks = reshard->from.sharding->ranks_count;
@@ -494,8 +543,11 @@ static void add_cost(struct compiler *compiler)
     }
 }
 
-static tdm_status make_side(const struct tdm__model *model, const struct tdm__reshard_side *side,
-                            enum tdm__shards_role role, struct tdm__rank_shards **shards_out)
+/* Checks a layout and computes the shards of all its ranks. */
+static tdm_status compute_side_shards(const struct tdm__model *model,
+                                      const struct tdm__reshard_side *side,
+                                      enum tdm__shards_role role,
+                                      struct tdm__rank_shards **shards_out)
 {
     struct tdm__rank_shards *shards;
 
@@ -504,13 +556,14 @@ static tdm_status make_side(const struct tdm__model *model, const struct tdm__re
     if (shards == NULL) {
         return tdm__fail(TDM_E_NOMEM, "shards of %u ranks", side->sharding->ranks_count);
     }
-    *shards_out = shards; /* from here on destroyed with the plan */
+    *shards_out = shards; /* The plan frees the shards from here on. */
     for (uint32_t rank = 0; rank < side->sharding->ranks_count; rank++) {
         TDM_TRY(tdm__rank_shards_init(model, side->sharding, rank, role, &shards[rank]));
     }
     return TDM_OK;
 }
 
+/* Frees the slices of all ranks, which only the computation needs. */
 static void free_slices(struct tdm__rank_shards *shards, uint32_t ranks_count)
 {
     for (uint32_t rank = 0; rank < ranks_count; rank++) {
@@ -520,7 +573,8 @@ static void free_slices(struct tdm__rank_shards *shards, uint32_t ranks_count)
     }
 }
 
-static tdm_status compile_all_ranks(struct compiler *compiler)
+/* Runs both passes over all ranks and computes the cost. */
+static tdm_status compile_all_ranks(struct reshard_compiler *compiler)
 {
     struct tdm__reshard *reshard = compiler->reshard;
 
@@ -534,18 +588,21 @@ static tdm_status compile_all_ranks(struct compiler *compiler)
     return TDM_OK;
 }
 
+/* Computes a plan whose sides are set. */
 static tdm_status compile_reshard(struct tdm__reshard *reshard)
 {
     uint32_t from_ranks = reshard->from.sharding->ranks_count;
     uint32_t to_ranks = reshard->to.sharding->ranks_count;
-    struct compiler compiler = {.reshard = reshard};
+    struct reshard_compiler compiler = {.reshard = reshard};
     tdm_status status;
 
-    TDM_TRY(make_side(reshard->model, &reshard->from, TDM__SHARDS_SOURCE, &reshard->from_shards));
+    TDM_TRY(compute_side_shards(reshard->model, &reshard->from, TDM__SHARDS_SOURCE,
+                                &reshard->from_shards));
     TDM_TRY(tdm__source_index_init(reshard->model, reshard->from_shards, from_ranks,
                                    &compiler.sources));
     free_slices(reshard->from_shards, from_ranks);
-    status = make_side(reshard->model, &reshard->to, TDM__SHARDS_DESTINATION, &reshard->to_shards);
+    status = compute_side_shards(reshard->model, &reshard->to, TDM__SHARDS_DESTINATION,
+                                 &reshard->to_shards);
     compiler.sent_bytes = calloc(from_ranks, sizeof(*compiler.sent_bytes));
     reshard->ranks = calloc(to_ranks, sizeof(*reshard->ranks));
     if (status == TDM_OK && (compiler.sent_bytes == NULL || reshard->ranks == NULL)) {
@@ -582,6 +639,7 @@ tdm_status tdm__reshard_create(const struct tdm__model *model, const struct tdm_
     return TDM_OK;
 }
 
+/* Frees the shards of a side. */
 static void destroy_side(struct tdm__rank_shards *shards, uint32_t ranks_count)
 {
     for (uint32_t rank = 0; shards != NULL && rank < ranks_count; rank++) {

@@ -1,5 +1,13 @@
-/* sharding.c - a layout as data: how the ranks of a trainer or an engine cut a model. */
+/* sharding.c - the description of a layout: its checks, its JSON form, and the indices of a rank.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A struct tdm__sharding is a value without pointers; there is no state, and any thread may
+ * enter. The parser reads the fields of the layout's kind and counts those that it knows; a field
+ * that is left over is an error. Each parsed layout is validated. Invariant of a valid layout:
+ * stages, splits, shards and expert groups times expert splits each divide the number of ranks
+ * (of a stage). sharding.h specifies the fields. */
+
 #include "colocate/layout/sharding.h"
 
 #include "runtime/error.h"
@@ -28,6 +36,7 @@ struct tdm__sharding tdm__sharding_whole(uint32_t ranks_count)
 
 /* ---- checks ----------------------------------------------------------------------------- */
 
+/* Names of the splits in the JSON form. */
 static const char *const split_names[TDM__SPLITS_COUNT] = {
     [TDM__SPLIT_NONE] = "none",
     [TDM__SPLIT_ATTENTION] = "attention_tp",
@@ -37,6 +46,7 @@ static const char *const split_names[TDM__SPLITS_COUNT] = {
     [TDM__SPLIT_EXPERT] = "etp",
 };
 
+/* Fails with TDM_E_INVAL unless `size` divides `whole`. */
 static tdm_status check_divides(uint64_t size, uint32_t whole, const char *what)
 {
     if (size == 0 || whole == 0 || whole % size != 0) {
@@ -46,6 +56,7 @@ static tdm_status check_divides(uint64_t size, uint32_t whole, const char *what)
     return TDM_OK;
 }
 
+/* Fails with TDM_E_INVAL unless weights of a layout of this kind may have the dtype. */
 static tdm_status check_dtype(enum tdm_dtype dtype, enum tdm__sharding_kind kind)
 {
     bool has_scales = kind == TDM__SHARDING_WHOLE || kind == TDM__SHARDING_ENGINE;
@@ -86,14 +97,15 @@ tdm_status tdm__sharding_validate(const struct tdm__sharding *sharding)
 
 /* ---- JSON ------------------------------------------------------------------------------- */
 
-/* A layout in the making.  `known` counts the fields that were understood. */
-struct reader {
-    const json_t *root;
-    const char *name;
-    size_t known;
+/* A layout while it is parsed. */
+struct layout_reader {
+    const json_t *root;        /* Borrowed JSON object. */
+    const char *name;          /* Name of the text, for errors. */
+    size_t known_fields_count; /* Number of fields that were read. */
 };
 
-static tdm_status read_number(struct reader *reader, const char *key, uint32_t fallback,
+/* Reads an optional positive number. */
+static tdm_status read_number(struct layout_reader *reader, const char *key, uint32_t fallback,
                               uint32_t *number_out)
 {
     const json_t *value = json_object_get(reader->root, key);
@@ -107,12 +119,13 @@ static tdm_status read_number(struct reader *reader, const char *key, uint32_t f
         return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" wants a whole number, 1 to %d", reader->name,
                          key, MULTIPLE_MAX);
     }
-    reader->known++;
+    reader->known_fields_count++;
     *number_out = (uint32_t)number;
     return TDM_OK;
 }
 
-static tdm_status read_word(struct reader *reader, const char *key, const char **word_out)
+/* Reads an optional string; NULL if it is missing. */
+static tdm_status read_word(struct layout_reader *reader, const char *key, const char **word_out)
 {
     const json_t *value = json_object_get(reader->root, key);
 
@@ -120,22 +133,23 @@ static tdm_status read_word(struct reader *reader, const char *key, const char *
     if (value != NULL && *word_out == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" wants a string", reader->name, key);
     }
-    reader->known += value != NULL;
+    reader->known_fields_count += value != NULL;
     return TDM_OK;
 }
 
-static tdm_status read_dtype(struct reader *reader, enum tdm_dtype *dtype_out)
+/* Reads the optional dtype. */
+static tdm_status read_dtype(struct layout_reader *reader, enum tdm_dtype *dtype_out)
 {
-    static const enum tdm_dtype known[] = {TDM_F32, TDM_F16, TDM_BF16, TDM_F8_E4M3};
+    static const enum tdm_dtype known_fields_count[] = {TDM_F32, TDM_F16, TDM_BF16, TDM_F8_E4M3};
     const char *word;
 
     TDM_TRY(read_word(reader, "dtype", &word));
     if (word == NULL) {
         return TDM_OK;
     }
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(tdm_dtype_name(known[i]), word) == 0) {
-            *dtype_out = known[i];
+    for (size_t i = 0; i < sizeof(known_fields_count) / sizeof(known_fields_count[0]); i++) {
+        if (strcmp(tdm_dtype_name(known_fields_count[i]), word) == 0) {
+            *dtype_out = known_fields_count[i];
             return TDM_OK;
         }
     }
@@ -143,7 +157,8 @@ static tdm_status read_dtype(struct reader *reader, enum tdm_dtype *dtype_out)
                      "%s: \"dtype\" wants \"F32\", \"F16\", \"BF16\" or \"F8_E4M3\"", reader->name);
 }
 
-static tdm_status read_stage_layers(struct reader *reader, struct tdm__sharding *sharding)
+/* Reads the optional list of layers per stage. */
+static tdm_status read_stage_layers(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const json_t *list = json_object_get(reader->root, "stage_layers");
 
@@ -165,11 +180,12 @@ static tdm_status read_stage_layers(struct reader *reader, struct tdm__sharding 
         }
         sharding->stage_layers[i] = (uint32_t)number;
     }
-    reader->known++;
+    reader->known_fields_count++;
     return TDM_OK;
 }
 
-static tdm_status read_fsdp(struct reader *reader, struct tdm__sharding *sharding)
+/* Reads the fields of a layout of FSDP. */
+static tdm_status read_fsdp(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const char *state;
 
@@ -188,7 +204,8 @@ static tdm_status read_fsdp(struct reader *reader, struct tdm__sharding *shardin
     return read_number(reader, "shards", sharding->ranks_count, &sharding->shards_count);
 }
 
-static tdm_status read_megatron(struct reader *reader, struct tdm__sharding *sharding)
+/* Reads the fields of a layout of Megatron. */
+static tdm_status read_megatron(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     uint32_t *sizes = sharding->sizes;
     uint32_t tp;
@@ -210,7 +227,8 @@ static tdm_status read_megatron(struct reader *reader, struct tdm__sharding *sha
     return read_stage_layers(reader, sharding);
 }
 
-static tdm_status read_engine(struct reader *reader, struct tdm__sharding *sharding)
+/* Reads the fields of a layout of an engine. */
+static tdm_status read_engine(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     uint32_t tp;
 
@@ -225,7 +243,8 @@ static tdm_status read_engine(struct reader *reader, struct tdm__sharding *shard
     return read_number(reader, "vocabulary_multiple", 64, &sharding->vocabulary_multiple);
 }
 
-static tdm_status read_layout(struct reader *reader, struct tdm__sharding *sharding)
+/* Reads a layout and validates it. */
+static tdm_status read_layout(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const char *layout;
 
@@ -247,9 +266,9 @@ static tdm_status read_layout(struct reader *reader, struct tdm__sharding *shard
                          "engine",
                          reader->name, layout);
     }
-    if (reader->known != json_object_size(reader->root)) {
+    if (reader->known_fields_count != json_object_size(reader->root)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s: %zu fields are none of a %s layout's", reader->name,
-                         json_object_size(reader->root) - reader->known, layout);
+                         json_object_size(reader->root) - reader->known_fields_count, layout);
     }
     return tdm__sharding_validate(sharding);
 }
@@ -258,7 +277,7 @@ tdm_status tdm__sharding_parse(const char *text, size_t size_bytes, const char *
                                struct tdm__sharding *sharding_out)
 {
     struct tdm__sharding sharding = tdm__sharding_whole(1);
-    struct reader reader = {.name = name};
+    struct layout_reader reader = {.name = name};
     json_error_t error;
     tdm_status status;
     json_t *root;
@@ -280,8 +299,9 @@ tdm_status tdm__sharding_parse(const char *text, size_t size_bytes, const char *
     return status;
 }
 
-/* ---- where a rank is -------------------------------------------------------------------- */
+/* ---- the indices of a rank ---------------------------------------------------------------- */
 
+/* Returns the number of ranks of a pipeline stage. */
 static uint32_t stage_ranks(const struct tdm__sharding *sharding)
 {
     return sharding->ranks_count / sharding->stages_count;

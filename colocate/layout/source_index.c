@@ -1,4 +1,5 @@
-/* source_index.c - who holds which rectangles of each of a model's tensors. */
+/* source_index.c - an index of the slices that the ranks of a source hold, by the model's
+ * tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/source_index.h"
 
@@ -7,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Compares two numbers for sorting. */
 static int compare_numbers(uint32_t one, uint32_t other)
 {
     return (one > other) - (one < other);
 }
 
+/* Compares two rectangles for sorting. */
 static int compare_rectangles(const struct tdm__rectangle *one, const struct tdm__rectangle *other)
 {
     int order = compare_numbers(one->row, other->row);
@@ -21,6 +24,7 @@ static int compare_rectangles(const struct tdm__rectangle *one, const struct tdm
     return order != 0 ? order : compare_numbers(one->columns, other->columns);
 }
 
+/* Compares two slices by rectangle, rank and tensor for sorting. */
 static int compare_source_slices(const void *one, const void *other)
 {
     const struct tdm__source_slice *a = one;
@@ -31,8 +35,8 @@ static int compare_source_slices(const void *one, const void *other)
     return order != 0 ? order : compare_numbers(a->shard_tensor, b->shard_tensor);
 }
 
-/* Leaves in tensor_offsets[i + 1] how many source_slices tensor i has, then where those of i + 1
- * begin. */
+/* Computes tensor_offsets and returns the number of slices. It first stores the number of slices
+ * of tensor i at i + 1, then sums up. */
 static uint32_t count_source_slices(const struct tdm__model *model,
                                     const struct tdm__rank_shards *shards, uint32_t ranks_count,
                                     uint32_t *tensor_offsets)
@@ -48,7 +52,8 @@ static uint32_t count_source_slices(const struct tdm__model *model,
     return tensor_offsets[model->tensors_count];
 }
 
-/* `nexts` is where the next source_slice of each tensor goes. */
+/* Copies the slices of one rank into the index. `nexts` has the position of the next slice of
+ * each tensor. */
 static void fill_source_slices(const struct tdm__rank_shards *shards, uint32_t rank,
                                uint32_t *nexts, struct tdm__source_slice *source_slices)
 {

@@ -1,33 +1,40 @@
-/* source_index.h - who holds which rectangles of each of a model's tensors. */
+/* source_index.h - an index of the slices that the ranks of a source hold, by the model's
+ * tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_LAYOUT_SOURCE_INDEX_H
 #define TDM_COLOCATE_LAYOUT_SOURCE_INDEX_H
 
 #include "colocate/layout/rank_shards.h"
 
+/* A slice of a model's tensor that a rank of the source holds. */
 struct tdm__source_slice {
-    struct tdm__rectangle rectangle;
-    uint64_t offset; /* as in struct tdm__tensor_slice, and so on */
+    struct tdm__rectangle rectangle; /* Rectangle in the model's tensor. */
+    /* Offset of its first element in the rank's tensor, in elements. */
+    uint64_t offset;
+    /* Distance from row to row in the rank's tensor, in elements. */
     uint32_t pitch;
-    uint32_t rank;
-    uint32_t shard_tensor;
-    uint8_t dtype;
+    uint32_t rank;         /* Rank that holds the slice. */
+    uint32_t shard_tensor; /* Index of the rank's tensor. */
+    uint8_t dtype;         /* Dtype of the rank's tensor, an enum tdm_dtype. */
 };
 
-/* By tensor; of one tensor by rectangle, then by rank: replicas lie side by side. */
+/* The slices of all ranks of a source, sorted by the model's tensor, then by rectangle, then by
+ * rank. Replicas of a rectangle are therefore neighbours. The caller of init owns it. */
 struct tdm__source_index {
-    uint32_t *tensor_offsets;                /* owned; of each tensor, and one more for the end */
-    struct tdm__source_slice *source_slices; /* owned */
+    /* Owned array: index of each tensor's first slice, and one more entry for the end. */
+    uint32_t *tensor_offsets;
+    struct tdm__source_slice *source_slices; /* Owned array of all slices. */
 };
 
-/* `shards` has one entry a rank.  Each of a layout's rectangles of a tensor is the same as
- * another one or apart from it. */
+/* Builds the index. `shards` has one entry per rank. Two rectangles of a tensor in one layout are
+ * either equal or disjoint. */
 tdm_status tdm__source_index_init(const struct tdm__model *model,
                                   const struct tdm__rank_shards *shards, uint32_t ranks_count,
                                   struct tdm__source_index *sources_out);
+/* Frees the index. */
 void tdm__source_index_fini(struct tdm__source_index *sources);
 
-/* How many of the source_slices from `source_slice` to `end` have its rectangle. */
+/* Returns how many slices from `source_slice` up to `end` have the same rectangle as the first. */
 uint32_t tdm__source_replicas_count(const struct tdm__source_slice *source_slice,
                                     const struct tdm__source_slice *end);
 

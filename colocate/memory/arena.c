@@ -1,5 +1,13 @@
 /* arena.c - the host memory that holds the contents of paused regions. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The arena owns chunks of host memory from the device's host_alloc and divides them into spans.
+ * A span is used or free. Spans of one chunk are linked in the order of their addresses and cover
+ * the chunk without gaps. Two free spans of a chunk are never neighbours: freeing joins them.
+ *
+ * Chunks are returned only when the arena is destroyed. The grown bytes never exceed the budget.
+ * One thread uses an arena: the actor's. */
+
 #include "colocate/memory/arena.h"
 
 #include "runtime/assert.h"
@@ -8,24 +16,30 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+/* Smallest chunk that the arena takes from the device, if the budget allows. */
 enum { GROWTH_BYTES_MIN = 64 << 20 };
 
-/* A run of memory, free or in use.  Spans of one chunk stand in the order of their addresses,
- * chunk after chunk. */
+/* A range of addresses in one chunk, free or in use. Spans of one chunk are linked in the order
+ * of their addresses, chunk after chunk. The arena owns them. */
 struct span {
     struct span *next;
-    char *address;
+    char *address; /* First address of the span. */
     size_t size_bytes;
-    bool used;
-    bool starts_chunk; /* never joined to the span before it */
+    bool used; /* True if the span is allocated. */
+    /* True for the first span of a chunk; it is never joined with the span before it. */
+    bool starts_chunk;
+    /* Size of the chunk if starts_chunk is true; else 0. */
     size_t chunk_bytes;
 };
 
+/* The allocator for host copies of a process; one thread uses it. */
 struct tdm__arena {
-    struct tdm__device *device; /* borrowed */
+    struct tdm__device *device; /* Borrowed. */
+    /* Most bytes that the arena may take from the device. */
     size_t budget_bytes;
-    size_t grown_bytes;
-    size_t used_bytes;
+    size_t grown_bytes; /* Bytes taken from the device. */
+    size_t used_bytes;  /* Bytes allocated from the arena. */
+    /* Owned list of all spans; the newest chunk is first. */
     struct span *spans;
 };
 
@@ -61,12 +75,13 @@ void tdm__arena_destroy(struct tdm__arena *arena)
     free(arena);
 }
 
-static size_t smaller(size_t a, size_t b)
+/* Returns the smaller number. */
+static size_t min_bytes(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* Adds a chunk with room for `size_bytes`, in front of all others. */
+/* Adds a chunk of at least `size_bytes` as a free span in front of all others. */
 static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
 {
     size_t left_bytes = arena->budget_bytes - arena->grown_bytes;
@@ -82,7 +97,7 @@ static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
                          (double)arena->budget_bytes / (1 << 20));
     }
     if (chunk_bytes < GROWTH_BYTES_MIN) {
-        chunk_bytes = smaller(GROWTH_BYTES_MIN, left_bytes);
+        chunk_bytes = min_bytes(GROWTH_BYTES_MIN, left_bytes);
     }
     span = calloc(1, sizeof(*span));
     if (span == NULL) {
@@ -103,6 +118,7 @@ static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
     return TDM_OK;
 }
 
+/* Returns the first free span of at least this size, or NULL if none exists. */
 static struct span *arena_find_free_span(const struct tdm__arena *arena, size_t size_bytes)
 {
     struct span *span = arena->spans;

@@ -7,21 +7,27 @@
 
 #include <stddef.h>
 
-/* One per process.  It grows in large pieces and gives nothing back until it is destroyed:
- * faulting memory in (and on a GPU, pinning it) costs more than the copy itself.  One thread.
- */
+/* The allocator for host copies; one per process. It grows in large chunks and returns nothing to
+ * the system until it is destroyed, because faulting memory in (and on a GPU, pinning it) takes
+ * longer than the copy itself. One thread uses it. */
 struct tdm__arena;
 
-/* Memory comes from `device` (borrowed), never more than `budget_bytes` of it. */
+/* Creates an empty arena that takes at most `budget_bytes` from the host_alloc of `device`
+ * (borrowed). */
 tdm_status tdm__arena_create(struct tdm__device *device, size_t budget_bytes,
                              struct tdm__arena **arena_out);
-void tdm__arena_destroy(struct tdm__arena *arena); /* NULL is allowed; nothing is in use */
+/* Destroys the arena; none of its memory may be in use. NULL is allowed. */
+void tdm__arena_destroy(struct tdm__arena *arena);
 
-/* Aligned to the device's granularity in size.  TDM_E_NOMEM with the budget's numbers. */
+/* Allocates memory, with the size rounded up to the device's granularity. Fails with TDM_E_NOMEM
+ * and the numbers if the budget is exhausted. */
 tdm_status tdm__arena_alloc(struct tdm__arena *arena, size_t size_bytes, void **address_out);
-void tdm__arena_free(struct tdm__arena *arena, void *address); /* NULL is allowed */
+/* Frees memory of tdm__arena_alloc(). NULL is allowed. */
+void tdm__arena_free(struct tdm__arena *arena, void *address);
 
+/* Returns the bytes that are allocated from the arena now. */
 size_t tdm__arena_used_bytes(const struct tdm__arena *arena);
-size_t tdm__arena_grown_bytes(const struct tdm__arena *arena); /* taken from the device */
+/* Returns the bytes that the arena has taken from the device, used or not. */
+size_t tdm__arena_grown_bytes(const struct tdm__arena *arena);
 
 #endif

@@ -1,4 +1,5 @@
-/* block_allocation.c - memory for new blocks, allocated_count by a thread of its own. */
+/* block_allocation.c - allocates the memory of new blocks on a thread, so that the loop does not
+ * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/block_allocation.h"
 
@@ -15,23 +16,29 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Written by the thread until it has ended, read on the loop after that. */
+/* An allocation in progress. The thread writes it until the thread has ended; the loop reads it
+ * afterwards. The loop frees it. */
 struct tdm__block_allocation {
+    /* Function to call on the loop when the allocation ends. */
     tdm__block_allocation_done_fn *done_fn;
-    void *done_arg;
-    int ended_fd; /* an eventfd: readable when the thread is about to end */
-    struct tdm__fd_watch *watch;
-    pthread_t thread;
-    uint32_t gpu;
-    uint32_t count;
-    size_t sizes_bytes[TDM__BLOCKS_MAX];
-    int fds[TDM__BLOCKS_MAX]; /* owned, those below `allocated_count` */
-    uint32_t allocated_count;
-    tdm_status status;
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    atomic_bool is_canceled; /* by the loop, while the thread is at work */
+    void *done_arg; /* First argument of done_fn. */
+    /* Owned eventfd that becomes readable when the thread is about to end. */
+    int ended_fd;
+    struct tdm__fd_watch *watch;         /* Watch of the loop on ended_fd. */
+    pthread_t thread;                    /* Thread that allocates; joined exactly once. */
+    uint32_t gpu;                        /* Index of the GPU, for messages. */
+    uint32_t count;                      /* Number of memfds to create. */
+    size_t sizes_bytes[TDM__BLOCKS_MAX]; /* Sizes of the memfds. */
+    /* Descriptors created so far; the first allocated_count are valid and owned. */
+    int fds[TDM__BLOCKS_MAX];
+    uint32_t allocated_count;             /* Number of memfds created so far. */
+    tdm_status status;                    /* Result of the allocation. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Error detail if status is not TDM_OK. */
+    /* Set by the loop to stop the thread after the current memfd. */
+    atomic_bool is_canceled;
 };
 
+/* Closes the memfds created so far. */
 static void allocation_close_fds(struct tdm__block_allocation *allocation)
 {
     while (allocation->allocated_count > 0) {
@@ -40,7 +47,7 @@ static void allocation_close_fds(struct tdm__block_allocation *allocation)
     }
 }
 
-/* Memory and thread are somebody else's, or gone. */
+/* Frees the struct. The thread must have ended and the descriptors must be closed or given away. */
 static void allocation_free(struct tdm__block_allocation *allocation)
 {
     tdm__fd_watch_destroy(allocation->watch);
@@ -50,6 +57,7 @@ static void allocation_free(struct tdm__block_allocation *allocation)
     free(allocation);
 }
 
+/* Creates the memfds one after the other and signals ended_fd. */
 static void *allocation_thread(void *done_arg)
 {
     struct tdm__block_allocation *allocation = done_arg;
@@ -70,10 +78,11 @@ static void *allocation_thread(void *done_arg)
     }
     allocation->status = status;
     written = write(allocation->ended_fd, &one, sizeof(one));
-    TDM_ASSERT(written == (ssize_t)sizeof(one)); /* nobody else counts there */
+    TDM_ASSERT(written == (ssize_t)sizeof(one)); /* Only this thread writes to the eventfd. */
     return NULL;
 }
 
+/* Joins the thread, reports the result and frees the allocation. Runs on the loop. */
 static void on_thread_ended(void *done_arg, int fd, unsigned ready)
 {
     struct tdm__block_allocation *allocation = done_arg;
@@ -86,6 +95,7 @@ static void on_thread_ended(void *done_arg, int fd, unsigned ready)
     allocation_free(allocation);
 }
 
+/* Creates the eventfd, its watch and the thread. */
 static tdm_status allocation_start_thread(struct tdm__block_allocation *allocation,
                                           struct tdm__loop *loop)
 {

@@ -1,4 +1,5 @@
-/* block_allocation.h - memory for new blocks, made by a thread of its own. */
+/* block_allocation.h - allocates the memory of new blocks on a thread, so that the loop does not
+ * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_BLOCK_ALLOCATION_H
 #define TDM_COLOCATE_MEMORY_BLOCK_ALLOCATION_H
@@ -6,22 +7,25 @@
 #include "colocate/memory/broker.h"
 #include "runtime/loop/loop.h"
 
-/* Fresh pages come at a gigabyte a second or slower.  While a thread waits for them, the loop
- * serves everybody else. */
+/* An allocation in progress. Fresh pages come at a gigabyte per second or slower; while a thread
+ * waits for them, the loop serves other calls. */
 struct tdm__block_allocation;
 
-/* On the loop's thread, once: the descriptors of all pieces, now the callee's, or the reason
- * why there is none.  The filling is gone when it returns. */
+/* Called once on the loop's thread when the allocation ends, and frees the allocation afterwards.
+ * On TDM_OK `fds` has the descriptors of all blocks, which the callee must close. On failure
+ * `detail` has the reason and `fds` has none. */
 typedef void tdm__block_allocation_done_fn(void *arg, tdm_status status, const char *detail,
                                            const int *fds);
 
-/* Makes `count` (1 to TDM__BLOCKS_MAX) memfds of these sizes for the GPU, as
- * tdm__block_memory_create() does.  Copies the sizes; `fn` runs later, unless this fails. */
+/* Starts a thread that allocates `count` (1 to TDM__BLOCKS_MAX) memfds of these sizes for the GPU
+ * with tdm__block_memory_create(). The sizes are copied. `fn` is called later, unless this call
+ * fails. */
 tdm_status tdm__block_allocation_start(struct tdm__loop *loop, uint32_t gpu,
                                        const size_t *sizes_bytes, uint32_t count,
                                        tdm__block_allocation_done_fn *fn, void *arg,
                                        struct tdm__block_allocation **allocation_out);
-/* Waits for the piece that the thread is at, and frees what it has made; `fn` does not run. */
-void tdm__block_allocation_cancel(struct tdm__block_allocation *filling);
+/* Cancels the allocation and frees its memory; `fn` is not called. Blocks until the thread has
+ * finished the memfd that it is allocating. */
+void tdm__block_allocation_cancel(struct tdm__block_allocation *allocation);
 
 #endif

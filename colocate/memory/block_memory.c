@@ -1,4 +1,4 @@
-/* block_memory.c - the memfd that stands for a block's physical memory. */
+/* block_memory.c - the memfd that represents a block's physical memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/block_memory.h"
 
@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* False, with errno. */
+/* Sizes the memfd, allocates its pages and seals it. Returns false with errno on failure. */
 static bool block_memory_populate(int fd, size_t size_bytes)
 {
     if (ftruncate(fd, (off_t)size_bytes) != 0) {
@@ -25,8 +25,8 @@ static bool block_memory_populate(int fd, size_t size_bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* What the host could give without swapping, by the kernel's estimate; SIZE_MAX: it does not
- * say. */
+/* Returns the bytes that the host can provide without swapping, by the kernel's estimate, or
+ * SIZE_MAX if the kernel does not report it. */
 static size_t host_available_bytes(void)
 {
     static const char field[] = "MemAvailable:";
@@ -47,8 +47,8 @@ static size_t host_available_bytes(void)
     return available_bytes;
 }
 
-/* A memfd has no limit of its own: the kernel goes on to the last page, and then ends
- * processes to find more. */
+/* Fails with TDM_E_NOMEM if the host does not have this much memory available. Without the check
+ * the kernel would allocate a memfd up to the last page and then kill processes. */
 static tdm_status check_host(uint32_t gpu, size_t size_bytes)
 {
     size_t available_bytes = host_available_bytes();

@@ -1,4 +1,4 @@
-/* block_memory.h - the memfd that stands for a block's physical memory. */
+/* block_memory.h - the memfd that represents a block's physical memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_BLOCK_MEMORY_H
 #define TDM_COLOCATE_MEMORY_BLOCK_MEMORY_H
@@ -7,11 +7,13 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* A memfd of this size, faulted in here so that the pages are charged to the node and not to
- * the tenant that touches them first, and sealed so that no tenant can pull it away under
- * another.  In large pages where the machine gives them.  TDM_E_NOMEM where the host has less
- * than that available: to find out by taking it would end other processes.  Takes a second a
- * gigabyte or so; any thread.  The GPU is for messages. */
+/* Creates a sealed memfd of this size with all pages faulted in, as large pages if the machine
+ * allows them. Faulting in here charges the pages to the node and not to the first tenant that
+ * touches them. The seals prevent that a tenant shrinks the memory under another one.
+ *
+ * Fails with TDM_E_NOMEM if the host has less memory available, because running out of memory
+ * would make the kernel kill processes. Takes about a second per gigabyte. Any thread may call
+ * it. `gpu` is for messages. */
 tdm_status tdm__block_memory_create(uint32_t gpu, size_t size_bytes, int *fd_out);
 
 #endif

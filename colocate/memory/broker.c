@@ -1,5 +1,20 @@
-/* broker.c - the node's only maker of device memory: blocks, their owners, and the capacity. */
+/* broker.c - the block broker: the only allocator of device memory on a node, with owners and
+ * capacities. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The broker owns the blocks of the node's GPUs. A block is charged (in a GPU's list `blocks`,
+ * with at least one holder) or pooled (in the list `pool`, without holders, not charged).
+ *
+ * Invariants, asserted after each change: a GPU's used_bytes is the sum of its charged blocks and
+ * never exceeds its capacity; every charged block has a holder; pooled bytes never exceed the
+ * capacity.
+ *
+ * A block goes from charged to pooled when its last holder releases it or dies. Registered blocks
+ * (memory of a real device) are destroyed instead.
+ *
+ * One thread uses the broker: the daemon's loop. The rules are specified in broker.h and the RPC
+ * methods in broker_service.h. */
+
 #include "colocate/memory/broker.h"
 
 #include "colocate/memory/block_memory.h"
@@ -14,40 +29,52 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* A process that holds a block, with the number of its holds. The block owns it. */
 struct holder {
     struct holder *next;
-    struct tdm__tenant who;
-    uint32_t count; /* makings and openings not yet released */
+    struct tdm__tenant tenant; /* Process that holds the block. */
+    /* Creations and openings by the process that it has not released yet. */
+    uint32_t count;
 };
 
+/* A block that is charged or pooled. The list that links it owns it. */
 struct block {
     struct block *next;
+    /* Key under which processes open the block; a new one each time the block is charged. */
     struct tdm__id key;
-    struct tdm__tenant owner;
-    char tag[TDM__BLOCK_TAG_BYTES];
+    struct tdm__tenant owner;       /* Process that is charged. */
+    char tag[TDM__BLOCK_TAG_BYTES]; /* Tag that the owner gave. */
     size_t size_bytes;
-    int fd;                 /* owned */
-    bool adopted;           /* memory of a device: nothing is left of it to pool */
-    struct holder *holders; /* owned; never empty while the block is charged */
+    /* Owned descriptor of the memory; -1 while none exists. */
+    int fd;
+    /* True for memory that the tenant allocated on a device; it cannot be pooled. */
+    bool adopted;
+    /* Owned list; never empty while the block is charged. */
+    struct holder *holders;
 };
 
+/* The memory of one GPU. */
 struct gpu {
-    size_t capacity_bytes;
-    size_t used_bytes;
-    size_t pooled_bytes;
-    struct block *blocks;      /* charged, in the order made */
-    struct block **blocks_end; /* where the next one is linked */
-    struct block *pool;        /* not charged, the one that came back last first */
+    size_t capacity_bytes; /* Bytes of memory that the GPU has. */
+    size_t used_bytes;     /* Sum of the sizes of `blocks`. */
+    size_t pooled_bytes;   /* Sum of the sizes of `pool`. */
+    /* Owned list of charged blocks in the order of creation. */
+    struct block *blocks;
+    struct block **blocks_end; /* Link where the next charged block is appended. */
+    /* Owned list of blocks that are not charged; the newest is first. */
+    struct block *pool;
 };
 
+/* The broker of a node; broker_service.c owns it in the daemon. */
 struct tdm__broker {
-    struct tdm__broker_callbacks hook;
-    uint32_t gpus_count;
-    struct gpu gpus[];
+    struct tdm__broker_callbacks hook; /* Functions to call when a charge changes. */
+    uint32_t gpus_count;               /* Number of entries in gpus. */
+    struct gpu gpus[];                 /* Memory of each GPU. */
 };
 
 /* ---- making and unmaking a block -------------------------------------------------------- */
 
+/* Frees a block with its holders and closes its memory. */
 static void block_destroy(struct block *block)
 {
     while (block->holders != NULL) {
@@ -62,7 +89,7 @@ static void block_destroy(struct block *block)
     free(block);
 }
 
-/* Takes a block of exactly this size out of the pool; NULL if there is none. */
+/* Removes a block of exactly this size from the pool and returns it, or NULL if none exists. */
 static struct block *pool_take(struct gpu *gpu, size_t size_bytes)
 {
     for (struct block **link = &gpu->pool; *link != NULL; link = &(*link)->next) {
@@ -78,6 +105,8 @@ static struct block *pool_take(struct gpu *gpu, size_t size_bytes)
     return NULL;
 }
 
+/* Puts a block into the pool and destroys the oldest blocks that no longer fit the GPU's
+ * capacity. */
 static void pool_put(struct gpu *gpu, struct block *block)
 {
     size_t kept_bytes = 0;
@@ -86,7 +115,7 @@ static void pool_put(struct gpu *gpu, struct block *block)
     block->next = gpu->pool;
     gpu->pool = block;
     gpu->pooled_bytes += block->size_bytes;
-    /* What came back longest ago goes first: keep the newest that fit. */
+    /* The newest blocks that fit are kept; the others are destroyed. */
     while (*link != NULL) {
         struct block *candidate = *link;
 
@@ -102,7 +131,7 @@ static void pool_put(struct gpu *gpu, struct block *block)
     TDM_ASSERT(gpu->pooled_bytes == kept_bytes);
 }
 
-/* A block that nobody holds. */
+/* Pools a block that has no holder; destroys it if its memory is adopted. */
 static void block_return_to_pool(struct gpu *gpu, struct block *block)
 {
     if (block->adopted) {
@@ -112,12 +141,13 @@ static void block_return_to_pool(struct gpu *gpu, struct block *block)
     }
 }
 
-static tdm_status holder_add(struct block *block, const struct tdm__tenant *who)
+/* Adds one hold of the process to the block. */
+static tdm_status holder_add(struct block *block, const struct tdm__tenant *tenant)
 {
     struct holder *holder;
 
     for (holder = block->holders; holder != NULL; holder = holder->next) {
-        if (tdm__id_equal(&holder->who.id, &who->id)) {
+        if (tdm__id_equal(&holder->tenant.id, &tenant->id)) {
             holder->count++;
             return TDM_OK;
         }
@@ -126,24 +156,25 @@ static tdm_status holder_add(struct block *block, const struct tdm__tenant *who)
     if (holder == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a holder of a block");
     }
-    holder->who = *who;
+    holder->tenant = *tenant;
     holder->count = 1;
     holder->next = block->holders;
     block->holders = holder;
     return TDM_OK;
 }
 
-static bool holder_is(const struct block *block, const struct tdm__id *id)
+/* Returns true if the process holds the block. */
+static bool block_is_held_by(const struct block *block, const struct tdm__id *id)
 {
     for (const struct holder *holder = block->holders; holder != NULL; holder = holder->next) {
-        if (tdm__id_equal(&holder->who.id, id)) {
+        if (tdm__id_equal(&holder->tenant.id, id)) {
             return true;
         }
     }
     return false;
 }
 
-/* A block whose memory is yet to come. */
+/* Allocates the struct of a block without memory. */
 static tdm_status block_create(uint32_t gpu, size_t size_bytes, struct block **block_out)
 {
     struct block *block = calloc(1, sizeof(*block));
@@ -157,7 +188,7 @@ static tdm_status block_create(uint32_t gpu, size_t size_bytes, struct block **b
     return TDM_OK;
 }
 
-/* The tenant's memory behind `fd`. */
+/* Creates a block around the tenant's memory behind `fd`, which is duplicated. */
 static tdm_status block_adopt(uint32_t gpu, size_t size_bytes, int fd, struct block **block_out)
 {
     TDM_TRY(block_create(gpu, size_bytes, block_out));
@@ -172,7 +203,8 @@ static tdm_status block_adopt(uint32_t gpu, size_t size_bytes, int fd, struct bl
     return TDM_OK;
 }
 
-/* Recycled, fresh, or (`fd` is not -1) the tenant's own. */
+/* Gets a block from the pool, or with fresh memory, or, if `fd` is not -1, with the tenant's own
+ * memory. */
 static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_bytes, int fd,
                             struct block **block_out)
 {
@@ -193,7 +225,7 @@ static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_byt
     return status;
 }
 
-/* A block ready to be charged, under a new key. */
+/* Gets a block that is ready to be charged: with a new key, its owner and its tag. */
 static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
                              const struct tdm__block_request *request, size_t size_bytes, int fd,
                              struct block **block_out)
@@ -218,6 +250,7 @@ static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenan
 
 /* ---- the ledger ------------------------------------------------------------------------- */
 
+/* Asserts the invariants of a GPU's charged blocks. */
 static void assert_used_is_sum_of_usages(const struct gpu *gpu)
 {
     size_t sum_bytes = 0;
@@ -230,6 +263,7 @@ static void assert_used_is_sum_of_usages(const struct gpu *gpu)
     TDM_ASSERT(gpu->used_bytes <= gpu->capacity_bytes);
 }
 
+/* Appends the block to the charged blocks and calls the callback. */
 static void gpu_charge(struct tdm__broker *broker, uint32_t gpu_index, struct block *block)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
@@ -244,7 +278,8 @@ static void gpu_charge(struct tdm__broker *broker, uint32_t gpu_index, struct bl
     }
 }
 
-/* Unlinks the block at `link`, whose last holder is gone, and pools its memory. */
+/* Unlinks the charged block at `link`, whose last holder is gone, pools its memory and calls the
+ * callback. */
 static void gpu_discharge(struct tdm__broker *broker, uint32_t gpu_index, struct block **link)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
@@ -267,13 +302,14 @@ static void gpu_discharge(struct tdm__broker *broker, uint32_t gpu_index, struct
     }
 }
 
-/* Takes `count` holds of `id` away (all of them where count is 0); true if it had any. */
+/* Removes `count` holds of the process `id` from the block, or all if `count` is 0. Returns true
+ * if the process had any. */
 static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_t count)
 {
     for (struct holder **link = &block->holders; *link != NULL; link = &(*link)->next) {
         struct holder *holder = *link;
 
-        if (!tdm__id_equal(&holder->who.id, id)) {
+        if (!tdm__id_equal(&holder->tenant.id, id)) {
             continue;
         }
         if (count == 0 || holder->count <= count) {
@@ -287,7 +323,7 @@ static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_
     return false;
 }
 
-/* Where the block with this key is linked; NULL if there is none. */
+/* Returns the link to the charged block with this key, or NULL if none exists. */
 static struct block **find_block(struct tdm__broker *broker, const struct tdm__id *key,
                                  uint32_t *gpu_out)
 {
@@ -302,6 +338,7 @@ static struct block **find_block(struct tdm__broker *broker, const struct tdm__i
     return NULL;
 }
 
+/* Fails with TDM_E_NOT_FOUND and the key. */
 static tdm_status fail_no_block(const struct tdm__id *key)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -311,43 +348,44 @@ static tdm_status fail_no_block(const struct tdm__id *key)
                      tdm__id_text(key, text));
 }
 
-static bool usage_matches(const struct tdm__broker_usage *row, const struct block *block)
+/* Returns true if the block belongs to the usage record. */
+static bool usage_matches(const struct tdm__broker_usage *usage, const struct block *block)
 {
-    return tdm__id_equal(&row->owner.id, &block->owner.id) && strcmp(row->tag, block->tag) == 0;
+    return tdm__id_equal(&usage->owner.id, &block->owner.id) && strcmp(usage->tag, block->tag) == 0;
 }
 
 uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
-                                struct tdm__broker_usage *usages_out, uint32_t room)
+                                struct tdm__broker_usage *usages_out, uint32_t capacity)
 {
     uint32_t count = 0;
 
     TDM_ASSERT(gpu < broker->gpus_count);
     for (const struct block *block = broker->gpus[gpu].blocks; block != NULL; block = block->next) {
-        struct tdm__broker_usage *row = usages_out;
+        struct tdm__broker_usage *usage = usages_out;
 
-        while (row < usages_out + count && !usage_matches(row, block)) {
-            row++;
+        while (usage < usages_out + count && !usage_matches(usage, block)) {
+            usage++;
         }
-        if (row == usages_out + count) {
-            if (count == room) {
+        if (usage == usages_out + count) {
+            if (count == capacity) {
                 continue;
             }
             count++;
-            memset(row, 0, sizeof(*row));
-            row->owner = block->owner;
-            memcpy(row->tag, block->tag, sizeof(row->tag));
+            memset(usage, 0, sizeof(*usage));
+            usage->owner = block->owner;
+            memcpy(usage->tag, block->tag, sizeof(usage->tag));
         }
-        row->bytes += block->size_bytes;
-        if (!holder_is(block, &block->owner.id)) {
-            row->releasing_bytes += block->size_bytes;
-            memcpy(row->holder, block->holders->who.name, sizeof(row->holder));
+        usage->bytes += block->size_bytes;
+        if (!block_is_held_by(block, &block->owner.id)) {
+            usage->releasing_bytes += block->size_bytes;
+            memcpy(usage->holder, block->holders->tenant.name, sizeof(usage->holder));
         }
-        row->blocks_count++;
+        usage->blocks_count++;
     }
     return count;
 }
 
-/* Of a request that is checked. */
+/* Returns the sum of the sizes of a request that was checked. */
 static size_t request_total_bytes(const struct tdm__block_request *request)
 {
     size_t wanted_bytes = 0;
@@ -358,12 +396,14 @@ static size_t request_total_bytes(const struct tdm__block_request *request)
     return wanted_bytes;
 }
 
+/* Fails with TDM_E_DEVICE_FULL, naming the request, the numbers and the holders of the GPU's
+ * memory. */
 static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__tenant *owner,
                             const struct tdm__block_request *request)
 {
     const struct gpu *gpu = &broker->gpus[request->gpu];
-    struct tdm__broker_usage rows[16];
-    uint32_t rows_count = tdm__broker_list_usage(broker, request->gpu, rows, 16);
+    struct tdm__broker_usage usages[16];
+    uint32_t usages_count = tdm__broker_list_usage(broker, request->gpu, usages, 16);
     char text[TDM__ERROR_DETAIL_BYTES];
     size_t used = (size_t)snprintf(
         text, sizeof(text), "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f",
@@ -371,18 +411,20 @@ static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__
         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
         (double)gpu->capacity_bytes / (1 << 20));
 
-    for (uint32_t i = 0; i < rows_count && used < sizeof(text) - 1; i++) {
-        bool is_releasing = rows[i].releasing_bytes > 0;
+    for (uint32_t i = 0; i < usages_count && used < sizeof(text) - 1; i++) {
+        bool is_releasing = usages[i].releasing_bytes > 0;
 
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s%s%s",
-                                 i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
-                                 (double)rows[i].bytes / (1 << 20),
-                                 is_releasing ? " (being released: " : "", rows[i].holder,
+                                 i == 0 ? ";" : ",", usages[i].owner.name, usages[i].tag,
+                                 (double)usages[i].bytes / (1 << 20),
+                                 is_releasing ? " (being released: " : "", usages[i].holder,
                                  is_releasing ? " still maps it)" : "");
     }
     return tdm__fail(TDM_E_DEVICE_FULL, "%s", text);
 }
 
+/* Fails with TDM_E_INVAL unless the GPU, the tag, the count and the sizes of the request are
+ * valid. */
 static tdm_status check_request(const struct tdm__broker *broker,
                                 const struct tdm__block_request *request)
 {
@@ -429,7 +471,8 @@ tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
     return TDM_OK;
 }
 
-static void destroy_all(struct block *block)
+/* Destroys all blocks of a list. */
+static void blocks_destroy(struct block *block)
 {
     while (block != NULL) {
         struct block *next = block->next;
@@ -445,8 +488,8 @@ void tdm__broker_destroy(struct tdm__broker *broker)
         return;
     }
     for (uint32_t i = 0; i < broker->gpus_count; i++) {
-        destroy_all(broker->gpus[i].blocks);
-        destroy_all(broker->gpus[i].pool);
+        blocks_destroy(broker->gpus[i].blocks);
+        blocks_destroy(broker->gpus[i].pool);
     }
     free(broker);
 }
@@ -456,7 +499,8 @@ void tdm__broker_set_callbacks(struct tdm__broker *broker, const struct tdm__bro
     broker->hook = hook != NULL ? *hook : (struct tdm__broker_callbacks){0};
 }
 
-/* Makes or adopts all blocks of a request that fits, uncharged. */
+/* Gets all blocks of a request that fits, without charging them. On failure the blocks go back to
+ * the pool. */
 static tdm_status broker_create_all(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                     const struct tdm__block_request *request, const int *fds,
                                     struct block **made)
@@ -491,7 +535,7 @@ tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
                      (double)gpu->capacity_bytes / (1 << 20));
 }
 
-/* That the request makes sense and the GPU has room for it. */
+/* Checks that the request is valid and that the GPU has enough free memory for it. */
 static tdm_status check_capacity(const struct tdm__broker *broker, const struct tdm__tenant *owner,
                                  const struct tdm__block_request *request)
 {
@@ -504,7 +548,8 @@ static tdm_status check_capacity(const struct tdm__broker *broker, const struct 
                : TDM_OK;
 }
 
-/* `fds` is NULL where the memory is to be made here. */
+/* Creates and charges all blocks of the request. `fds` is NULL if the broker allocates the
+ * memory. */
 static tdm_status block_create_and_charge(struct tdm__broker *broker,
                                           const struct tdm__tenant *owner,
                                           const struct tdm__block_request *request, const int *fds,
@@ -527,8 +572,8 @@ static tdm_status block_create_and_charge(struct tdm__broker *broker,
     return TDM_OK;
 }
 
-/* Whether the pool has so many blocks of this size. */
-static bool pool_count_of_size(const struct gpu *gpu, size_t size_bytes, uint32_t count)
+/* Returns true if the pool has at least `count` blocks of this size. */
+static bool pool_has_blocks(const struct gpu *gpu, size_t size_bytes, uint32_t count)
 {
     for (const struct block *block = gpu->pool; block != NULL && count > 0; block = block->next) {
         count -= block->size_bytes == size_bytes ? 1 : 0;
@@ -545,12 +590,12 @@ tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
 
     TDM_TRY(check_capacity(broker, owner, request));
     for (uint32_t i = 0; i < request->count; i++) {
-        uint32_t as_large = 1; /* this one and those before it */
+        uint32_t as_large = 1; /* Blocks of this size in the request up to this one. */
 
         for (uint32_t j = 0; j < i; j++) {
             as_large += request->sizes_bytes[j] == request->sizes_bytes[i] ? 1 : 0;
         }
-        if (!pool_count_of_size(&broker->gpus[request->gpu], request->sizes_bytes[i], as_large)) {
+        if (!pool_has_blocks(&broker->gpus[request->gpu], request->sizes_bytes[i], as_large)) {
             sizes_bytes_out[missing++] = request->sizes_bytes[i];
         }
     }
@@ -631,7 +676,7 @@ tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct t
         return fail_no_block(key);
     }
     block = *link;
-    if (!holder_is(block, &owner->id)) {
+    if (!block_is_held_by(block, &owner->id)) {
         return tdm__fail(TDM_E_STATE, "%s cannot accept %s's %s: open the block first", owner->name,
                          block->owner.name, block->tag);
     }

@@ -1,4 +1,5 @@
-/* broker.h - the node's only maker of device memory: blocks, their owners, and the capacity. */
+/* broker.h - the block broker: the only allocator of device memory on a node, with owners and
+ * capacities. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_BROKER_H
 #define TDM_COLOCATE_MEMORY_BROKER_H
@@ -9,130 +10,160 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A block is a sealed memfd that stands for physical memory of one virtual GPU.  Because every
- * block of a node is made here, the capacity is real: what does not fit is not made.
+/* A block is a sealed memfd that represents physical memory of one virtual GPU. Every block of a
+ * node is allocated by its broker, so the capacity of a GPU is enforced: a request that does not
+ * fit is refused.
  *
- * A block has one owner, whose charge it is, and holders: the owner and everyone who opened it.
- * Whoever holds it may have it mapped, so the charge ends when the *last* holder has released
- * it or died, not before; after the owner has released it, it is "releasing".
+ * A block has one owner, which is charged for it, and holders: the owner and every process that
+ * opened the block. A holder may have the block mapped. The charge therefore ends only when the
+ * last holder has released the block or died. A block that its owner has released, and another
+ * holder has not, is "releasing".
  *
- * Blocks that came back wait in a pool, still faulted in, because writing fresh pages costs ten
- * times as much as the copy.  The pool is host memory, not the GPU's, and never larger than the
- * GPU.  A recycled block holds old bytes: contents of a new block are undefined.
+ * Released blocks wait in a pool with their pages still faulted in, because writing fresh pages
+ * takes ten times as long as a copy. The pool is host memory that is not charged to the GPU, and
+ * it is never larger than the GPU's capacity. A recycled block contains old bytes: the contents
+ * of a new block are undefined.
  *
- * Pure accounting but for memfd_create and fallocate; one thread.  A daemon lets another thread
- * fill the pool (block_allocation.h). */
+ * The broker only does accounting, besides memfd_create and fallocate. One thread uses it. The
+ * daemon lets another thread allocate memory for the pool (block_allocation.h). */
 struct tdm__broker;
 
 enum {
-    TDM__BLOCK_BYTES_UNIT = 2 << 20, /* sizes are multiples of this */
-    TDM__BLOCKS_MAX = 8,             /* in one call: as many descriptors as a message carries */
-    TDM__BLOCK_TAG_BYTES = 32,
-    TDM__TENANT_NAME_BYTES = 64
+    /* Sizes of blocks are multiples of this number of bytes. */
+    TDM__BLOCK_BYTES_UNIT = 2 << 20,
+    /* Most blocks in one request: the number of descriptors that one message carries. */
+    TDM__BLOCKS_MAX = 8,
+    TDM__BLOCK_TAG_BYTES = 32,  /* Size of a tag, with the NUL. */
+    TDM__TENANT_NAME_BYTES = 64 /* Size of a tenant's name, with the NUL. */
 };
 
-/* Who owns or holds: a process. */
+/* A process that owns or holds blocks. */
 struct tdm__tenant {
-    struct tdm__id id;
-    char name[TDM__TENANT_NAME_BYTES]; /* "trainer rank 1", for messages */
+    struct tdm__id id; /* Identity of the process at the daemon. */
+    /* Name for messages, for example "trainer rank 1". */
+    char name[TDM__TENANT_NAME_BYTES];
 };
 
-/* A block as it is handed out.  The key is unguessable: knowing it is the right to open. */
+/* A block as the broker hands it out. The owner of `fd` depends on the function that returns the
+ * handle. */
 struct tdm__block_handle {
+    /* Key of the block. It cannot be guessed: a process that knows it may open the block. */
     struct tdm__id key;
-    size_t size_bytes;
-    int fd;
+    size_t size_bytes; /* Size of the block. */
+    int fd;            /* Descriptor of the block's memfd. */
 };
 
-/* Told after each change of a tenant's charge; `bytes` came or went.  Must not call back. */
+/* Functions that the broker calls after each change of a tenant's charge. They must not call the
+ * broker. */
 struct tdm__broker_callbacks {
+    /* First argument of both functions. */
     void (*charged)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                     size_t bytes);
+    /* Called when `bytes` on `gpu` are no longer charged to `owner` under `tag`; NULL for no
+     * call. */
     void (*released)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                      size_t bytes);
     void *arg;
 };
 
-/* GPUs 0 … gpus_count-1 of `capacity_bytes` each. */
+/* Creates a broker for GPUs 0 to gpus_count-1 of `capacity_bytes` each. */
 tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
                               struct tdm__broker **broker_out);
-/* Closes every block; mappings elsewhere stay until their processes end.  NULL is allowed. */
+/* Destroys the broker and closes all blocks. Mappings in other processes stay until those
+ * processes end. NULL is allowed. */
 void tdm__broker_destroy(struct tdm__broker *broker);
-/* Copied; NULL removes it. */
+/* Copies `hook` as the broker's callbacks; NULL removes them. */
 void tdm__broker_set_callbacks(struct tdm__broker *broker,
                                const struct tdm__broker_callbacks *hook);
 
-/* What is wanted: `count` blocks of these sizes on one GPU, for one purpose. */
+/* What a tenant requests: `count` blocks of the given sizes on one GPU, under one tag. */
 struct tdm__block_request {
-    uint32_t gpu;
-    const char *tag; /* 1 to 31 bytes */
+    uint32_t gpu; /* Index of the GPU on this node. */
+    /* Purpose of the memory, 1 to 31 bytes; borrowed. */
+    const char *tag;
+    /* Size of each block, a multiple of TDM__BLOCK_BYTES_UNIT. */
     size_t sizes_bytes[TDM__BLOCKS_MAX];
-    uint32_t count;
+    uint32_t count; /* Number of blocks, at least 1. */
 };
 
-/* Makes all of them or none; `blocks_out` has room for request->count.  TDM_E_DEVICE_FULL names
- * the GPU, the tag, the bytes wanted and free, and who holds what.  The descriptors stay the
- * broker's, valid while the block is held. */
+/* Allocates all blocks of the request or none, and charges `owner`. `blocks_out` has space for
+ * request->count handles. The broker keeps the descriptors; they are valid while the block has a
+ * holder. TDM_E_DEVICE_FULL names the GPU, the tag, the bytes requested and free, and the holders
+ * of the memory. */
 tdm_status tdm__broker_create_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                      const struct tdm__block_request *request,
                                      struct tdm__block_handle *blocks_out);
-/* What tdm__broker_create_blocks() would have to make anew, which takes a second a gigabyte or so:
- * the sizes (room for request->count) of the blocks that the pool has not.  Fails as making would.
- */
+/* Writes the sizes of the blocks of the request that the pool does not have, and their number.
+ * The caller needs this because allocating fresh memory takes about a second per gigabyte.
+ * `sizes_bytes_out` has space for request->count sizes. Fails as tdm__broker_create_blocks()
+ * would. */
 tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
                                      const struct tdm__tenant *owner,
                                      const struct tdm__block_request *request,
                                      size_t *sizes_bytes_out, uint32_t *count_out);
-/* Puts memory into the pool that tdm__block_memory_create() made elsewhere: takes `fd` on TDM_OK.
- * The newest in the pool stays, so that a making of this size finds it. */
+/* Adds memory that tdm__block_memory_create() allocated elsewhere to the pool. Takes `fd` on
+ * TDM_OK. The newest block of the pool is evicted last, so that a request for this size finds it.
+ */
 tdm_status tdm__broker_add_to_pool(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
                                    int fd);
-/* The detail of `reason`, why memory for the request could not be made, with the request's own. */
+/* Adds the owner, the tag and the numbers of the request to the error detail of `reason`, and
+ * returns `reason`. */
 tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
                                       const struct tdm__tenant *owner,
                                       const struct tdm__block_request *request, tdm_status reason);
-/* The same accounting for memory that the tenant made itself on its device: `fds` (duplicated)
- * keep it alive for as long as it is held, and it is never pooled.  `keys_out` has room for
- * request->count. */
+/* Charges `owner` for memory that it allocated itself on its device. The broker duplicates `fds`,
+ * which keep the memory alive while a block has a holder. Such memory is never pooled. `keys_out`
+ * has space for request->count keys. */
 tdm_status tdm__broker_register_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                        const struct tdm__block_request *request, const int *fds,
                                        struct tdm__id *keys_out);
-/* Makes `holder` one more holder (counted).  TDM_E_NOT_FOUND for a key that is none. */
+/* Adds one counted hold of `holder` to the block with this key. The descriptor in `block_out`
+ * stays the broker's. Fails with TDM_E_NOT_FOUND if there is no such block. */
 tdm_status tdm__broker_open_block(struct tdm__broker *broker, const struct tdm__id *key,
                                   const struct tdm__tenant *holder,
                                   struct tdm__block_handle *block_out);
-/* Undoes one making or opening by `holder`.  TDM_E_NOT_FOUND if it holds no such block. */
+/* Removes one hold that a creation or an opening by `holder` added. Fails with TDM_E_NOT_FOUND if
+ * the process does not hold the block. */
 tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct tdm__id *key,
                                      const struct tdm__id *holder);
-/* Moves ownership and charge to `owner`, who must hold the block already (TDM_E_STATE). */
+/* Makes `owner` the owner of the block and moves the charge. Fails with TDM_E_STATE unless
+ * `owner` already holds the block. */
 tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct tdm__id *key,
                                       const struct tdm__tenant *owner);
-/* Releases everything that the dead process held. */
+/* Releases all blocks that the process, which has died, held. */
 void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id *peer);
 
-/* ---- what there is ---------------------------------------------------------------------- */
+/* ---- usage ------------------------------------------------------------------------------- */
 
+/* Memory of one GPU as the broker accounts for it. */
 struct tdm__broker_gpu {
-    size_t capacity_bytes;
-    size_t used_bytes;   /* charged: always the sum over the rows */
-    size_t pooled_bytes; /* waiting in host memory, not charged */
+    size_t capacity_bytes; /* Bytes of memory that the GPU has. */
+    /* Bytes charged to tenants: the sum over the usage records of the GPU. */
+    size_t used_bytes;
+    /* Bytes of released blocks that wait in host memory; not charged. */
+    size_t pooled_bytes;
 };
 
-/* One row per owner and tag of a GPU. */
+/* Usage record: the blocks of one owner with one tag on a GPU. */
 struct tdm__broker_usage {
-    struct tdm__tenant owner;
-    char tag[TDM__BLOCK_TAG_BYTES];
-    size_t bytes;
-    size_t releasing_bytes;              /* of them: the owner let go, others still hold */
-    char holder[TDM__TENANT_NAME_BYTES]; /* the name of one of those others; "": none */
-    uint32_t blocks_count;
+    struct tdm__tenant owner;       /* Process that is charged. */
+    char tag[TDM__BLOCK_TAG_BYTES]; /* Tag of the blocks. */
+    size_t bytes;                   /* Bytes of all blocks of the record. */
+    /* Bytes that the owner has released and another process still holds. */
+    size_t releasing_bytes;
+    /* Name of one process that holds releasing blocks; "" if none exists. */
+    char holder[TDM__TENANT_NAME_BYTES];
+    uint32_t blocks_count; /* Number of blocks of the record. */
 };
 
+/* Returns the number of GPUs. */
 uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker);
+/* Writes the memory of one GPU; `gpu` must exist. */
 void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
                            struct tdm__broker_gpu *gpu_out);
-/* Fills at most `room` rows, in the order their first blocks were made; returns how many. */
+/* Writes at most `capacity` usage records, in the order in which their first blocks were
+ * allocated. Returns their number. */
 uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
-                                struct tdm__broker_usage *usages_out, uint32_t room);
+                                struct tdm__broker_usage *usages_out, uint32_t capacity);
 
 #endif

@@ -1,4 +1,5 @@
-/* broker_client.h - a process's way to the block broker: over a connection, or directly. */
+/* broker_client.h - the interface through which a process calls the block broker, remotely or
+ * directly. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_BROKER_CLIENT_H
 #define TDM_COLOCATE_MEMORY_BROKER_CLIENT_H
@@ -8,35 +9,41 @@
 struct tdm__conn;
 struct tdm__broker_client;
 
-/* Each entry blocks until the broker has answered, and speaks for this process as the tenant.
- * Descriptors that come out are the caller's to close. */
+/* Functions of a broker client. Each one blocks until the broker has replied, with this process
+ * as the tenant. The caller owns the descriptors that it receives. */
 struct tdm__broker_client_ops {
+    /* Allocates all blocks of the request or none. */
     tdm_status (*make)(struct tdm__broker_client *client, const struct tdm__block_request *request,
                        struct tdm__block_handle *blocks_out);
-    /* Memory that this process made on its device; the descriptors stay the caller's. */
+    /* Registers memory that this process allocated on its device. The descriptors stay the
+     * caller's. */
     tdm_status (*adopt)(struct tdm__broker_client *client, const struct tdm__block_request *request,
                         const int *fds, struct tdm__id *keys_out);
+    /* Opens another process's block by its key. */
     tdm_status (*open)(struct tdm__broker_client *client, const struct tdm__id *key,
                        struct tdm__block_handle *block_out);
-    /* Of blocks made or opened before; all are tried, the first failure is returned. */
+    /* Releases blocks that were created or opened before. All keys are tried; the first failure
+     * is returned. */
     tdm_status (*release)(struct tdm__broker_client *client, const struct tdm__id *keys,
                           uint32_t keys_count);
+    /* Makes this process the owner of a block that it has opened. */
     tdm_status (*accept)(struct tdm__broker_client *client, const struct tdm__id *key);
-    void (*destroy)(struct tdm__broker_client *client);
+    void (*destroy)(struct tdm__broker_client *client); /* Frees the client. */
 };
 
-/* First member of every filling. */
+/* First member of every implementation of a broker client. */
 struct tdm__broker_client {
     const struct tdm__broker_client_ops *ops;
 };
 
-/* Calls to the service "block" of the daemon at the other end of `conn` (borrowed), each with
- * this deadline. */
+/* Creates a client that calls the service "block" of the daemon at the other end of `conn`
+ * (borrowed). Each call fails after `timeout_ms`. */
 tdm_status tdm__broker_client_open_remote(struct tdm__conn *conn, int64_t timeout_ms,
                                           struct tdm__broker_client **client_out);
+/* Destroys the client. NULL is allowed. */
 static inline void tdm__broker_client_destroy(struct tdm__broker_client *client)
 {
-    if (client != NULL) { /* NULL is allowed */
+    if (client != NULL) {
         client->ops->destroy(client);
     }
 }

@@ -1,5 +1,12 @@
-/* broker_remote.c - the way to the broker in this node's daemon. */
+/* broker_remote.c - the broker client that calls the daemon's service "block" over a connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The client owns nothing but itself: the connection is borrowed from the runtime. Each function
+ * encodes its arguments, calls the daemon, blocks until the reply or the deadline, and decodes
+ * the reply. Descriptors that a failed call received are closed. One thread uses a client.
+ *
+ * The methods are specified in broker_service.h. */
+
 #include "colocate/memory/broker_client.h"
 
 #include "runtime/clock.h"
@@ -11,20 +18,22 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A broker client over a connection. */
 struct remote {
     struct tdm__broker_client base;
-    struct tdm__conn *conn; /* borrowed */
-    int64_t timeout_ms;
+    struct tdm__conn *conn; /* Borrowed. */
+    int64_t timeout_ms;     /* Milliseconds after which each call fails. */
 };
 
-/* What came back of a broker_call. */
+/* The reply to a call of the broker. */
 struct reply {
-    tdm_document *document; /* owned */
-    int fds[TDM__RPC_FDS_MAX];
-    uint32_t fds_count;
+    tdm_document *document;    /* Owned reply message. */
+    int fds[TDM__RPC_FDS_MAX]; /* Owned descriptors that came with the reply. */
+    uint32_t fds_count;        /* Number of valid descriptors. */
 };
 
-static void drop_reply(struct reply *reply)
+/* Frees the reply and closes the descriptors that are still its own. */
+static void reply_fini(struct reply *reply)
 {
     for (uint32_t i = 0; i < reply->fds_count; i++) {
         (void)close(reply->fds[i]);
@@ -32,7 +41,7 @@ static void drop_reply(struct reply *reply)
     tdm_document_destroy(reply->document);
 }
 
-/* Calls `method` with what `writer` holds, and frees the writer in any case. */
+/* Calls `method` with the bytes of `writer` and the descriptors. Frees the writer in any case. */
 static tdm_status broker_call_with_fds(struct remote *remote, const char *method,
                                        tdm_writer *writer, const int *fds, uint32_t fds_count,
                                        struct reply *reply_out)
@@ -53,15 +62,16 @@ static tdm_status broker_call_with_fds(struct remote *remote, const char *method
     return status;
 }
 
+/* Calls `method` with the bytes of `writer`, without descriptors. Frees the writer in any case. */
 static tdm_status broker_call(struct remote *remote, const char *method, tdm_writer *writer,
                               struct reply *reply_out)
 {
     return broker_call_with_fds(remote, method, writer, NULL, 0, reply_out);
 }
 
-/* Decodes the keys of `count` blocks. */
-static tdm_status answer_keys(const struct reply *reply, uint32_t count,
-                              struct tdm__id keys_out[TDM__BLOCKS_MAX])
+/* Decodes the keys of exactly `count` blocks from the reply. */
+static tdm_status reply_decode_keys(const struct reply *reply, uint32_t count,
+                                    struct tdm__id keys_out[TDM__BLOCKS_MAX])
 {
     struct tdm__block_keys_message message;
 
@@ -76,28 +86,32 @@ static tdm_status answer_keys(const struct reply *reply, uint32_t count,
     return TDM_OK;
 }
 
-static void get_size(const void *arg, uint32_t index, void *item_out)
+/* Returns one size of a request to the encoder of a list. */
+static void request_get_size(const void *arg, uint32_t index, void *item_out)
 {
     *(uint64_t *)item_out = ((const size_t *)arg)[index];
 }
 
+/* Encodes the request. A failure stays in the status of the writer. */
 static void write_block_request(tdm_writer *writer, const struct tdm__block_request *block_request)
 {
     const struct tdm__block_wish_message message = {
         .gpu = block_request->gpu,
         .tag = block_request->tag,
-        .sizes_bytes = {
-            .count = block_request->count, .get = get_size, .arg = block_request->sizes_bytes}};
+        .sizes_bytes = {.count = block_request->count,
+                        .get = request_get_size,
+                        .arg = block_request->sizes_bytes}};
 
     (void)tdm__block_wish_encode(&message, writer);
 }
 
-static tdm_status read_reply_blocks(const struct reply *reply, const size_t *sizes_bytes,
-                                    uint32_t count, struct tdm__block_handle *blocks_out)
+/* Decodes the keys of `count` blocks and combines them with the descriptors of the reply. */
+static tdm_status reply_decode_blocks(const struct reply *reply, const size_t *sizes_bytes,
+                                      uint32_t count, struct tdm__block_handle *blocks_out)
 {
     struct tdm__id keys[TDM__BLOCKS_MAX];
 
-    TDM_TRY(answer_keys(reply, count, keys));
+    TDM_TRY(reply_decode_keys(reply, count, keys));
     if (reply->fds_count != count) {
         return tdm__fail(TDM_E_PROTOCOL, "the broker answered %u descriptors for %u blocks",
                          reply->fds_count, count);
@@ -109,6 +123,7 @@ static tdm_status read_reply_blocks(const struct reply *reply, const size_t *siz
     return TDM_OK;
 }
 
+/* Calls block.create; see struct tdm__broker_client_ops. */
 static tdm_status remote_make(struct tdm__broker_client *client,
                               const struct tdm__block_request *block_request,
                               struct tdm__block_handle *blocks_out)
@@ -121,15 +136,16 @@ static tdm_status remote_make(struct tdm__broker_client *client,
     TDM_TRY(tdm_writer_create(&writer));
     write_block_request(writer, block_request);
     TDM_TRY(broker_call((struct remote *)client, "block.create", writer, &reply));
-    status = read_reply_blocks(&reply, block_request->sizes_bytes, block_request->count, blocks);
+    status = reply_decode_blocks(&reply, block_request->sizes_bytes, block_request->count, blocks);
     if (status == TDM_OK) {
         memcpy(blocks_out, blocks, block_request->count * sizeof(blocks[0]));
-        reply.fds_count = 0; /* they are the caller's now */
+        reply.fds_count = 0; /* The descriptors belong to the caller now. */
     }
-    drop_reply(&reply);
+    reply_fini(&reply);
     return status;
 }
 
+/* Calls block.adopt; see struct tdm__broker_client_ops. */
 static tdm_status remote_adopt(struct tdm__broker_client *client,
                                const struct tdm__block_request *block_request, const int *fds,
                                struct tdm__id *keys_out)
@@ -143,14 +159,15 @@ static tdm_status remote_adopt(struct tdm__broker_client *client,
     write_block_request(writer, block_request);
     TDM_TRY(broker_call_with_fds((struct remote *)client, "block.adopt", writer, fds,
                                  block_request->count, &reply));
-    status = answer_keys(&reply, block_request->count, keys);
+    status = reply_decode_keys(&reply, block_request->count, keys);
     if (status == TDM_OK) {
         memcpy(keys_out, keys, block_request->count * sizeof(keys[0]));
     }
-    drop_reply(&reply);
+    reply_fini(&reply);
     return status;
 }
 
+/* Calls block.open; see struct tdm__broker_client_ops. */
 static tdm_status remote_open(struct tdm__broker_client *client, const struct tdm__id *key,
                               struct tdm__block_handle *block_out)
 {
@@ -173,10 +190,11 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
             .key = *key, .size_bytes = (size_t)opened.size_bytes, .fd = reply.fds[0]};
         reply.fds_count = 0;
     }
-    drop_reply(&reply);
+    reply_fini(&reply);
     return status;
 }
 
+/* Calls a method whose arguments are keys and whose reply is empty. */
 static tdm_status broker_call_with_keys(struct remote *remote, const char *method,
                                         const struct tdm__id *keys, uint32_t keys_count)
 {
@@ -187,21 +205,24 @@ static tdm_status broker_call_with_keys(struct remote *remote, const char *metho
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm__block_keys_encode(&message, writer);
     TDM_TRY(broker_call(remote, method, writer, &reply));
-    drop_reply(&reply);
+    reply_fini(&reply);
     return TDM_OK;
 }
 
+/* Calls block.release; see struct tdm__broker_client_ops. */
 static tdm_status remote_release(struct tdm__broker_client *client, const struct tdm__id *keys,
                                  uint32_t keys_count)
 {
     return broker_call_with_keys((struct remote *)client, "block.release", keys, keys_count);
 }
 
+/* Calls block.accept; see struct tdm__broker_client_ops. */
 static tdm_status remote_accept(struct tdm__broker_client *client, const struct tdm__id *key)
 {
     return broker_call_with_keys((struct remote *)client, "block.accept", key, 1);
 }
 
+/* Frees the client. */
 static void remote_destroy(struct tdm__broker_client *client)
 {
     free(client);

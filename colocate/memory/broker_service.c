@@ -1,5 +1,18 @@
-/* broker_service.c - the daemon's service "block": the broker for the node's processes. */
+/* broker_service.c - the daemon's RPC service "block": the block broker for the processes of the
+ * node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The service owns the broker, the queue of create requests whose memory is missing, and at most
+ * one running allocation, which always serves the first request of the queue.
+ *
+ * A create request that the pool can serve is served at once. Otherwise the request waits; a
+ * thread allocates the missing memory, which enters the pool, and the request is then tried
+ * again. One allocation runs at a time, so that no more memory is allocated than the GPU has
+ * free.
+ *
+ * All functions run on the daemon's loop thread; only block_allocation.c has a thread of its own.
+ * The methods are specified in broker_service.h. */
+
 #include "colocate/memory/broker_service.h"
 
 #include "colocate/memory/block_allocation.h"
@@ -15,26 +28,31 @@
 
 _Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX, "a reply carries a call's blocks");
 
-enum { KEYS_MAX = 1024, ROWS_MAX = 256 };
+enum { KEYS_MAX = 1024, USAGES_MAX = 256 };
 
-/* A block_request for blocks whose memory is not there yet. */
+/* A call of block.create whose memory is not allocated yet. The service owns it. */
 struct waiting_request {
     STAILQ_ENTRY(waiting_request) link;
-    struct tdm__incoming_call *incoming; /* to be answered; the block_request's tag is its */
-    struct tdm__tenant tenant;
-    struct tdm__block_request block_request;
-    size_t missing_sizes_bytes[TDM__BLOCKS_MAX]; /* what is being made for it */
-    uint32_t missing_count;
-    bool tenant_is_gone; /* the tenant */
+    /* Owned call that gets the reply. It owns the text of block_request.tag. */
+    struct tdm__incoming_call *incoming;
+    struct tdm__tenant tenant;               /* Process that called. */
+    struct tdm__block_request block_request; /* Blocks that the process requests. */
+    /* Sizes of the blocks that are being allocated. */
+    size_t missing_sizes_bytes[TDM__BLOCKS_MAX];
+    uint32_t missing_count; /* Number of entries in missing_sizes_bytes. */
+    bool tenant_is_gone;    /* True once the calling process has exited. */
 };
 
+/* The state of the service; the daemon owns it through `self`. */
 struct broker_service {
-    struct tdm__loop *loop;                         /* borrowed */
-    struct tdm__broker *broker;                     /* owned */
-    STAILQ_HEAD(, waiting_request) waiting_request; /* owned */
-    struct tdm__block_allocation *allocation;       /* for the first of them; NULL: none */
+    struct tdm__loop *loop;                          /* Borrowed. */
+    struct tdm__broker *broker;                      /* Owned. */
+    STAILQ_HEAD(, waiting_request) waiting_requests; /* Owned, in order of arrival. */
+    /* Running allocation for the first waiting request; NULL if none runs. */
+    struct tdm__block_allocation *allocation;
 };
 
+/* Returns the calling process as a tenant. */
 static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
@@ -44,8 +62,9 @@ static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
     return tenant;
 }
 
-/* ---- the methods: each answers on success, and leaves a failure to serve() -------------- */
+/* ---- the methods: each replies on success and leaves a failure to serve() --------------- */
 
+/* Decodes a request for blocks. Its tag points into the call. */
 static tdm_status read_block_request(struct tdm__incoming_call *incoming,
                                      struct tdm__block_request *request_out)
 {
@@ -68,6 +87,7 @@ static tdm_status read_block_request(struct tdm__incoming_call *incoming,
     return TDM_OK;
 }
 
+/* Encodes the keys of a reply. */
 static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uint32_t count)
 {
     const struct tdm__block_keys_message message = {.keys = {.count = count, .items = keys}};
@@ -75,7 +95,7 @@ static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uin
     return tdm__block_keys_encode(&message, writer);
 }
 
-/* Makes the blocks and answers; a failure is the caller's to tell. */
+/* Creates the blocks and replies to the call. On failure the caller must fail the call. */
 static tdm_status create_requested_blocks(struct tdm__broker *broker,
                                           struct tdm__incoming_call *incoming,
                                           const struct tdm__tenant *tenant,
@@ -107,16 +127,18 @@ static tdm_status create_requested_blocks(struct tdm__broker *broker,
     return status;
 }
 
+/* Fails the first waiting request with `status` and the current error detail, and removes it. */
 static void fail_first_request(struct broker_service *service, tdm_status status)
 {
-    struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
+    struct waiting_request *first = STAILQ_FIRST(&service->waiting_requests);
 
-    STAILQ_REMOVE_HEAD(&service->waiting_request, link);
+    STAILQ_REMOVE_HEAD(&service->waiting_requests, link);
     tdm__incoming_fail(first->incoming, status, tdm_error_detail());
     free(first);
 }
 
-/* Nobody would ever give back what is made for one who has left, or who waits no more. */
+/* Fails if memory must not be allocated for the request, because its tenant has exited or its
+ * deadline has passed. No process would release such memory. */
 static tdm_status check_missing_memory(const struct waiting_request *waiting_request)
 {
     if (waiting_request->tenant_is_gone) {
@@ -131,10 +153,10 @@ static tdm_status check_missing_memory(const struct waiting_request *waiting_req
 
 static tdm__block_allocation_done_fn on_memory_allocated;
 
-/* Serves the first that waits, or begins to create_requested_blocks its memory. */
+/* Serves the first waiting request, or starts the allocation of its missing memory. */
 static tdm_status serve_first_waiting(struct broker_service *service)
 {
-    struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
+    struct waiting_request *first = STAILQ_FIRST(&service->waiting_requests);
 
     TDM_TRY(check_missing_memory(first));
     TDM_TRY(tdm__broker_missing_sizes(service->broker, &first->tenant, &first->block_request,
@@ -146,15 +168,16 @@ static tdm_status serve_first_waiting(struct broker_service *service)
     }
     TDM_TRY(create_requested_blocks(service->broker, first->incoming, &first->tenant,
                                     &first->block_request));
-    STAILQ_REMOVE_HEAD(&service->waiting_request, link);
+    STAILQ_REMOVE_HEAD(&service->waiting_requests, link);
     free(first);
     return TDM_OK;
 }
 
-/* One after the other, so that no more memory is made than the GPU has room for. */
+/* Serves waiting requests in order until one needs an allocation. One allocation runs at a time,
+ * so that no more memory is allocated than the GPU has free. */
 static void serve_waiting(struct broker_service *service)
 {
-    while (service->allocation == NULL && !STAILQ_EMPTY(&service->waiting_request)) {
+    while (service->allocation == NULL && !STAILQ_EMPTY(&service->waiting_requests)) {
         tdm_status status = serve_first_waiting(service);
 
         if (status != TDM_OK) {
@@ -163,7 +186,8 @@ static void serve_waiting(struct broker_service *service)
     }
 }
 
-/* Takes the descriptors, into the pool or back. */
+/* Adds the allocated memory of the request to the pool. Closes the descriptors that the pool does
+ * not take. */
 static tdm_status add_memory_to_pool(struct tdm__broker *broker,
                                      const struct waiting_request *waiting_request, const int *fds)
 {
@@ -181,10 +205,12 @@ static tdm_status add_memory_to_pool(struct tdm__broker *broker,
     return status;
 }
 
+/* Called when an allocation ends: adds the memory to the pool, or fails the first request, and
+ * goes on. */
 static void on_memory_allocated(void *arg, tdm_status status, const char *detail, const int *fds)
 {
     struct broker_service *service = arg;
-    const struct waiting_request *first = STAILQ_FIRST(&service->waiting_request);
+    const struct waiting_request *first = STAILQ_FIRST(&service->waiting_requests);
 
     service->allocation = NULL;
     if (status == TDM_OK) {
@@ -200,7 +226,7 @@ static void on_memory_allocated(void *arg, tdm_status status, const char *detail
     serve_waiting(service);
 }
 
-/* What the pool has is handed out at once. */
+/* Serves block.create: at once if the pool has all the memory, else through the queue. */
 static tdm_status serve_create(struct broker_service *service, struct tdm__incoming_call *incoming)
 {
     struct waiting_request *waiting_request = calloc(1, sizeof(*waiting_request));
@@ -218,7 +244,7 @@ static tdm_status serve_create(struct broker_service *service, struct tdm__incom
             waiting_request->missing_sizes_bytes, &waiting_request->missing_count);
     }
     if (status == TDM_OK && waiting_request->missing_count > 0) {
-        STAILQ_INSERT_TAIL(&service->waiting_request, waiting_request, link);
+        STAILQ_INSERT_TAIL(&service->waiting_requests, waiting_request, link);
         serve_waiting(service);
         return TDM_OK;
     }
@@ -230,7 +256,7 @@ static tdm_status serve_create(struct broker_service *service, struct tdm__incom
     return status;
 }
 
-/* Answers with the keys of blocks that now stand in the ledger. */
+/* Replies with the keys of blocks that are charged now. */
 static tdm_status reply_keys(struct tdm__incoming_call *incoming, const struct tdm__id *keys,
                              uint32_t count)
 {
@@ -246,8 +272,10 @@ static tdm_status reply_keys(struct tdm__incoming_call *incoming, const struct t
     return status;
 }
 
-static tdm_status adopt(struct tdm__broker *broker, struct tdm__incoming_call *incoming,
-                        const struct tdm__block_request *block_request, const int *fds)
+/* Registers the tenant's memory with the broker and replies with the keys. */
+static tdm_status register_and_reply(struct tdm__broker *broker,
+                                     struct tdm__incoming_call *incoming,
+                                     const struct tdm__block_request *block_request, const int *fds)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__id keys[TDM__BLOCKS_MAX];
@@ -261,6 +289,7 @@ static tdm_status adopt(struct tdm__broker *broker, struct tdm__incoming_call *i
     return status;
 }
 
+/* Serves block.adopt: takes the descriptors of the call and registers their memory. */
 static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__block_request block_request = {0};
@@ -279,7 +308,7 @@ static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_c
         }
     }
     if (status == TDM_OK) {
-        status = adopt(broker, incoming, &block_request, fds);
+        status = register_and_reply(broker, incoming, &block_request, fds);
     }
     while (taken > 0) {
         taken--;
@@ -288,6 +317,7 @@ static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_c
     return status;
 }
 
+/* Serves block.open: replies with the size and the descriptor of the block. */
 static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
@@ -314,7 +344,8 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming_ca
     return status;
 }
 
-/* Releases or accepts every key of the call; all are tried, the first failure counts. */
+/* Serves block.release, or block.accept if `accept` is true. All keys are tried; the first
+ * failure is returned. */
 static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming_call *incoming,
                              bool accept)
 {
@@ -342,34 +373,37 @@ static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming_ca
     return first;
 }
 
+/* Writes one entry of a map. */
 static void write_uint_field(tdm_writer *writer, const char *name, uint64_t value)
 {
     tdm_write_string(writer, name);
     tdm_write_uint(writer, value);
 }
 
-static void write_usage(tdm_writer *writer, const struct tdm__broker_usage *row)
+/* Writes one usage record as a map. */
+static void write_usage(tdm_writer *writer, const struct tdm__broker_usage *usage)
 {
     char text[TDM__ID_TEXT_BYTES];
 
     tdm_write_map(writer, 7);
     tdm_write_string(writer, "owner");
-    tdm_write_string(writer, row->owner.name);
+    tdm_write_string(writer, usage->owner.name);
     tdm_write_string(writer, "owner_id");
-    tdm_write_string(writer, tdm__id_text(&row->owner.id, text));
+    tdm_write_string(writer, tdm__id_text(&usage->owner.id, text));
     tdm_write_string(writer, "tag");
-    tdm_write_string(writer, row->tag);
+    tdm_write_string(writer, usage->tag);
     tdm_write_string(writer, "holder");
-    tdm_write_string(writer, row->holder);
-    write_uint_field(writer, "bytes", row->bytes);
-    write_uint_field(writer, "releasing_bytes", row->releasing_bytes);
-    write_uint_field(writer, "blocks", row->blocks_count);
+    tdm_write_string(writer, usage->holder);
+    write_uint_field(writer, "bytes", usage->bytes);
+    write_uint_field(writer, "releasing_bytes", usage->releasing_bytes);
+    write_uint_field(writer, "blocks", usage->blocks_count);
 }
 
+/* Writes the memory of one GPU and its usage records as a map. */
 static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint32_t index)
 {
-    struct tdm__broker_usage rows[ROWS_MAX];
-    uint32_t rows_count = tdm__broker_list_usage(broker, index, rows, ROWS_MAX);
+    struct tdm__broker_usage usages[USAGES_MAX];
+    uint32_t usages_count = tdm__broker_list_usage(broker, index, usages, USAGES_MAX);
     struct tdm__broker_gpu gpu;
 
     tdm__broker_gpu_usage(broker, index, &gpu);
@@ -378,12 +412,13 @@ static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint
     write_uint_field(writer, "used_bytes", gpu.used_bytes);
     write_uint_field(writer, "pooled_bytes", gpu.pooled_bytes);
     tdm_write_string(writer, "rows");
-    tdm_write_array(writer, rows_count);
-    for (uint32_t i = 0; i < rows_count; i++) {
-        write_usage(writer, &rows[i]);
+    tdm_write_array(writer, usages_count);
+    for (uint32_t i = 0; i < usages_count; i++) {
+        write_usage(writer, &usages[i]);
     }
 }
 
+/* Serves block.ledger: replies with the usage of all GPUs. */
 static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;
@@ -404,6 +439,7 @@ static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming_
 
 /* ---- the service ------------------------------------------------------------------------ */
 
+/* Calls the function that serves the method. */
 static tdm_status dispatch_method(struct broker_service *service,
                                   struct tdm__incoming_call *incoming)
 {
@@ -431,6 +467,7 @@ static tdm_status dispatch_method(struct broker_service *service,
     return tdm__fail(TDM_E_NOT_FOUND, "the broker has no method %s", method);
 }
 
+/* Serves one call and fails it if its method fails. Takes `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     tdm_status status = dispatch_method(self, incoming);
@@ -440,18 +477,21 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
+/* Releases all blocks of a process that exited, and marks its waiting requests. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     struct broker_service *service = self;
     struct waiting_request *waiting_request;
 
-    STAILQ_FOREACH(waiting_request, &service->waiting_request, link)
+    STAILQ_FOREACH(waiting_request, &service->waiting_requests, link)
     {
         waiting_request->tenant_is_gone |= tdm__id_equal(&waiting_request->tenant.id, &peer->id);
     }
     tdm__broker_remove_tenant(service->broker, &peer->id);
 }
 
+/* Destroys the service: cancels the allocation, fails the waiting requests and destroys the
+ * broker. */
 static void destroy(void *self)
 {
     struct broker_service *service = self;
@@ -459,7 +499,7 @@ static void destroy(void *self)
     if (service->allocation != NULL) {
         tdm__block_allocation_cancel(service->allocation);
     }
-    while (!STAILQ_EMPTY(&service->waiting_request)) {
+    while (!STAILQ_EMPTY(&service->waiting_requests)) {
         fail_first_request(service, tdm__fail(TDM_E_CLOSED, "the daemon ends"));
     }
     tdm__broker_destroy(service->broker);
@@ -476,11 +516,12 @@ tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker
     }
     service->loop = loop;
     service->broker = broker;
-    STAILQ_INIT(&service->waiting_request);
+    STAILQ_INIT(&service->waiting_requests);
     *self_out = service;
     return TDM_OK;
 }
 
+/* Writes one gauge per GPU: the field of struct tdm__broker_gpu at `offset`. */
 static void collect_gpu_metrics(FILE *out, const struct tdm__broker *broker, const char *name,
                                 const char *help, size_t offset)
 {
@@ -498,6 +539,7 @@ static void collect_gpu_metrics(FILE *out, const struct tdm__broker *broker, con
     }
 }
 
+/* Writes the metrics of the service. */
 static void collect_metrics(void *self, FILE *out)
 {
     const struct broker_service *service = self;
@@ -505,7 +547,7 @@ static void collect_metrics(void *self, FILE *out)
     collect_gpu_metrics(out, service->broker, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
                         offsetof(struct tdm__broker_gpu, capacity_bytes));
     collect_gpu_metrics(out, service->broker, "tandem_gpu_used_bytes",
-                        "Bytes of it that blocks are charged for.",
+                        "Bytes of GPU memory that are charged to blocks.",
                         offsetof(struct tdm__broker_gpu, used_bytes));
 }
 

@@ -1,4 +1,5 @@
-/* broker_service.h - the daemon's service "block": the broker for the node's processes. */
+/* broker_service.h - the daemon's RPC service "block": the block broker for the processes of the
+ * node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
 #define TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
@@ -6,9 +7,9 @@
 #include "colocate/memory/broker.h"
 #include "runtime/service.h"
 
-/* The tenant is always the peer that calls.  Memory that the pool has not is made by a thread
- * (block_allocation.h), one wish at a time, in the order they came; meanwhile everybody else is
- * served.
+/* The table of the daemon's service "block". The tenant of a call is the peer that calls. A
+ * thread (block_allocation.h) allocates memory that the pool does not have, for one request at a
+ * time in order of arrival; meanwhile the loop serves all other calls.
  *
  *   method          arguments                      reply
  *   block.create    gpu u, tag s, (sizes u …)      (keys b …), a descriptor for each
@@ -24,7 +25,7 @@
  */
 extern const struct tdm__service_ops tdm__broker_service;
 
-/* Takes the broker on TDM_OK. */
+/* Creates the service's `self`. Takes ownership of `broker` on TDM_OK. */
 tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
                                       void **self_out);
 

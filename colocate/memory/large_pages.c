@@ -1,4 +1,5 @@
-/* large_pages.c - whether the kernel gives shared memory large pages, and how to get them. */
+/* large_pages.c - whether the kernel backs shared memory with large pages, and how to request
+ * them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/large_pages.h"
 
@@ -7,9 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Size of a large page. */
 #define LARGE_PAGE_BYTES ((size_t)2 << 20)
-#define SETTINGS         "/sys/kernel/mm/transparent_hugepage/"
+/* Folder of the kernel's settings for large pages. */
+#define SETTINGS "/sys/kernel/mm/transparent_hugepage/"
 
+/* The words that the kernel uses in these settings. */
 static const char *const words[] = {"always", "within_size", "advise", "never",
                                     "deny",   "force",       "inherit"};
 
@@ -35,7 +39,7 @@ const char *tdm__large_pages_parse_setting(const char *path)
     return found;
 }
 
-/* Newer kernels have a setting for each size, which usually inherits the old one. */
+/* Newer kernels have a setting for each page size, which usually inherits the general one. */
 const char *tdm__large_pages_setting(void)
 {
     const char *setting = tdm__large_pages_parse_setting(SETTINGS "hugepages-2048kB/shmem_enabled");
@@ -54,23 +58,23 @@ const char *tdm__large_pages_advice(void)
 
 bool tdm__large_pages_populate(int fd, size_t size_bytes)
 {
-    size_t room_bytes = size_bytes + LARGE_PAGE_BYTES;
-    char *room;
-    char *place;
+    size_t range_bytes = size_bytes + LARGE_PAGE_BYTES;
+    char *range;
+    char *aligned;
 
     if (strcmp(tdm__large_pages_setting(), "advise") != 0) {
         return false;
     }
-    room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) {
+    range = mmap(NULL, range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) {
         return false;
     }
-    place = room + (LARGE_PAGE_BYTES - (uintptr_t)room % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
-    if (mmap(place, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+    aligned = range + (LARGE_PAGE_BYTES - (uintptr_t)range % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
+    if (mmap(aligned, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
         MAP_FAILED) {
-        (void)madvise(place, size_bytes, MADV_HUGEPAGE);
-        (void)madvise(place, size_bytes, MADV_POPULATE_WRITE);
+        (void)madvise(aligned, size_bytes, MADV_HUGEPAGE);
+        (void)madvise(aligned, size_bytes, MADV_POPULATE_WRITE);
     }
-    (void)munmap(room, room_bytes);
+    (void)munmap(range, range_bytes);
     return true;
 }

@@ -1,4 +1,5 @@
-/* large_pages.h - whether the kernel gives shared memory large pages, and how to get them. */
+/* large_pages.h - whether the kernel backs shared memory with large pages, and how to request
+ * them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_MEMORY_LARGE_PAGES_H
 #define TDM_COLOCATE_MEMORY_LARGE_PAGES_H
@@ -6,23 +7,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A block in pages of 2 MiB is mapped and unmapped a thousand times faster than in pages of
- * 4 KiB, and copied a tenth faster.  Whether shared memory may have them is the machine's
- * setting, which Tandem never changes.  Nothing here can fail: without large pages everything
- * works as well, with small ones. */
+/* A block in pages of 2 MiB is mapped and unmapped a thousand times faster than in pages of 4
+ * KiB, and copied 10 % faster. Whether shared memory may use large pages is a setting of the
+ * machine, which Tandem never changes. No function here fails: without large pages everything
+ * works with small ones. */
 
-/* The word in force: "always", "within_size", "advise", "never", …; "unknown" where the kernel
- * has no such setting. */
+/* Returns the kernel's current setting for shared memory: "always", "within_size", "advise",
+ * "never" and so on, or "unknown" if the kernel does not have the setting. */
 const char *tdm__large_pages_setting(void);
 
-/* What a file of such a setting says: the word in brackets, "unknown" if there is none. */
+/* Returns the selected word (in brackets) of the setting file at `path`, or "unknown" if none
+ * exists. */
 const char *tdm__large_pages_parse_setting(const char *path);
 
-/* What an administrator would have to do; NULL: nothing. */
+/* Returns the shell command with which an administrator enables large pages, or NULL if none is
+ * needed. */
 const char *tdm__large_pages_advice(void);
 
-/* Where the kernel waits to be asked: takes the pages of a new memfd as large ones, as far as
- * there are any.  (Where it does not wait, fallocate takes them.)  False: it was not asked. */
+/* Allocates the pages of a new memfd as large pages, as far as the kernel has any. It does so
+ * only for the setting "advise"; for other settings fallocate gets large pages without a request.
+ * Returns false if it did nothing. */
 bool tdm__large_pages_populate(int fd, size_t size_bytes);
 
 #endif

@@ -1,5 +1,19 @@
-/* region.c - regions: stable addresses whose memory comes and goes. */
+/* region.c - regions: stable address ranges whose memory can be paused and resumed. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A region owns a reserved range of addresses, its blocks while it is resident, and for the
+ * policy KEEP a host copy in the arena. Its states: resident (blocks mapped) and paused (address
+ * range reserved, nothing mapped).
+ *
+ * Pause: copy the contents to the host copy, unmap, release the blocks. Resume: request a grant,
+ * create all blocks, map them, copy the contents back. A failed step leaves the region in its
+ * earlier state. If even that fails, the paused region keeps its blocks (blocks_count is not 0),
+ * so that no other tenant gets pages that are still mapped here; the next resume releases them
+ * first.
+ *
+ * Only the actor's thread enters. tandem/region.h specifies what a region promises; region_api.c
+ * connects the regions to the daemon's memory arbiter. */
+
 #include "colocate/memory/region.h"
 
 #include "runtime/assert.h"
@@ -12,34 +26,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks are this large, or an eighth of the region where that is more: all blocks of a region
- * are made by one call of the broker, so that the answer is yes or no. */
+/* Size of a block, or an eighth of the region if that is more. One call of the broker creates all
+ * blocks of a region, so that it succeeds or fails as a whole. */
 enum { BLOCK_BYTES_TARGET = 64 << 20 };
 
+/* A range of addresses whose memory can be paused and resumed. Its set owns it. */
 struct tdm_region {
     struct tdm_region *next;
-    struct tdm__regions *regions; /* borrowed */
+    struct tdm__regions *regions; /* Set that the region belongs to. */
+    /* Tag by which regions are paused and resumed together. */
     char tag[TDM_REGION_TAG_BYTES_MAX];
+    /* What a pause does with the contents: keep or drop them. */
     enum tdm_region_policy policy;
+    /* First address; it stays the same while the region exists. */
     void *address;
-    size_t size_bytes;
-    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
-    uint32_t blocks_count; /* 0 while paused, unless a failed resume could not be undone */
+    size_t size_bytes; /* Size, a multiple of the device's granularity. */
+    /* Owned blocks in the order of their addresses. */
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX];
+    /* Number of blocks; 0 while paused, unless a failed resume could not be undone. */
+    uint32_t blocks_count;
+    /* True if the region must have exactly one block. */
     bool is_single_block;
-    bool resident;
-    bool host_copy_is_valid; /* the host copy has the contents of the last pause */
-    void *host_copy;         /* owned, of the arena; NULL for DROP */
+    bool resident; /* True while memory is mapped at the address. */
+    /* True if the host copy has the contents of the last pause. */
+    bool host_copy_is_valid;
+    /* Owned memory of the arena for the contents while paused; NULL for the policy DROP. */
+    void *host_copy;
 };
 
+/* The regions of a process on one device. region_api.c owns the sets of an actor. */
 struct tdm__regions {
-    struct tdm__device *device; /* borrowed */
-    struct tdm__arena *arena;   /* borrowed */
+    struct tdm__device *device; /* Borrowed. */
+    struct tdm__arena *arena;   /* Borrowed. */
+    /* Called before memory is allocated; NULL for no call. */
     tdm__memory_grant_request_fn *grant_request;
-    void *grant_request_arg;
+    void *grant_request_arg; /* First argument of grant_request. */
+    /* Called before memory is released; NULL for no call. */
     tdm__memory_release_notice_fn *release_notice;
-    void *release_notice_arg;
+    void *release_notice_arg; /* First argument of release_notice. */
+    /* Called when granted memory is not allocated; NULL for no call. */
     tdm__memory_grant_cancel_fn *grant_cancel;
-    void *grant_cancel_arg;
+    void *grant_cancel_arg; /* First argument of grant_cancel. */
+    /* Owned list of regions in the order of creation. */
     tdm_region *first;
 };
 
@@ -80,6 +108,7 @@ void tdm__regions_set_grant_cancel(struct tdm__regions *regions,
     regions->grant_cancel_arg = arg;
 }
 
+/* Announces that regions with this tag release `bytes`; 0 withdraws the announcement. */
 static void announce_release(const struct tdm__regions *regions, const char *tag, size_t bytes)
 {
     if (regions->release_notice != NULL) {
@@ -87,6 +116,7 @@ static void announce_release(const struct tdm__regions *regions, const char *tag
     }
 }
 
+/* Appends a region to its set. */
 static void regions_append(struct tdm__regions *regions, tdm_region *region)
 {
     tdm_region **link = &regions->first;
@@ -97,6 +127,7 @@ static void regions_append(struct tdm__regions *regions, tdm_region *region)
     *link = region;
 }
 
+/* Removes a region from its set. */
 static void unlink_region(tdm_region *region)
 {
     tdm_region **link = &region->regions->first;
@@ -109,6 +140,7 @@ static void unlink_region(tdm_region *region)
 
 /* ---- taking and giving back memory ------------------------------------------------------ */
 
+/* Releases all blocks of a region; they must be unmapped. */
 static void region_release_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -117,7 +149,7 @@ static void region_release_blocks(tdm_region *region)
     region->blocks_count = 0;
 }
 
-/* All of the region's blocks, not yet mapped. */
+/* Creates all blocks of a region without mapping them. */
 static tdm_status region_create_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -141,6 +173,7 @@ static tdm_status region_create_blocks(tdm_region *region)
     return TDM_OK;
 }
 
+/* Maps the blocks of a region one after the other from its address on. */
 static tdm_status region_map_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -153,6 +186,7 @@ static tdm_status region_map_blocks(tdm_region *region)
     return TDM_OK;
 }
 
+/* Copies the host copy to the region if the host copy is valid. */
 static tdm_status region_restore_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -164,9 +198,10 @@ static tdm_status region_restore_contents(tdm_region *region)
     return device->ops->copy_flush(device);
 }
 
-/* Back to paused after a failed step.  If even this fails, the blocks stay ours, so that no
- * other tenant gets pages that are still mapped here; the next resume goes on with them. */
-static void region_undo_pause(tdm_region *region)
+/* Returns a region to the paused state after a failed resume and restores the first error. If
+ * unmapping fails, the region keeps its blocks, so that no other tenant gets pages that are still
+ * mapped here; the next resume releases them. */
+static void region_undo_resume(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -178,9 +213,10 @@ static void region_undo_pause(tdm_region *region)
         tdm__log(TDM__WARN, "region", "%s keeps its memory after a failed resume: %s", region->tag,
                  tdm_error_detail());
     }
-    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* the first reason is the one to release_notice */
+    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* The caller reports the first failure. */
 }
 
+/* Unmaps and releases the blocks that a failed resume left behind. */
 static tdm_status clear_leftover_mappings(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -193,8 +229,8 @@ static tdm_status clear_leftover_mappings(tdm_region *region)
     return TDM_OK;
 }
 
-/* Asks for the memory and takes it.  What was granted and not taken would be kept from others,
- * and from our next try. */
+/* Requests a grant and creates the blocks. On failure it cancels the grant, which would block
+ * other tenants and the next attempt of this process. */
 static tdm_status region_obtain_blocks(tdm_region *region, int64_t timeout_ms)
 {
     struct tdm__regions *regions = region->regions;
@@ -216,13 +252,15 @@ static tdm_status region_obtain_blocks(tdm_region *region, int64_t timeout_ms)
     return status;
 }
 
+/* Adds the region's tag and size to the error detail of `status`. */
 static tdm_status name_region(const tdm_region *region, tdm_status status)
 {
     return tdm__wrap(status, "region %s, %.1f MiB wanted", region->tag,
                      (double)region->size_bytes / (1 << 20));
 }
 
-/* The transaction: make all blocks, map them, bring the contents back, then declare. */
+/* Resumes a region as a transaction: creates all blocks, maps them, copies the contents back, and
+ * only then marks the region resident. */
 static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
 {
     tdm_status status;
@@ -230,7 +268,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
     TDM_TRY(clear_leftover_mappings(region));
     status = region_obtain_blocks(region, timeout_ms);
     if (status == TDM_E_DEVICE_FULL) {
-        return status; /* who refused has said for what, and the numbers */
+        return status; /* The error detail already has the request and the numbers. */
     }
     TDM_TRY(name_region(region, status));
     status = region_map_blocks(region);
@@ -238,7 +276,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
         status = region_restore_contents(region);
     }
     if (status != TDM_OK) {
-        region_undo_pause(region);
+        region_undo_resume(region);
         return name_region(region, status);
     }
     region->resident = true;
@@ -247,6 +285,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
 
 /* ---- one region ------------------------------------------------------------------------- */
 
+/* Fails with TDM_E_INVAL unless the tag, size and policy are valid. */
 static tdm_status check_options(const struct tdm_region_options *options, size_t unit)
 {
     size_t length = options->tag != NULL ? strlen(options->tag) : 0;
@@ -265,7 +304,8 @@ static tdm_status check_options(const struct tdm_region_options *options, size_t
     return TDM_OK;
 }
 
-/* Addresses and, for KEEP, the host copy: found wanting now rather than at the first pause. */
+/* Reserves the addresses and, for KEEP, the host copy, so that a shortage shows now and not at
+ * the first pause. */
 static tdm_status reserve(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -279,6 +319,7 @@ static tdm_status reserve(tdm_region *region)
     return TDM_OK;
 }
 
+/* Frees a region with its addresses, blocks and host copy. The set must not link it. */
 static void free_region(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -291,6 +332,7 @@ static void free_region(tdm_region *region)
     free(region);
 }
 
+/* Creates a region, resident unless options->paused is set, and appends it to the set. */
 static tdm_status create(struct tdm__regions *regions, const struct tdm_region_options *options,
                          bool is_single_block, tdm_region **region_out)
 {
@@ -409,6 +451,8 @@ const void *tdm_region_contents(const tdm_region *region)
     return region->resident ? region->address : region->host_copy;
 }
 
+/* Pauses a region: copies its contents to the host copy if it has one, unmaps it and releases its
+ * blocks. */
 static tdm_status region_save_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -453,11 +497,13 @@ tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
 
 /* ---- many regions ----------------------------------------------------------------------- */
 
+/* Returns true if the region is in the given state and has the tag (NULL for any). */
 static bool region_is_selected(const tdm_region *region, const char *tag, bool resident)
 {
     return region->resident == resident && (tag == NULL || strcmp(region->tag, tag) == 0);
 }
 
+/* Returns the number of regions in the given state with the tag (NULL for any). */
 static uint32_t count_selected_regions(const struct tdm__regions *regions, const char *tag,
                                        bool resident)
 {
@@ -469,6 +515,7 @@ static uint32_t count_selected_regions(const struct tdm__regions *regions, const
     return count;
 }
 
+/* Returns true if no resident region before this one in the set has the same tag. */
 static bool region_is_first_of_tag(const tdm_region *region)
 {
     const tdm_region *other = region->regions->first;
@@ -479,7 +526,8 @@ static bool region_is_first_of_tag(const tdm_region *region)
     return other == region;
 }
 
-/* Before the first copy, all that is to leave; `stay` takes it back. */
+/* Announces, before the first copy, the release of all resident regions with the tag (NULL for
+ * all). With `stay` it withdraws the announcement. */
 static void announce_releases(const struct tdm__regions *regions, const char *tag, bool stay)
 {
     for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
@@ -495,12 +543,15 @@ static void announce_releases(const struct tdm__regions *regions, const char *ta
     }
 }
 
+/* Resumes the region, or pauses it. */
 static tdm_status region_pause_or_resume(tdm_region *region, bool resume, int64_t deadline_ms)
 {
     return resume ? region_make_resident(region, tdm__deadline_remaining_ms(deadline_ms))
                   : region_save_contents(region);
 }
 
+/* Resumes the regions that were paused, or pauses those that were resumed, in reverse order, and
+ * restores the first error. */
 static void regions_undo(tdm_region **changed, uint32_t count, bool resume)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -516,17 +567,18 @@ static void regions_undo(tdm_region **changed, uint32_t count, bool resume)
     (void)tdm__fail(TDM_E_DEVICE, "%s", detail);
 }
 
-/* Pauses or resumes all that are meant; undoes in reverse what was done before a failure. */
+/* Pauses or resumes all selected regions. On failure it undoes the completed ones in reverse
+ * order. */
 static tdm_status regions_pause_or_resume(struct tdm__regions *regions, const char *tag,
                                           bool resume, int64_t deadline_ms)
 {
-    uint32_t room = count_selected_regions(regions, tag, !resume);
-    tdm_region **changed = calloc(room + 1u, sizeof(tdm_region *));
+    uint32_t capacity = count_selected_regions(regions, tag, !resume);
+    tdm_region **changed = calloc(capacity + 1u, sizeof(tdm_region *));
     tdm_status status = TDM_OK;
     uint32_t count = 0;
 
     if (changed == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a list of %u regions", room);
+        return tdm__fail(TDM_E_NOMEM, "a list of %u regions", capacity);
     }
     for (tdm_region *region = regions->first; region != NULL && status == TDM_OK;
          region = region->next) {

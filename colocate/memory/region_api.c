@@ -1,5 +1,17 @@
-/* region_api.c - the regions of this actor: tdm_region_create and what stands behind it. */
+/* region_api.c - tdm_region_create and the regions of this actor: connects them to broker and
+ * arbiter. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file owns the process's memory: one broker client, one arena, and per GPU of the actor a
+ * device and its set of regions. They are created on first use and destroyed when the runtime
+ * stops.
+ *
+ * Before a region allocates memory it calls the daemon's memory arbiter (arbiter.request) and
+ * blocks until the grant; before a pause it announces the release; after a failure it cancels the
+ * grant.
+ *
+ * Only the actor's thread enters. memory_arbiter_service.h specifies the methods. */
+
 #include "actors/runtime.h"
 #include "colocate/memory/broker_client.h"
 #include "colocate/memory/region.h"
@@ -13,25 +25,32 @@
 #include <string.h>
 
 enum {
+    /* Milliseconds after which a call of the broker fails. */
     BROKER_TIMEOUT_MS = 60000,
-    GRACE_MS = 2000 /* the daemon knows who holds what: its answer should come before ours */
+    /* Milliseconds that a call waits beyond its own timeout, so that the daemon's refusal, which
+     * names the holders, arrives before the timeout of the call. */
+    GRACE_MS = 2000
 };
 
-/* One GPU of this actor. */
+/* The device and the regions of one GPU of this actor. */
 struct gpu_regions {
-    struct tdm__device *device;   /* owned; NULL until it is first asked for */
-    struct tdm__regions *regions; /* owned */
+    struct tdm__device *device;   /* Owned; NULL until the GPU is used first. */
+    struct tdm__regions *regions; /* Owned; NULL until the GPU is used first. */
 };
 
-/* There is one runtime per process, and so one of these; made on first use, freed when the
- * runtime stops. */
+/* The memory of this process. There is one runtime per process, so there is one instance. It is
+ * filled on first use and cleared when the runtime stops. */
 static struct {
-    tdm_runtime *runtime; /* borrowed */
+    tdm_runtime *runtime; /* Borrowed runtime of the process. */
+    /* Owned client of the daemon's broker; NULL until first use. */
     struct tdm__broker_client *broker;
+    /* Owned host memory for all GPUs; NULL until first use. */
     struct tdm__arena *arena;
+    /* Regions by the actor's own GPU number. */
     struct gpu_regions gpus[TDM__RUNTIME_GPUS_MAX];
 } memory;
 
+/* Destroys all regions, devices, the arena and the broker client. Called when the runtime stops. */
 static void process_memory_close(void *arg)
 {
     (void)arg;
@@ -48,6 +67,7 @@ static void process_memory_close(void *arg)
     memory.broker = NULL;
 }
 
+/* Creates the arena on first use and registers its destruction with the runtime. */
 static tdm_status process_memory_open(tdm_runtime *runtime, struct tdm__device *device)
 {
     if (memory.arena != NULL) {
@@ -59,7 +79,8 @@ static tdm_status process_memory_open(tdm_runtime *runtime, struct tdm__device *
 
 /* ---- the memory_arbiter ---------------------------------------------------------------------- */
 
-/* `arguments` may be a failed pack. */
+/* Calls a method of the daemon's arbiter and waits for the empty reply. `arguments` may be a
+ * writer that has failed. */
 static tdm_status call_memory_arbiter(const char *method, const tdm_writer *arguments,
                                       int64_t timeout_ms)
 {
@@ -68,6 +89,7 @@ static tdm_status call_memory_arbiter(const char *method, const tdm_writer *argu
                                     NULL);
 }
 
+/* Blocks until the arbiter grants the memory, refuses it or the timeout passes. */
 static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
@@ -82,7 +104,8 @@ static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes,
     return status;
 }
 
-/* Who waits for this memory waits better informed; a pause goes on without it. */
+/* Announces a release to the arbiter, so that waiting requests are not refused. A failure does
+ * not stop the pause and is only logged. */
 static void announce_memory_release(void *arg, const char *tag, size_t bytes)
 {
     const struct gpu_regions *entry = arg;
@@ -100,7 +123,8 @@ static void announce_memory_release(void *arg, const char *tag, size_t bytes)
     tdm_writer_destroy(writer);
 }
 
-/* Else the grant would stand until it expires, in the way of our own next try. */
+/* Cancels the grants of a tag. Otherwise a grant would stand until it expires and block the next
+ * attempt. */
 static void cancel_memory_grant(void *arg, const char *tag)
 {
     const struct gpu_regions *entry = arg;
@@ -120,6 +144,7 @@ static void cancel_memory_grant(void *arg, const char *tag)
 
 /* ---- the sets --------------------------------------------------------------------------- */
 
+/* Opens the device that the daemon assigned to this process as GPU number `gpu`. */
 static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__device **device_out)
 {
     const struct tdm__device_kind *kind;
@@ -129,6 +154,7 @@ static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__de
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 
+/* Opens the device and creates the set of regions of one GPU. */
 static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
@@ -139,7 +165,8 @@ static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
         TDM_TRY(tdm__broker_client_open_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
-    if (entry->device == NULL) { /* else an earlier attempt came so far */
+    /* Otherwise an earlier attempt that failed later has opened the device. */
+    if (entry->device == NULL) {
         TDM_TRY(open_device(runtime, gpu, &entry->device));
     }
     TDM_TRY(process_memory_open(runtime, entry->device));

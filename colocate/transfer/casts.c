@@ -1,5 +1,11 @@
-/* casts.c - casts on the way: float32 to bfloat16, and to FP8 by blocks with a scale each. */
+/* casts.c - casts of weights: float32 to bfloat16, and to FP8 in blocks that have a scale each. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* These functions are the reference for the CUDA kernels, which must give the same bits. Inner
+ * loops have no branches, so that the compiler vectorises them; on x86 each exists a second time
+ * for AVX2 and is chosen at run time. Both variants round alike. There is no state; any thread
+ * may enter. */
+
 #include "colocate/transfer/casts.h"
 
 #include "runtime/assert.h"
@@ -7,12 +13,13 @@
 #include <string.h>
 
 enum {
-    E4M3_NAN = 0x7f,
-    E4M3_MAX_BITS = 0x43e00000,   /* of 448 as a float */
-    NORMAL_MIN_BITS = 0x3c800000, /* of 2^-6 */
-    INFINITY_BITS = 0x7f800000
+    E4M3_NAN = 0x7f,              /* Code of a NaN in e4m3. */
+    E4M3_MAX_BITS = 0x43e00000,   /* The bits of 448 as a float. */
+    NORMAL_MIN_BITS = 0x3c800000, /* The bits of 2^-6. */
+    INFINITY_BITS = 0x7f800000    /* The bits of infinity as a float. */
 };
 
+/* Returns the bits of a float. */
 static uint32_t bits_of(float value)
 {
     uint32_t bits;
@@ -21,6 +28,7 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
+/* Returns the float with these bits. */
 static float float_of(uint32_t bits)
 {
     float value;
@@ -29,12 +37,13 @@ static float float_of(uint32_t bits)
     return value;
 }
 
-/* Masks and no branches, so that compilers make vectors of it. */
+/* Rounds the bits of a float to bfloat16, without branches so that the loop is vectorised. */
 static inline __attribute__((always_inline)) uint16_t upper_half(uint32_t bits)
 {
     uint32_t is_nan = -(uint32_t)((bits & 0x7fffffff) > INFINITY_BITS);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    uint32_t quiet = bits >> 16 | 0x40; /* the lower half may have held all that made it a NaN */
+    /* The lower half may have held the only bits that made it a NaN. */
+    uint32_t quiet = bits >> 16 | 0x40;
 
     return (uint16_t)((rounded & ~is_nan) | (quiet & is_nan));
 }
@@ -44,8 +53,9 @@ uint16_t tdm__bf16_from_float(float value)
     return upper_half(bits_of(value));
 }
 
+/* Casts `count` floats to bfloat16. */
 static inline __attribute__((always_inline)) void
-cast_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
+bf16_cast_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
@@ -59,7 +69,7 @@ cast_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
 __attribute__((target("avx2"))) static void cast_avx2(uint16_t *restrict to,
                                                       const uint8_t *restrict from, size_t count)
 {
-    cast_all(to, from, count);
+    bf16_cast_all(to, from, count);
 }
 
 void tdm__bf16_from_floats(uint16_t *restrict to, const void *restrict from, size_t count)
@@ -67,13 +77,13 @@ void tdm__bf16_from_floats(uint16_t *restrict to, const void *restrict from, siz
     if (__builtin_cpu_supports("avx2")) {
         cast_avx2(to, from, count);
     } else {
-        cast_all(to, from, count);
+        bf16_cast_all(to, from, count);
     }
 }
 #else
 void tdm__bf16_from_floats(uint16_t *restrict to, const void *restrict from, size_t count)
 {
-    cast_all(to, from, count);
+    bf16_cast_all(to, from, count);
 }
 #endif
 
@@ -82,14 +92,15 @@ float tdm__bf16_to_float(uint16_t bits)
     return float_of((uint32_t)bits << 16);
 }
 
-static inline __attribute__((always_inline)) uint8_t encode(float value)
+/* Encodes a float as e4m3, without branches. */
+static inline __attribute__((always_inline)) uint8_t e4m3_encode(float value)
 {
     uint32_t bits = bits_of(value);
     uint32_t size = bits & 0x7fffffff;
     uint32_t held = size < E4M3_MAX_BITS ? size : E4M3_MAX_BITS;
-    /* 3 of 23 bits of the fraction stay; what carries over is the next power of two */
+    /* 3 of 23 bits of the fraction remain; a carry goes to the exponent. */
     uint32_t normal = ((held + 0x7ffff + (held >> 20 & 1)) >> 20) - ((127 - 7) << 3);
-    /* below the normal numbers: so many times 2^-9, which is the last bit of 2^14 and more */
+    /* Subnormal numbers are multiples of 2^-9, which is the value of the last bit of 2^14. */
     uint32_t small = bits_of(float_of(held) + 0x1p14f) - bits_of(0x1p14f);
     uint32_t is_small = -(uint32_t)(held < NORMAL_MIN_BITS);
     uint32_t is_nan = -(uint32_t)(size > INFINITY_BITS);
@@ -100,23 +111,28 @@ static inline __attribute__((always_inline)) uint8_t encode(float value)
 
 uint8_t tdm__e4m3_from_float(float value)
 {
-    return encode(value);
+    return e4m3_encode(value);
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
-/* The part of a matrix that is one block. */
-struct block {
-    const void *from;         /* its first element, and so on */
-    uint8_t *to;              /* NULL: only the scale is wanted */
-    float *scale;             /* NULL: it stands there already */
-    const float *known_scale; /* the same as it is read */
-    uint32_t rows;
-    uint32_t columns;
+/* A block of a matrix with its result. */
+struct fp8_block {
+    const void *from; /* First element of the block. */
+    /* First FP8 number of the block; NULL if only the scale is wanted. */
+    uint8_t *to;
+    /* Where to write the scale; NULL if the scale is given. */
+    float *scale;
+    /* Where to read the scale; may be the same as `scale`. */
+    const float *known_scale;
+    uint32_t rows;    /* Rows of the block. */
+    uint32_t columns; /* Columns of the block. */
 };
 
+/* Loads a row of the block as floats. */
 static inline __attribute__((always_inline)) void load_row(const struct tdm__strided_matrix *from,
-                                                           const struct block *block, uint32_t row,
+                                                           const struct fp8_block *block,
+                                                           uint32_t row,
                                                            float values[TDM__FP8_BLOCK])
 {
     size_t first = (size_t)row * from->pitch;
@@ -132,7 +148,8 @@ static inline __attribute__((always_inline)) void load_row(const struct tdm__str
     }
 }
 
-/* Sizes of floats are ordered as their bits are; a NaN has none. */
+/* Returns the bits of the largest magnitude, or `largest`. Magnitudes are ordered like their
+ * bits; NaNs are skipped. */
 static inline __attribute__((always_inline)) uint32_t largest_bits(const float *values,
                                                                    uint32_t count, uint32_t largest)
 {
@@ -145,16 +162,18 @@ static inline __attribute__((always_inline)) uint32_t largest_bits(const float *
     return largest;
 }
 
+/* Quantizes a row of values. */
 static inline __attribute__((always_inline)) void
 store_row(uint8_t *restrict codes, const float *restrict values, uint32_t count, float inverse)
 {
     for (uint32_t i = 0; i < count; i++) {
-        codes[i] = encode(values[i] * inverse);
+        codes[i] = e4m3_encode(values[i] * inverse);
     }
 }
 
+/* Computes the scale of a block. */
 static inline __attribute__((always_inline)) float
-find_scale(const struct tdm__strided_matrix *from, const struct block *block)
+find_scale(const struct tdm__strided_matrix *from, const struct fp8_block *block)
 {
     uint32_t largest = bits_of(1e-10f);
     float values[TDM__FP8_BLOCK];
@@ -166,8 +185,10 @@ find_scale(const struct tdm__strided_matrix *from, const struct block *block)
     return float_of(largest) / 448.0f;
 }
 
+/* Computes the scale of a block, its numbers, or both. */
 static inline __attribute__((always_inline)) void
-quantize_block(const struct tdm__strided_matrix *from, uint32_t to_pitch, const struct block *block)
+quantize_block(const struct tdm__strided_matrix *from, uint32_t to_pitch,
+               const struct fp8_block *block)
 {
     float values[TDM__FP8_BLOCK];
     float inverse;
@@ -185,23 +206,27 @@ quantize_block(const struct tdm__strided_matrix *from, uint32_t to_pitch, const 
     }
 }
 
+/* A variant of quantize_block() for some kind of processor. */
 typedef void quantize_fn(const struct tdm__strided_matrix *from, uint32_t to_pitch,
-                         const struct block *block);
+                         const struct fp8_block *block);
 
+/* The variant for every processor. */
 static void quantize_generic(const struct tdm__strided_matrix *from, uint32_t to_pitch,
-                             const struct block *block)
+                             const struct fp8_block *block)
 {
     quantize_block(from, to_pitch, block);
 }
 
-/* The same code in wider vectors; none of them rounds differently. */
+/* The same code in wider vectors, which rounds alike. */
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void
-quantize_avx2(const struct tdm__strided_matrix *from, uint32_t to_pitch, const struct block *block)
+__attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__strided_matrix *from,
+                                                          uint32_t to_pitch,
+                                                          const struct fp8_block *block)
 {
     quantize_block(from, to_pitch, block);
 }
 
+/* Returns the fastest variant for this processor. */
 static quantize_fn *select_quantize(void)
 {
     return __builtin_cpu_supports("avx2") ? quantize_avx2 : quantize_generic;
@@ -213,12 +238,14 @@ static quantize_fn *select_quantize(void)
 }
 #endif
 
+/* Returns the rows or columns of a block with `elements` left. */
 static uint32_t block_extent(uint32_t elements)
 {
     return elements < TDM__FP8_BLOCK ? elements : TDM__FP8_BLOCK;
 }
 
-/* Block by block; `known_scale` are the scales as they are read, which may be those written. */
+/* Quantizes a matrix block by block. `known_scale` are the scales to read, which may be
+ * those that are written. */
 static void quantize_blocks(const struct tdm__strided_matrix *from,
                             const struct tdm__fp8_matrix *to, const float *known_scale)
 {
@@ -231,7 +258,7 @@ static void quantize_blocks(const struct tdm__strided_matrix *from,
             size_t first = (size_t)row * from->pitch + column;
             size_t scale =
                 (size_t)(row / TDM__FP8_BLOCK) * to->scales_pitch + column / TDM__FP8_BLOCK;
-            const struct block block = {
+            const struct fp8_block block = {
                 .from = (const uint8_t *)from->data + first * element_bytes,
                 .to = to->data == NULL ? NULL : to->data + (size_t)row * to->pitch + column,
                 .scale = to->scales == NULL ? NULL : to->scales + scale,

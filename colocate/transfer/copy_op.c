@@ -1,5 +1,12 @@
-/* copy_op.c - a rectangle on its way, with its ends: copied, converted and summed on the host. */
+/* copy_op.c - executes copy operations on the host: copies, converts and checksums. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This is the reference for the devices: the CUDA kernels must give the same bytes and checksums.
+ * A copy without conversion is checksummed while it is copied; a conversion is written first and
+ * read again for the checksum. Conversions to FP8 without given scales compute them per block and
+ * discard them, because another operation writes the scales. There is no state; any thread may
+ * enter. */
+
 #include "colocate/transfer/copy_op.h"
 
 #include "colocate/transfer/casts.h"
@@ -8,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE_BLOCKS = 64 }; /* in a row, of which scales are kept while codes are written */
+/* FP8 blocks of a row whose scales are kept while their numbers are written. */
+enum { TILE_BLOCKS = 64 };
 
+/* Returns the number of FP8 blocks for a number of elements. */
 static uint64_t fp8_blocks_count(uint64_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
@@ -45,12 +54,13 @@ struct tdm__strided_rows tdm__copy_op_rows(const struct tdm__copy_op *copy_op)
 
 /* ---- conversions ------------------------------------------------------------------------ */
 
-static uint32_t smaller(uint32_t one, uint32_t other)
+/* Returns the smaller number. */
+static uint32_t min_number(uint32_t one, uint32_t other)
 {
     return one < other ? one : other;
 }
 
-/* The codes alone: the scales have a copy_op of their own, maybe in another window. */
+/* Quantizes a matrix and discards the scales, which another operation writes. */
 static void write_fp8_codes(const struct tdm__strided_matrix *matrix, uint8_t *to,
                             uint32_t to_pitch)
 {
@@ -64,8 +74,8 @@ static void write_fp8_codes(const struct tdm__strided_matrix *matrix, uint8_t *t
             size_t first = (size_t)row * matrix->pitch + column;
             const struct tdm__strided_matrix tile = {
                 from + first * from_bytes, matrix->dtype,
-                smaller(matrix->rows - row, TDM__FP8_BLOCK),
-                smaller(matrix->columns - column, tile_columns), matrix->pitch};
+                min_number(matrix->rows - row, TDM__FP8_BLOCK),
+                min_number(matrix->columns - column, tile_columns), matrix->pitch};
             const struct tdm__fp8_matrix codes = {to + (size_t)row * to_pitch + column, scales,
                                                   to_pitch, TILE_BLOCKS};
 
@@ -74,6 +84,7 @@ static void write_fp8_codes(const struct tdm__strided_matrix *matrix, uint8_t *t
     }
 }
 
+/* Casts a float32 matrix to bfloat16. */
 static void write_bf16(const struct tdm__strided_matrix *matrix, uint16_t *to, uint32_t to_pitch)
 {
     const uint8_t *from = matrix->data;
@@ -84,7 +95,8 @@ static void write_bf16(const struct tdm__strided_matrix *matrix, uint16_t *to, u
     }
 }
 
-static void conversion(const struct tdm__copy_op *copy_op, void *to, uint32_t to_pitch)
+/* Writes the converted rectangle to `to`. */
+static void convert(const struct tdm__copy_op *copy_op, void *to, uint32_t to_pitch)
 {
     const struct tdm__strided_matrix matrix = {copy_op->from, (enum tdm_dtype)copy_op->from_dtype,
                                                (uint32_t)copy_op->rows, (uint32_t)copy_op->columns,
@@ -93,7 +105,7 @@ static void conversion(const struct tdm__copy_op *copy_op, void *to, uint32_t to
 
     switch ((enum tdm__conversion)copy_op->conversion) {
     case TDM__CONVERT_NONE:
-        break; /* copied while it is summed */
+        break; /* The copy happens while the checksum is computed. */
     case TDM__CONVERT_BF16:
         write_bf16(&matrix, to, to_pitch);
         break;
@@ -110,8 +122,9 @@ static void conversion(const struct tdm__copy_op *copy_op, void *to, uint32_t to
     }
 }
 
-/* ---- running ---------------------------------------------------------------------------- */
+/* ---- execution ---------------------------------------------------------------------------- */
 
+/* Writes zeros to all rows. */
 static void write_zeros(const struct tdm__strided_rows *rows, void *to)
 {
     for (size_t i = 0; i < rows->count; i++) {
@@ -119,23 +132,25 @@ static void write_zeros(const struct tdm__strided_rows *rows, void *to)
     }
 }
 
+/* Writes the rectangle to `to` with the given pitch and returns its checksum. */
 static uint64_t write_with_checksum(const struct tdm__copy_op *copy_op, void *to, uint64_t to_pitch)
 {
-    struct tdm__copy_op part_there = *copy_op;
+    struct tdm__copy_op copy_op_there = *copy_op;
     struct tdm__strided_rows rows;
 
-    part_there.to_pitch = to_pitch;
-    rows = tdm__copy_op_rows(&part_there);
+    copy_op_there.to_pitch = to_pitch;
+    rows = tdm__copy_op_rows(&copy_op_there);
     if (copy_op->from == NULL) {
         write_zeros(&rows, to);
     } else {
-        conversion(copy_op, to, (uint32_t)to_pitch);
+        convert(copy_op, to, (uint32_t)to_pitch);
     }
     rows.from_pitch = rows.to_pitch;
     return tdm__rect_checksum(&rows, to);
 }
 
-/* Packed: a sum does not depend on where the rows lie. */
+/* Computes the checksum in scratch memory. The rows are packed, because the checksum does not
+ * depend on their pitch. */
 static tdm_status checksum_without_write(const struct tdm__copy_op *copy_op, uint64_t *sum_out)
 {
     const struct tdm__strided_rows rows = tdm__copy_op_rows(copy_op);

@@ -1,4 +1,4 @@
-/* copy_op.h - a rectangle on its way, with its ends: what a device copies, converts and sums. */
+/* copy_op.h - a copy operation: a rectangle that a device copies, converts and checksums. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_TRANSFER_COPY_OP_H
 #define TDM_COLOCATE_TRANSFER_COPY_OP_H
@@ -8,33 +8,37 @@
 
 #include <tandem/error.h>
 
-/* As in struct tdm__rect_copy, rows and columns are of elements that are read, and pitches in
- * elements of each side's dtype.  Ends of what is converted are aligned as their elements are;
- * others need not be. */
+/* A copy operation with its addresses. Rows and columns count source elements; pitches are in
+ * elements of each side's dtype. Addresses of converted elements must be aligned to them; others
+ * may have any alignment. */
 struct tdm__copy_op {
-    const void *from; /* NULL: zeros, without conversion */
-    void *to;         /* NULL: nothing is written, but the sum is taken as if it were */
-    uint64_t rows;
-    uint64_t columns; /* with a conversion at most 2^32, as rows and pitches */
-    uint64_t from_pitch;
-    uint64_t to_pitch;
-    uint8_t conversion; /* enum tdm__conversion */
-    uint8_t from_dtype;
-    uint8_t to_dtype;
-    uint32_t scales_pitch;
-    /* What becomes FP8 by scales that are known: theirs, one a block, mapped or in host memory
-     * as the ends are; NULL: they are found on the way. */
+    /* Source; NULL to write zeros without conversion. */
+    const void *from;
+    /* Destination; NULL to compute the checksum as if it were written. */
+    void *to;
+    uint64_t rows; /* Rows of the rectangle. */
+    /* Columns of the rectangle; with a conversion rows, columns and pitches are at most 2^32. */
+    uint64_t columns;
+    uint64_t from_pitch;   /* Source elements from row to row. */
+    uint64_t to_pitch;     /* Destination elements from row to row. */
+    uint8_t conversion;    /* An enum tdm__conversion. */
+    uint8_t from_dtype;    /* An enum tdm_dtype. */
+    uint8_t to_dtype;      /* An enum tdm_dtype. */
+    uint32_t scales_pitch; /* Elements from row to row in `scales`. */
+    /* Given scales for a conversion to FP8, one per block, mapped or in host memory like the two
+     * ends; NULL to compute them. */
     const float *scales;
 };
 
-/* Bytes as they are. */
+/* Returns the operation that copies rows of bytes. */
 struct tdm__copy_op tdm__copy_op_of_rows(const struct tdm__strided_rows *rows, const void *from,
                                          void *to);
 
-/* The rectangle that is written: its rows, in bytes, and the distances between them. */
+/* Returns the rows in bytes that an operation writes, and their pitches. */
 struct tdm__strided_rows tdm__copy_op_rows(const struct tdm__copy_op *copy_op);
 
-/* On the host: what every device's results are compared with.  The sum of what is written. */
+/* Executes an operation on the host and writes the checksum of what is written. The results of
+ * other devices are compared with this one. */
 tdm_status tdm__copy_op_execute(const struct tdm__copy_op *copy_op, uint64_t *sum_out);
 
 #endif

@@ -1,5 +1,15 @@
-/* rect_checksum.c - checksums of rectangles of bytes, taken while they are copied. */
+/* rect_checksum.c - checksums of rectangles of bytes, computed while they are copied. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A struct kernel has the inner loops for a kind of processor: plain C, and AVX2, chosen at run
+ * time. All variants give the same checksum. `stripes` handles one row; `together` handles
+ * ROWS_AT_ONCE rows at once and writes with non-temporal stores, because a processor prefetches
+ * in several pages at a time but only within each.
+ *
+ * Rows that follow each other without gaps are treated as pages, so that large contiguous copies
+ * use `together`, too. There is no state; any thread may enter. rect_checksum.h specifies the
+ * checksum; kernels.cu computes the same on a GPU. */
+
 #include "colocate/transfer/rect_checksum.h"
 
 #include "runtime/splitmix.h"
@@ -9,40 +19,47 @@
 
 enum {
     LANES = TDM__CHECKSUM_LANES,
-    STREAM_BYTES_MIN = 512 << 10, /* what is smaller stays in a cache, where it is read next */
-    PREFETCH_BYTES = 512,
+    /* Smaller copies stay in the cache, where they are read next. */
+    STREAM_BYTES_MIN = 512 << 10,
+    PREFETCH_BYTES = 512, /* Distance of the prefetch in bytes. */
+    /* Bytes of a row into which contiguous data is cut. */
     PAGE_BYTES = 4096,
-    ROWS_AT_ONCE = 4 /* rows that are read at once */
+    ROWS_AT_ONCE = 4 /* Rows that `together` reads at once. */
 };
 
-/* Keys go through all odd multiples: lane j of stripe i has KEY × (j + 1) + STEP × i. */
+/* Constants of the keys: lane j of stripe i has the key KEY x (j + 1) + STEP x i. */
 #define KEY  UINT64_C(0x9e3779b97f4a7c15)
 #define STEP UINT64_C(0x9fb21c651e98df25)
 
-struct sum {
-    uint64_t lanes[LANES];
-    uint64_t keys[LANES];
+/* The state of a checksum. */
+struct checksum_state {
+    uint64_t lanes[LANES]; /* Lanes so far. */
+    uint64_t keys[LANES];  /* Key of each lane for the next stripe. */
 };
 
-/* Sums `count` stripes, and copies them unless `to` is NULL. */
-typedef void stripes_fn(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count);
+/* Adds `count` stripes to the checksum, and copies them unless `to` is NULL. */
+typedef void stripes_fn(struct checksum_state *sum, const uint8_t *from, uint8_t *to, size_t count);
 
-/* The same for ROWS_AT_ONCE rows of `count` stripes, as if one came after the other; what is copied
- * goes past the caches, to lines of its own.  A processor fetches ahead in several pages at a
- * time, and only within each: to read them together is a quarter faster than in turn, and more
- * where pages are small. */
-typedef void together_fn(struct sum *sum, const struct tdm__strided_rows *rows, const uint8_t *from,
-                         uint8_t *to);
+/* Does the same for ROWS_AT_ONCE rows of whole stripes, as if one came after the other, with
+ * non-temporal stores. A processor prefetches in several pages at a time, and only within each:
+ * reading the rows together is a quarter faster than one after the other, and more if pages are
+ * small. */
+typedef void together_fn(struct checksum_state *sum, const struct tdm__strided_rows *rows,
+                         const uint8_t *from, uint8_t *to);
 
+/* The inner loops for a kind of processor. */
 struct kernel {
-    stripes_fn *stripes;
-    together_fn *together; /* NULL: there is none */
+    stripes_fn *stripes; /* Loop over the stripes of one row. */
+    /* Loop over ROWS_AT_ONCE rows; NULL if there is no such variant. */
+    together_fn *together;
 };
 
 /* ---- generic_kernel
  * ------------------------------------------------------------------------------ */
 
-static void stripes_generic(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count)
+/* Adds stripes in plain C. */
+static void stripes_generic(struct checksum_state *sum, const uint8_t *from, uint8_t *to,
+                            size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t words[LANES];
@@ -67,6 +84,7 @@ static const struct kernel generic_kernel = {stripes_generic, NULL};
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* Adds four words to four lanes. */
 static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, __m256i keys,
                                                                 __m256i words)
 {
@@ -76,8 +94,9 @@ static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, _
     return _mm256_add_epi64(lanes, _mm256_add_epi64(products, _mm256_shuffle_epi32(words, 0x4e)));
 }
 
-__attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const uint8_t *from,
-                                                         uint8_t *to, size_t count)
+/* Adds stripes with AVX2. */
+__attribute__((target("avx2"))) static void
+stripes_avx2(struct checksum_state *sum, const uint8_t *from, uint8_t *to, size_t count)
 {
     const __m256i step = _mm256_set1_epi64x((long long)STEP);
     __m256i *lanes = (__m256i *)(void *)sum->lanes;
@@ -111,9 +130,9 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
     _mm256_storeu_si256(&keys[1], keys_high);
 }
 
-/* Stripe i of row r has the key of stripe r × count + i.  What is fetched ahead goes on with
- * the rows that come after these, not with what lies between them. */
-__attribute__((target("avx2"))) static void together_avx2(struct sum *sum,
+/* Adds ROWS_AT_ONCE rows with AVX2. Stripe i of row r has the key of stripe r x count + i.
+ * Prefetching continues with the rows that come next, not with the bytes between rows. */
+__attribute__((target("avx2"))) static void together_avx2(struct checksum_state *sum,
                                                           const struct tdm__strided_rows *rows,
                                                           const uint8_t *from, uint8_t *to)
 {
@@ -125,7 +144,7 @@ __attribute__((target("avx2"))) static void together_avx2(struct sum *sum,
     __m256i lanes_high = _mm256_loadu_si256(&lanes[1]);
     __m256i keys_low = _mm256_loadu_si256(&keys[0]);
     __m256i keys_high = _mm256_loadu_si256(&keys[1]);
-    __m256i ahead[ROWS_AT_ONCE]; /* of the first row's key */
+    __m256i ahead[ROWS_AT_ONCE]; /* Distance of each row's keys from those of the first row. */
 
     for (size_t row = 0; row < ROWS_AT_ONCE; row++) {
         ahead[row] = _mm256_set1_epi64x((long long)(STEP * count * row));
@@ -162,6 +181,7 @@ __attribute__((target("avx2"))) static void together_avx2(struct sum *sum,
     _mm256_storeu_si256(&keys[1], _mm256_add_epi64(keys_high, ahead[ROWS_AT_ONCE - 1]));
 }
 
+/* Returns the fastest variant for this processor. */
 static const struct kernel *select_kernel(void)
 {
     static const struct kernel avx2 = {stripes_avx2, together_avx2};
@@ -169,7 +189,7 @@ static const struct kernel *select_kernel(void)
     return __builtin_cpu_supports("avx2") ? &avx2 : &generic_kernel;
 }
 
-/* What was streamed is seen by others before anything that is told them later. */
+/* Makes non-temporal stores visible to other processors before any later store. */
 static void stream_end(void)
 {
     _mm_sfence();
@@ -187,8 +207,9 @@ static void stream_end(void)
 
 /* ---- rectangles ------------------------------------------------------------------------- */
 
-static void sum_row(struct sum *sum, const struct kernel *kernel, const uint8_t *from, uint8_t *to,
-                    size_t size_bytes)
+/* Adds one row to the checksum, and copies it unless `to` is NULL. */
+static void checksum_add_row(struct checksum_state *sum, const struct kernel *kernel,
+                             const uint8_t *from, uint8_t *to, size_t size_bytes)
 {
     size_t count = size_bytes / TDM__CHECKSUM_STRIPE_BYTES;
     size_t done = count * TDM__CHECKSUM_STRIPE_BYTES;
@@ -205,8 +226,8 @@ static void sum_row(struct sum *sum, const struct kernel *kernel, const uint8_t 
     stripes_generic(sum, last, NULL, 1);
 }
 
-/* Rows that follow each other in memory, without a gap and in whole stripes, are one
- * checksum_execute of bytes, which may be cut anywhere between stripes: at the pages. */
+/* Returns true if the rows follow each other in memory without gaps and in whole stripes. They
+ * can then be divided anywhere between stripes, for example at pages. */
 static bool rows_are_contiguous(const struct tdm__strided_rows *rows, const uint8_t *to)
 {
     return rows->count == 1 || (rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
@@ -214,6 +235,7 @@ static bool rows_are_contiguous(const struct tdm__strided_rows *rows, const uint
                                 (to == NULL || rows->to_pitch == rows->size_bytes));
 }
 
+/* Returns true if the rows may be handled several at once. */
 static bool rows_fit_together(const struct tdm__strided_rows *rows, const uint8_t *to)
 {
     return rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
@@ -221,8 +243,10 @@ static bool rows_fit_together(const struct tdm__strided_rows *rows, const uint8_
                            ((uintptr_t)to | rows->to_pitch) % TDM__CHECKSUM_STRIPE_BYTES == 0));
 }
 
-static void sum_rows(struct sum *sum, const struct kernel *kernel,
-                     const struct tdm__strided_rows *rows, const uint8_t *from, uint8_t *to)
+/* Adds all rows to the checksum, and copies them unless `to` is NULL. */
+static void checksum_add_rows(struct checksum_state *sum, const struct kernel *kernel,
+                              const struct tdm__strided_rows *rows, const uint8_t *from,
+                              uint8_t *to)
 {
     size_t i = 0;
 
@@ -234,8 +258,8 @@ static void sum_rows(struct sum *sum, const struct kernel *kernel,
         stream_end();
     }
     for (; i < rows->count; i++) {
-        sum_row(sum, kernel, from + i * rows->from_pitch,
-                to == NULL ? NULL : to + i * rows->to_pitch, rows->size_bytes);
+        checksum_add_row(sum, kernel, from + i * rows->from_pitch,
+                         to == NULL ? NULL : to + i * rows->to_pitch, rows->size_bytes);
     }
 }
 
@@ -250,10 +274,11 @@ uint64_t tdm__rect_checksum_from_lanes(const struct tdm__strided_rows *rows,
     return mixed;
 }
 
+/* Computes the checksum, and copies unless `to` is NULL. */
 static uint64_t checksum_execute(const struct tdm__strided_rows *rows, const struct kernel *kernel,
                                  const uint8_t *from, uint8_t *to)
 {
-    struct sum sum = {.lanes = {0}};
+    struct checksum_state sum = {.lanes = {0}};
 
     for (uint64_t j = 0; j < LANES; j++) {
         sum.keys[j] = KEY * (j + 1);
@@ -266,10 +291,11 @@ static uint64_t checksum_execute(const struct tdm__strided_rows *rows, const str
                                                 .to_pitch = PAGE_BYTES};
         size_t done = pages.count * PAGE_BYTES;
 
-        sum_rows(&sum, kernel, &pages, from, to);
-        sum_row(&sum, kernel, from + done, to == NULL ? NULL : to + done, size_bytes - done);
+        checksum_add_rows(&sum, kernel, &pages, from, to);
+        checksum_add_row(&sum, kernel, from + done, to == NULL ? NULL : to + done,
+                         size_bytes - done);
     } else {
-        sum_rows(&sum, kernel, rows, from, to);
+        checksum_add_rows(&sum, kernel, rows, from, to);
     }
     return tdm__rect_checksum_from_lanes(rows, sum.lanes);
 }

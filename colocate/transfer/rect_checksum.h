@@ -1,4 +1,4 @@
-/* rect_checksum.h - checksums of rectangles of bytes, taken while they are copied. */
+/* rect_checksum.h - checksums of rectangles of bytes, computed while they are copied. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_TRANSFER_RECT_CHECKSUM_H
 #define TDM_COLOCATE_TRANSFER_RECT_CHECKSUM_H
@@ -6,34 +6,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A sum depends on every bit, on the order, and on how the bytes are cut into rows; not on
- * where they lie.  It finds accidents, not malice.
+/* A checksum depends on every bit, on the order of the bytes and on how they are divided into
+ * rows, but not on where the rows are. It detects accidents, not attacks.
  *
- * A row is read in stripes of eight words, the last one filled up with zeros.  Word j of stripe
- * i is xored with a key that depends on i and j; the product of the halves of that goes into
- * lane j, the word itself into its neighbour.  In the end the lanes are mixed into one. */
+ * A row is read in stripes of eight words; the last stripe is padded with zeros. Word j of stripe
+ * i is xored with a key that depends on i and j. The product of the two halves of the result is
+ * added to lane j, and the word itself to the neighbouring lane. At the end the lanes are mixed
+ * into one number. */
 
+/* Bytes of a stripe. */
 enum { TDM__CHECKSUM_STRIPE_BYTES = 64 };
 
+/* Rows of bytes, with the distances between them in a source and a destination. */
 struct tdm__strided_rows {
-    size_t count;
-    size_t size_bytes; /* of one row */
-    size_t from_pitch; /* in bytes */
-    size_t to_pitch;
+    size_t count;      /* Number of rows. */
+    size_t size_bytes; /* Bytes of one row. */
+    size_t from_pitch; /* Bytes from row to row in the source. */
+    size_t to_pitch;   /* Bytes from row to row in the destination. */
 };
 
+/* Returns the checksum of the source rows. */
 uint64_t tdm__rect_checksum(const struct tdm__strided_rows *rows, const void *from);
-/* Copies and sums in one go, as fast as copying alone where `to` and its pitch are multiples of
- * a stripe.  They do not overlap. */
+/* Copies the rows and returns their checksum. This is as fast as a plain copy if `to` and its
+ * pitch are multiples of a stripe. Source and destination must not overlap. */
 uint64_t tdm__rect_checksum_copy(const struct tdm__strided_rows *rows, const void *from, void *to);
 
-/* The end of a sum whose lanes were filled elsewhere: each starts with zero, and what goes into
- * it does so in any order. */
+/* Number of lanes of a checksum. */
 enum { TDM__CHECKSUM_LANES = TDM__CHECKSUM_STRIPE_BYTES / 8 };
+/* Returns the checksum for lanes that were computed elsewhere. Each lane starts at zero, and
+ * additions to it may come in any order. */
 uint64_t tdm__rect_checksum_from_lanes(const struct tdm__strided_rows *rows,
                                        const uint64_t lanes[TDM__CHECKSUM_LANES]);
 
-/* A copy by plain C, whatever the machine can do: the reference. */
+/* Does the same as tdm__rect_checksum_copy() in plain C on every machine: the reference. */
 uint64_t tdm__rect_checksum_copy_plain(const struct tdm__strided_rows *rows, const void *from,
                                        void *to);
 

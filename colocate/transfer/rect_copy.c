@@ -1,5 +1,5 @@
-/* rect_copy.c - a rectangle that goes from one rank's tensor into another's: the row_step of a
- * plan. */
+/* rect_copy.c - one step of a plan: a rectangle that is copied from one rank's tensor to
+ * another's. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/rect_copy.h"
 
@@ -30,12 +30,13 @@ void tdm__rect_copy_flatten(struct tdm__rect_copy *copy)
     }
 }
 
-/* How far `next` begins behind `last`, in rows' steps: 0 if it does not. */
-static uint64_t row_step(uint64_t last, uint64_t next)
+/* Returns how far `next` starts behind `last`, or 0 if it does not start behind it. */
+static uint64_t distance_behind(uint64_t last, uint64_t next)
 {
     return next > last && next - last <= UINT32_MAX ? next - last : 0;
 }
 
+/* Merges `next` as columns to the right of `last`. */
 static bool rect_merge_columns(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
                                uint64_t from, uint64_t to)
 {
@@ -50,7 +51,8 @@ static bool rect_merge_columns(struct tdm__rect_copy *last, const struct tdm__re
     return true;
 }
 
-/* Rows behind rows.  A single row has no pitch yet: the distance to the next one gives it. */
+/* Merges `next` as rows below `last`. A single row does not have a pitch yet: the distance to the
+ * next row becomes its pitch. */
 static bool rect_merge_rows(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
                             uint64_t from, uint64_t to)
 {
@@ -73,8 +75,8 @@ static bool rect_merge_rows(struct tdm__rect_copy *last, const struct tdm__rect_
 
 bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_copy *next)
 {
-    uint64_t from = row_step(last->from_offset, next->from_offset);
-    uint64_t to = row_step(last->to_offset, next->to_offset);
+    uint64_t from = distance_behind(last->from_offset, next->from_offset);
+    uint64_t to = distance_behind(last->to_offset, next->to_offset);
 
     if (from == 0 || to == 0 || last->from_rank != next->from_rank ||
         last->from_tensor != next->from_tensor || last->to_tensor != next->to_tensor ||
@@ -85,8 +87,9 @@ bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_co
     return rect_merge_columns(last, next, from, to) || rect_merge_rows(last, next, from, to);
 }
 
-/* ---- running it ------------------------------------------------------------------------- */
+/* ---- execution ---------------------------------------------------------------------------- */
 
+/* Copies or casts all rows. */
 static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *from, uint8_t *to)
 {
     size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
@@ -105,7 +108,7 @@ static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *fro
     }
 }
 
-/* Where in its tensor, or in the staging memory, a side of the copy begins. */
+/* Returns the offset in bytes of one end of a copy in its tensor or in the staging memory. */
 static uint64_t start_offset_bytes(uint32_t tensor, uint64_t offset, uint8_t dtype)
 {
     return tensor == TDM__STAGING ? offset : offset * tdm_dtype_bytes((enum tdm_dtype)dtype);

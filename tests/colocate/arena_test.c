@@ -1,4 +1,4 @@
-/* arena_test.c - the arena reuses what it has, and stops at its budget. */
+/* arena_test.c - the arena reuses freed memory and respects its budget. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/arena.h"
 #include "tests/support/host_gpu.h"

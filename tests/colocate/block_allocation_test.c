@@ -1,4 +1,5 @@
-/* block_allocation_test.c - memory is made beside the loop: all of it, or a reason. */
+/* block_allocation_test.c - block memory is allocated on a thread: all of it, or none with a
+ * reason. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/block_allocation.h"
 

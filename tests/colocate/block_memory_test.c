@@ -1,4 +1,4 @@
-/* block_memory_test.c - a block's memory is there, whole, and nobody can cut it. */
+/* block_memory_test.c - a block's memory has its full size and cannot be shrunk. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/block_memory.h"
 

@@ -1,4 +1,4 @@
-/* broker_direct_test.c - a process that is its own broker gets descriptors of its own. */
+/* broker_direct_test.c - a process with its own broker gets descriptors that it owns. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker_client.h"
 #include "tests/support/direct_broker.h"
@@ -120,7 +120,7 @@ static void all_releases_are_tried_and_the_first_failure_told(void **state)
     assert_int_equal(used_bytes(), 0);
 }
 
-/* Room for the broker's own descriptors, and for one of the two that the caller gets. */
+/* Limits the process to the broker's own descriptors and one of the two that the caller gets. */
 static void without_descriptors_nothing_is_made(void **state)
 {
     struct tdm__block_handle blocks[COUNT];
@@ -142,7 +142,7 @@ static void without_descriptors_nothing_is_made(void **state)
     assert_int_equal(clients[0]->ops->make(clients[0], &request, blocks), TDM_OK);
     (void)close(blocks[0].fd);
     (void)close(blocks[1].fd);
-    after = dup(0); /* the broker keeps two, which it may have pooled before */
+    after = dup(0); /* The broker keeps two descriptors, which it may have pooled before. */
     assert_in_range(after, next, next + COUNT);
     (void)close(after);
 }

@@ -1,4 +1,5 @@
-/* broker_remote_test.c - the way to the daemon's broker: blocks arrive, nonsense does not. */
+/* broker_remote_test.c - the client of the daemon's broker gets blocks and rejects invalid
+ * replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "colocate/memory/broker_client.h"
@@ -57,7 +58,7 @@ static void blocks_are_made_opened_and_released(void **state)
     TRY(client->ops->accept(client, &again.key));
 
     TRY(client->ops->release(client, &again.key, 1));
-    assert_true(one_node_used_bytes(runtime) == 6 * MIB); /* held once more */
+    assert_true(one_node_used_bytes(runtime) == 6 * MIB); /* The block has one more hold. */
     TRY(client->ops->release(client, &blocks[0].key, 1));
     TRY(client->ops->release(client, &blocks[1].key, 1));
     assert_true(one_node_used_bytes(runtime) == 0);
@@ -69,7 +70,7 @@ static void blocks_are_made_opened_and_released(void **state)
     tdm__broker_client_destroy(client);
 }
 
-/* As a GPU's driver gives it: a descriptor that others can open by the key. */
+/* Returns a descriptor like that of a GPU's driver, which others can open by the key. */
 static void memory_of_the_tenants_own_is_adopted(void **state)
 {
     int fds[2] = {memfd_create("own", MFD_CLOEXEC), memfd_create("own", MFD_CLOEXEC)};
@@ -107,7 +108,7 @@ static void adopting_without_a_descriptor_for_each_is_refused(void **state)
     assert_true(one_node_used_bytes(runtime) == 0);
 }
 
-/* ---- a broker that answers nonsense ----------------------------------------------------- */
+/* ---- invalid replies of a broker ----------------------------------------------------------- */
 
 enum nonsense { NO_DESCRIPTORS, ONE_KEY, SHORT_KEYS, NO_SIZE, NONSENSE_COUNT };
 

@@ -1,5 +1,4 @@
-/* broker_service_test.c - the daemon makes and lends blocks, and refuses what makes no sense.
- */
+/* broker_service_test.c - the daemon creates and shares blocks, and rejects invalid requests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/one_node.h"
 
@@ -17,7 +16,7 @@
 #define MIB    ((uint64_t)1 << 20)
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-/* Making it takes longer than many answers do. */
+/* Allocating this size takes longer than many calls. */
 #define COLD_BYTES (768 * MIB)
 
 enum { WAIT_MS = 20000 };
@@ -29,7 +28,7 @@ static void note_reply(void *arg, struct tdm__rpc_reply *reply)
     *(tdm_status *)arg = reply->status;
 }
 
-/* Sends it and does not wait; TDM_E_STATE stands for "not answered yet". */
+/* Sends the request without waiting; TDM_E_STATE means that no reply has come yet. */
 static void begin_create(tdm_runtime *one, uint64_t size_bytes, tdm_status *answer)
 {
     struct tdm__rpc_request request = {.method = "block.create",
@@ -47,7 +46,7 @@ static void begin_create(tdm_runtime *one, uint64_t size_bytes, tdm_status *answ
     tdm_writer_destroy(writer);
 }
 
-/* ---- the actor: asks for memory and does not wait for it -------------------------------- */
+/* ---- the actor: requests memory without waiting --------------------------------------------- */
 
 static tdm_status asker_ask(tdm_call *call, void *self)
 {
@@ -138,7 +137,8 @@ static void cold_memory_is_made_while_others_are_served(void **state)
 
     (void)state;
     begin_create(runtime, COLD_BYTES, &answer);
-    assert_true(one_node_used_bytes(runtime) == 0); /* the ledger overtakes it */
+    /* The call block.ledger is served before the allocation ends. */
+    assert_true(one_node_used_bytes(runtime) == 0);
     assert_int_equal(answer, TDM_E_STATE);
     one_node_wait_used(runtime, COLD_BYTES);
     assert_int_equal(answer, TDM_OK);
@@ -153,7 +153,7 @@ static void those_who_wait_for_memory_get_it_one_after_the_other(void **state)
     (void)state;
     begin_create(runtime, COLD_BYTES / 2, &first);
     begin_create(runtime, COLD_BYTES / 2 - 2 * MIB, &second);
-    begin_create(runtime, COLD_BYTES / 4, &third); /* fits when it is asked for */
+    begin_create(runtime, COLD_BYTES / 4, &third); /* The request fits when it is made. */
     one_node_wait_used(runtime, COLD_BYTES - 2 * MIB);
     assert_int_equal(first, TDM_OK);
     assert_int_equal(second, TDM_OK);
@@ -175,13 +175,14 @@ static void what_is_made_for_one_who_has_died_is_charged_to_nobody(void **state)
     TRY(tdm_get(asked, WAIT_MS, ""));
     tdm_ref_release(asked);
     one_node_kill_actor(asker);
-    begin_create(runtime, COLD_BYTES / 2, &answer); /* answered after the dead one's */
+    /* The reply comes after that of the dead tenant's request. */
+    begin_create(runtime, COLD_BYTES / 2, &answer);
     one_node_wait_used(runtime, COLD_BYTES / 2);
     assert_int_equal(answer, TDM_OK);
     tdm_actor_destroy(asker);
 }
 
-/* A daemon for each: what one leaves would be in the next one's way. */
+/* Each test has its own daemon, because released blocks would stay in the pool. */
 static int set_up(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* broker_test.c - the broker's ledger holds against every order of events. */
+/* broker_test.c - the broker's accounting is correct for every order of events. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker.h"
 
@@ -21,7 +21,7 @@ struct fixture {
     struct tdm__broker *broker;
     struct tdm__tenant trainer;
     struct tdm__tenant engine;
-    size_t hook_bytes; /* charged less released */
+    size_t hook_bytes; /* Charged bytes minus released bytes. */
 };
 
 static void hook_charged(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
@@ -112,7 +112,7 @@ static void what_the_pool_lacks_is_told_and_can_be_stocked(void **state)
     assert_int_equal(
         tdm__broker_missing_sizes(f->broker, &f->engine, &request, missing_bytes, &missing),
         TDM_OK);
-    assert_int_equal(missing, 2); /* the pool has one of the two large ones */
+    assert_int_equal(missing, 2); /* The pool has one of the two large blocks. */
     assert_true(missing_bytes[0] == 2 * MIB && missing_bytes[1] == 4 * MIB);
     assert_int_equal(tdm__broker_create_blocks(f->broker, &f->engine, &request, blocks), TDM_OK);
     assert_int_equal(blocks[0].fd, fd);
@@ -271,8 +271,8 @@ static void odd_wishes_are_refused(void **state)
                      TDM_E_INVAL);
 }
 
-/* Goal: whatever the order, the ledger is the sum of its rows (asserted inside) and ends at 0.
- */
+/* In every order of events the used bytes are the sum of the usage records (asserted in
+ * broker.c), and they end at 0. */
 static void random_traffic_leaves_nothing_behind(void **state)
 {
     struct fixture *f = *state;

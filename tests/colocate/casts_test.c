@@ -1,4 +1,4 @@
-/* casts_test.c - casts round to nearest, ties to even, and nothing leaves the range. */
+/* casts_test.c - casts round to nearest, ties to even, and stay in range. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/casts.h"
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* The value of each of the 127 codes from zero up. */
+/* Returns the value of each of the 127 codes from zero up. */
 static double e4m3_value(int code)
 {
     int power = code >> 3;
@@ -29,7 +29,8 @@ static void every_code_is_the_cast_of_its_value(void **state)
     }
 }
 
-/* Between two codes: what is nearer, in the middle the even one; all middles are floats. */
+/* Checks that a value between two codes becomes the nearer one, and a middle the even one. All
+ * middles are floats. */
 static void what_lies_between_goes_to_the_nearest_code(void **state)
 {
     (void)state;
@@ -71,7 +72,7 @@ static void bf16_is_the_upper_half_rounded(void **state)
     assert_true(tdm__bf16_to_float(0x4049) == 3.140625f);
 }
 
-/* 130 rows and 129 columns are four blocks. */
+/* A matrix of 130 rows and 129 columns has four blocks. */
 static void each_block_has_its_own_scale(void **state)
 {
     static float values[130 * 129];
@@ -94,7 +95,7 @@ static void each_block_has_its_own_scale(void **state)
     assert_int_equal(bytes[1], 0);
 }
 
-/* A matrix in four pieces that cut through its blocks, each converted alone. */
+/* Converts a matrix in four pieces that divide its blocks. */
 static void pieces_by_the_blocks_scales_are_the_whole(void **state)
 {
     enum { ROWS = 300, COLUMNS = 200, ROW = 60, COLUMN = 130, SCALES = 3 * 2 };

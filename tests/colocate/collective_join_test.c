@@ -1,4 +1,5 @@
-/* collective_join_test.c - actors meet by name, exchange data, and learn who of them died. */
+/* collective_join_test.c - actors join a group by name, exchange data, and learn which member
+ * died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
@@ -44,7 +45,7 @@ static tdm_status expect(const char *what, double got, double wanted)
     return got == wanted ? TDM_OK : tdm_fail(TDM_E_METHOD, "%s: %g, not %g", what, got, wanted);
 }
 
-/* Larger than a slot, so that the data goes in pieces. */
+/* The data is larger than a slot, so that it is moved in chunks. */
 static tdm_status reduce(tdm_collective_group *group)
 {
     uint32_t rank = tdm_collective_rank(group);
@@ -215,11 +216,11 @@ static void the_death_of_one_aborts_the_others_and_names_it(void **state)
         assert_non_null(strstr(tdm_error_detail(), "rank 3"));
     }
     assert_true(tdm__clock_ms() - shot_ms < DEATH_KNOWN_MS);
-    start_all(f, "barrier", MEMBERS - 1); /* and so do all later calls */
+    start_all(f, "barrier", MEMBERS - 1); /* All later calls fail, too. */
     for (uint32_t i = 0; i < MEMBERS - 1; i++) {
         assert_int_equal(finish(f->refs[i]), TDM_E_ABORTED);
     }
-    join_all(f, MEMBERS - 1); /* the rest can meet again under the same name */
+    join_all(f, MEMBERS - 1); /* The other members can join again under the same name. */
 }
 
 static void who_does_not_come_is_named_and_the_name_is_free_again(void **state)

@@ -1,5 +1,5 @@
-/* collective_multi_node_test.c - actors on two nodes meet, exchange data, and learn who of them
- * died. */
+/* collective_multi_node_test.c - actors on two nodes join a group, exchange data, and learn which
+ * member died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
@@ -28,7 +28,8 @@ struct member {
     tdm_collective_group *group;
 };
 
-/* (name, rank, how many, node to meet on, timeout) → what it goes over */
+/* (name, rank, number of ranks, node of the meeting point, timeout) returns the name of the
+ * communicator. */
 static tdm_status member_join(tdm_call *call, void *self)
 {
     struct member *member = self;
@@ -46,7 +47,7 @@ static tdm_status member_join(tdm_call *call, void *self)
     return tdm_call_reply(call, "s", tdm__collective_comm(member->group)->ops->name);
 }
 
-/* Larger than a piece, and than what a socket takes at once. */
+/* The data is larger than a chunk and than what a socket takes at once. */
 static tdm_status member_exchange(tdm_call *call, void *self)
 {
     struct member *member = self;
@@ -93,8 +94,8 @@ TDM_ACTOR_CLASS(far_member, .state_bytes = sizeof(struct member), .destruct = me
 /* ---- the driver ------------------------------------------------------------------------- */
 
 static struct two_nodes cluster;
-static struct test_node third; /* of one test at a time */
-static tdm_runtime *runtime;   /* a driver of the first */
+static struct test_node third; /* Node that one test at a time uses. */
+static tdm_runtime *runtime;   /* Runtime of a driver on the first node. */
 
 static void tried(tdm_status status, const char *what, int line)
 {
@@ -273,7 +274,7 @@ static void who_does_not_come_is_named_on_the_other_node(void **state)
     dismiss(&there, 1);
 }
 
-/* Of a meeting of three the first comes from a node that is then lost, the second waits. */
+/* The first of three members joins from a node that is then lost, and the second waits. */
 static void lose_node_with_a_member(int signal_number)
 {
     tdm_actor *lost;

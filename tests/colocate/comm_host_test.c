@@ -1,4 +1,4 @@
-/* comm_host_test.c - the shared-memory communicator, and what happens when a member is lost. */
+/* comm_host_test.c - the shared-memory communicator, also when a member dies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/host/segment.h"
 #include "runtime/clock.h"
@@ -26,7 +26,7 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 
 static const struct comm_suite_maker maker = {make_segment, tdm__comm_host_open, 0};
 
-/* The parent plays the daemon: it reaps the dead member and sets the abort word. */
+/* The parent acts as the daemon: it reaps the dead member and ends the group. */
 static void a_killed_member_is_named_to_the_others(void **state)
 {
     int fd = make_segment(3, 4096);

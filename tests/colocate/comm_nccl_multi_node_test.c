@@ -1,4 +1,4 @@
-/* comm_nccl_multi_node_test.c - the communicator over NCCL whose ranks meet over TCP. */
+/* comm_nccl_multi_node_test.c - the communicator over NCCL whose ranks synchronise over TCP. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/nccl_suite.h"
 #include "tests/support/cuda_gpu.h"
@@ -24,7 +24,7 @@ int main(void)
 
     cuda_gpu_choose((size_t)256 << 20);
     if (cuda_gpu_is_real()) {
-        return 77; /* four ranks want as many GPUs; comm_nccl_test tries what there is */
+        return 77; /* Four ranks need four GPUs; comm_nccl_test tests what the machine has. */
     }
     (void)setenv("TANDEM_NCCL_LIBRARY", TDM_TEST_BUILD_DIR "/tests/nccl_fake.so", 0);
     failed = comm_suite_run("nccl, ranks that meet over tcp", &across.control_comm, 0) +

@@ -1,4 +1,4 @@
-/* comm_nccl_test.c - the communicator over NCCL: every promise, lost ranks, suspending. */
+/* comm_nccl_test.c - the communicator over NCCL: the conformance suite, lost ranks, suspending. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/host/segment.h"
 #include "colocate/device/cuda/driver.h"
@@ -43,7 +43,7 @@ static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms, struct td
     return nccl_suite_open_on(rank, &options, comm_out);
 }
 
-/* Plays the daemon, which reaps the members that die. */
+/* Acts as the daemon, which reaps the members that die. */
 static void lose_rank(int fd, uint32_t rank)
 {
     struct tdm__comm_segment *segment;

@@ -1,4 +1,5 @@
-/* comm_reduce_test.c - numbers of two ranks become one, of either kind and in either way. */
+/* comm_reduce_test.c - the elements of two ranks are reduced, for both types and both reductions.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/reduce.h"
 
@@ -10,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 5 }; /* and one that nobody may touch */
+enum { COUNT = 5 }; /* The arrays have one more element, which must not change. */
 
 static void an_element_has_its_bytes(void **state)
 {

@@ -1,4 +1,5 @@
-/* comm_tcp_test.c - the communicator between nodes: what all promise, members that are lost. */
+/* comm_tcp_test.c - the communicator between nodes: the conformance suite, and members that are
+ * lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/lost_ranks.h"
@@ -37,7 +38,7 @@ static void a_killed_member_is_named_to_the_others(void **state)
     (void)close(fd);
 }
 
-/* One call after the other, each of many pieces; how the last one ended. */
+/* Runs one operation of many chunks after the other and returns how the last one ended. */
 static tdm_status exchange_until_failure(struct tdm__comm *comm)
 {
     static float data[3 * COUNT];
@@ -72,7 +73,8 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
         return LOST_RANKS_SAW_OTHER;
     }
     if (dies_after_us > 0) {
-        (void)ualarm(dies_after_us, 0); /* which nothing here handles */
+        /* No handler is installed, so the signal kills the process. */
+        (void)ualarm(dies_after_us, 0);
     }
     start_ms = tdm__clock_ms();
     status = exchange_until_failure(comm);

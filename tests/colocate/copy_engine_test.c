@@ -1,4 +1,4 @@
-/* copy_engine_test.c - parts moved by a GPU have the bits and the sums that the host gives them. */
+/* copy_engine_test.c - copy operations on a GPU give the same bits and checksums as on the host. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/transfer/copy_op.h"
@@ -21,7 +21,7 @@
 
 enum { ROOM_BYTES = 1 << 20, PARTS_MAX = 1500, ROUNDS = 12, SCALES = 64 };
 
-/* The same bytes twice: on the GPU, half of a block each, and here. */
+/* The same bytes twice: on the GPU, in two half blocks, and in host memory. */
 struct world {
     struct test_random chance;
     struct cuda_gpu *gpu;
@@ -29,8 +29,8 @@ struct world {
     struct tdm__block *block;
     unsigned char *gpu_from;
     unsigned char *gpu_to;
-    unsigned char *pinned; /* the source once more, in host memory of the device */
-    float *scales;         /* in such memory, for parts that others know the scales of */
+    unsigned char *pinned; /* Copy of the source in pinned host memory. */
+    float *scales;         /* Given scales in pinned host memory. */
     unsigned char *from;
     unsigned char *to;
     struct tdm__copy_op parts[PARTS_MAX];
@@ -47,13 +47,14 @@ static void copy(const struct world *world, void *to, const void *from, size_t s
     TRY(world->device->ops->copy_flush(world->device));
 }
 
-/* Numbers of all sizes, signs and special kinds, as float32 and as bfloat16. */
+/* Fills memory with numbers of all magnitudes, signs and special values, as float32 and bfloat16.
+ */
 static void fill_sources(struct world *world)
 {
     for (size_t i = 0; i < ROOM_BYTES; i += sizeof(uint32_t)) {
         uint32_t bits = (uint32_t)test_random_next(&world->chance);
 
-        if (test_random_below(&world->chance, 4) != 0) { /* of the size that weights have */
+        if (test_random_below(&world->chance, 4) != 0) { /* Magnitude of typical weights. */
             bits = (bits & 0x83ffffff) | 0x38000000;
         }
         memcpy(world->from + i, &bits, sizeof(bits));
@@ -180,8 +181,8 @@ static void drop_end(struct tdm__copy_op *part, bool from)
     }
 }
 
-/* Half of what becomes FP8 does so by scales that are known: up to four blocks wide and down,
- * or as many as there are. */
+/* Half of the conversions to FP8 use given scales, of up to four blocks in each direction or all
+ * that exist. */
 static void give_scales(struct world *world, struct tdm__copy_op *part)
 {
     if (part->conversion == TDM__CONVERT_FP8 && test_random_below(&world->chance, 2) == 0) {
@@ -190,7 +191,7 @@ static void give_scales(struct world *world, struct tdm__copy_op *part)
     }
 }
 
-/* Now and then nothing is written, or zeros are. */
+/* Sometimes nothing is written, or zeros are written. */
 static bool add_part(struct world *world, uint32_t rows_max, uint32_t columns_max)
 {
     const struct kind kind = choose_kind(world);
@@ -256,7 +257,7 @@ static void any_parts_have_the_bits_and_sums_of_the_host(void **state)
     }
 }
 
-/* More than a launch takes, and more than there is room for at first. */
+/* Uses more operations than a launch takes, and more than the first capacity. */
 static void many_parts_go_in_batches(void **state)
 {
     struct world *world = *state;
@@ -276,7 +277,7 @@ static void no_parts_are_nothing_to_do(void **state)
     assert_moved(world);
 }
 
-/* What another process made is mapped, and then like one's own. */
+/* Memory that another process created is mapped and used like this process's memory. */
 static void an_importers_mapping_is_written(void **state)
 {
     struct world *world = *state;
@@ -332,11 +333,11 @@ static void every_driver_call_may_fail(void **state)
         TRY(world->gpu->devices[1]->ops->move(world->gpu->devices[1], world->gpu_parts,
                                               world->count, world->gpu_sums));
         assert_moved(world);
-    } while (calls >= nth); /* in the last move no call was left to fail */
+    } while (calls >= nth); /* In the last move every call of the driver succeeded. */
     assert_true(nth > 12);
 }
 
-/* Whether there are kernels to be tried; says why not. */
+/* Returns whether kernels are available; prints why not. */
 static bool has_kernels(void)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);

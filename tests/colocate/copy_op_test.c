@@ -1,4 +1,5 @@
-/* copy_op_test.c - a copy_op is written as its rows say, and its sum is that of what it writes. */
+/* copy_op_test.c - a copy operation writes its rows, and its checksum is that of the written
+ * bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/copy_op.h"
 

@@ -70,7 +70,7 @@ static bool receive_note(int socket, struct note *note)
     return true;
 }
 
-/* The second process: 0 if it found the word at the shared address and wrote another. */
+/* The second process: returns 0 if it found the word at the shared address and wrote another. */
 static int read_word(int socket)
 {
     struct tdm__cuda_ipc_mapping opened;
@@ -115,7 +115,7 @@ static void round_trip(struct tdm__device *device, char *address, int socket,
     if (note.shared.fd >= 0) {
         (void)close(note.shared.fd);
     }
-    assert_int_equal(read(socket, word, 1), 0); /* the other has ended */
+    assert_int_equal(read(socket, word, 1), 0); /* The other process has ended. */
     TRY(device->ops->copy(device, word, address, sizeof(word)));
     TRY(device->ops->copy_flush(device));
     assert_string_equal(word, "written");
@@ -144,7 +144,7 @@ static void assert_succeeded(pid_t pid)
     assert_int_equal(wait_status, 0);
 }
 
-/* Run in a process of its own, before which nothing has opened the driver. */
+/* Runs in a separate process in which nothing has opened the driver before. */
 static void share_ordinary_memory(int socket)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
@@ -205,7 +205,7 @@ static void exportable_memory_travels_by_descriptor(void **state)
     run_pair(share_exportable_memory);
 }
 
-/* As torch_memory_saver makes it. */
+/* Allocates memory as torch_memory_saver does. */
 static void memory_that_cannot_be_exported_is_refused_with_the_remedy(void **state)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);

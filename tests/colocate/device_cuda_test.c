@@ -1,4 +1,5 @@
-/* device_cuda_test.c - the CUDA device keeps every device's promises, and a few of its own. */
+/* device_cuda_test.c - the CUDA device passes the conformance suite of devices, and tests of its
+ * own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/memory/region.h"
@@ -56,7 +57,7 @@ static void *open_faulty(struct tdm__device **owner_out, struct tdm__device **im
 static void close_gpu(void *gpu)
 {
     if (cuda_gpu_used_bytes(gpu) != 0 || (!cuda_gpu_is_real() && cuda_gpu_fake.things() != 0)) {
-        abort(); /* a test left something behind */
+        abort(); /* A test did not release everything. */
     }
     cuda_gpu_close(gpu);
 }
@@ -131,7 +132,7 @@ static void assert_filled(struct tdm__device *device, const void *address, int b
     TRY(device->ops->copy(device, bytes, address, size_bytes));
     TRY(device->ops->copy_flush(device));
     assert_int_equal(bytes[0], byte);
-    assert_memory_equal(bytes, bytes + 1, size_bytes - 1); /* all are the same */
+    assert_memory_equal(bytes, bytes + 1, size_bytes - 1); /* All bytes are equal. */
     free(bytes);
 }
 
@@ -163,7 +164,7 @@ static void assert_free_bytes(struct world *world, size_t wanted)
     }
 }
 
-/* The device is asked, not the ledger. */
+/* Reads the free memory of the device, not of the broker. */
 static void a_pause_frees_what_it_says(void **state)
 {
     struct world *world = *state;
@@ -207,7 +208,7 @@ static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
     importer->ops->unreserve(importer, there, size_bytes);
 }
 
-/* The process ended: its handles went with it, and the broker is told. */
+/* The process ended: its handles are closed, and the broker learns of the exit. */
 static void a_dead_importers_memory_comes_back(void **state)
 {
     struct world *world = *state;
@@ -268,7 +269,7 @@ static void a_block_cannot_be_cut_in_two(void **state)
     fill(device, tdm_region_address(region), 1, 4 * UNIT);
 }
 
-/* A life of two regions: made, filled, exchanged, paused, resumed, read. */
+/* Creates, fills, exchanges, pauses, resumes and reads two regions. */
 static tdm_status live(struct world *world, tdm_region **regions)
 {
     struct tdm__device *device = world->gpu->devices[0];
@@ -321,7 +322,7 @@ static void every_driver_call_may_fail(void **state)
         if (cuda_gpu_used_bytes(world->gpu) != 0) {
             fail_msg("call %d left %zu bytes", (int)nth, cuda_gpu_used_bytes(world->gpu));
         }
-    } while (calls >= nth); /* in the last life no call was left to fail */
+    } while (calls >= nth); /* In the last run every call of the driver succeeded. */
     assert_true(calls > 60);
     assert_true(cuda_gpu_fake.things() <= 4);
 }

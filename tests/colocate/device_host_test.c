@@ -1,4 +1,5 @@
-/* device_host_test.c - the host device, plain and wrapped, keeps every device's promises. */
+/* device_host_test.c - the host device passes the conformance suite of devices, plain and
+ * wrapped. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/device_suite.h"
 #include "tests/support/host_gpu.h"
@@ -28,7 +29,7 @@ static void *open_faulty(struct tdm__device **owner_out, struct tdm__device **im
 static void close_gpu(void *gpu)
 {
     if (host_gpu_used_bytes(gpu) != 0) {
-        abort(); /* a test left blocks behind */
+        abort(); /* A test did not release its blocks. */
     }
     host_gpu_close(gpu);
 }

@@ -1,4 +1,4 @@
-/* kernels_test.c - the kernels' image is found, loaded, and left again. */
+/* kernels_test.c - the image of the kernels is found, loaded and unloaded. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/kernels.h"
 
@@ -59,7 +59,7 @@ static void an_image_is_loaded_or_told_why_not(void **state)
     cuda_gpu_close(gpu);
 }
 
-/* Whether there are kernels to be tried; says why not. */
+/* Returns whether kernels are available; prints why not. */
 static bool has_kernels(void)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);

@@ -1,4 +1,5 @@
-/* large_pages_test.c - the machine's setting is understood, and asking never does harm. */
+/* large_pages_test.c - the machine's setting is parsed, and a request for large pages never
+ * fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/large_pages.h"
 
@@ -47,7 +48,7 @@ static void only_never_has_a_remedy(void **state)
                 (strcmp(tdm__large_pages_setting(), "never") == 0));
 }
 
-/* Whatever this machine's setting is. */
+/* The test passes for every setting of the machine. */
 static void memory_that_was_asked_for_is_there_and_empty(void **state)
 {
     static const char zeros[4096];

@@ -1,4 +1,4 @@
-/* mapping_cache_test.c - which memory a process shows where, and what it keeps mapped aside. */
+/* mapping_cache_test.c - a process maps memory on a virtual GPU and caches unmapped mappings. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/host/mapping_cache.h"
 

@@ -1,4 +1,5 @@
-/* memory_arbiter_service_test.c - the daemon's arbiters answer every wish, and see the broker. */
+/* memory_arbiter_service_test.c - the daemon's arbiters decide every request and follow the
+ * broker. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/worker.h"
 #include "runtime/messages/messages.h"
@@ -27,7 +28,7 @@ static tdm_status leaving(uint64_t gpu, const char *tag, uint64_t bytes)
     return one_node_call(runtime, "arbiter.announce_release", NULL, "usu", gpu, tag, bytes);
 }
 
-/* One block of `bytes`; returns its key. */
+/* Creates one block of `bytes` and returns its key. */
 static void make(const char *tag, uint64_t bytes, char key[16])
 {
     struct tdm__block_keys_message made;
@@ -50,9 +51,9 @@ static void a_grant_is_used_by_the_blocks_that_follow(void **state)
 
     (void)state;
     TRY(wish(0, "weights", 12 * MIB, 0));
-    assert_int_equal(wish(0, "kv_cache", 8 * MIB, 0), TDM_E_DEVICE_FULL); /* 4 are left */
+    assert_int_equal(wish(0, "kv_cache", 8 * MIB, 0), TDM_E_DEVICE_FULL); /* 4 MiB are free. */
     make("weights", 12 * MIB, key);
-    TRY(wish(0, "kv_cache", 4 * MIB, 0)); /* the grant was not counted twice */
+    TRY(wish(0, "kv_cache", 4 * MIB, 0)); /* The grant is not counted twice. */
     make("kv_cache", 4 * MIB, key);
     assert_true(one_node_used_bytes(runtime) == 16 * MIB);
 }
@@ -102,7 +103,7 @@ static void what_cannot_be_true_is_refused(void **state)
 
 /* ---- a tenant that dies ----------------------------------------------------------------- */
 
-/* Makes one block of so many bytes; → its key */
+/* Creates one block of the given size and returns its key. */
 static tdm_status tenant_make(tdm_call *call, void *self)
 {
     tdm_document *document;
@@ -124,7 +125,7 @@ static tdm_status tenant_make(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(arbiter_tenant, .methods = {{"make", tenant_make}});
 
-/* Whoever opened a dead tenant's block still has its pages on the card. */
+/* A process that opened a dead tenant's block still has its pages on the GPU. */
 static void the_dead_are_charged_for_what_others_still_hold(void **state)
 {
     tdm_actor *tenant;
@@ -143,7 +144,8 @@ static void the_dead_are_charged_for_what_others_still_hold(void **state)
     assert_non_null(strstr(tdm_error_detail(), "bucket 16.0 MiB"));
     TRY(one_node_call(runtime, "block.release", NULL, "(b)", key, key_bytes));
     TRY(wish(0, "kv_cache", 2 * MIB, 0));
-    /* Once the broker has no row of it, its line goes: tenants are not used up. */
+    /* Once the broker has no usage record of the tenant, the arbiter removes it; entries are not
+     * exhausted. */
     for (uint32_t round = 0; round < 20; round++) {
         tdm_actor *other;
 
@@ -159,7 +161,7 @@ static void the_dead_are_charged_for_what_others_still_hold(void **state)
     tdm_actor_destroy(tenant);
 }
 
-/* A daemon for each: what one leaves would be in the next one's way. */
+/* Each test has its own daemon, because released blocks would stay in the pool. */
 static int set_up(void **state)
 {
     (void)state;
@@ -185,6 +187,6 @@ int main(void)
         TEST(the_dead_are_charged_for_what_others_still_hold),
     };
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    tdm__worker_run_if_one(); /* Never returns if this program runs as an actor. */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* memory_arbiter_test.c - the memory_arbiter keeps its law in every state that two tenants can
+/* memory_arbiter_test.c - the memory arbiter keeps its rules in every state that two tenants can
  * reach. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory_arbiter.h"
@@ -216,30 +216,30 @@ static void every_table_has_its_limit(void **state)
 
 /* ---- every state ------------------------------------------------------------------------ */
 
-/* What is really so, whatever the memory_arbiter believes. */
+/* The true state of the tenants and the GPU, independent of the arbiter's state. */
 enum region_status {
     PAUSED,
-    WISHED,  /* asked, and told to wait */
-    GRANTED, /* may make blocks now */
-    LATE,    /* was granted, but slept for so long that the grant ran out */
+    WISHED,  /* The tenant has requested memory and waits. */
+    GRANTED, /* The tenant may allocate blocks now. */
+    LATE,    /* The grant expired before the tenant used it. */
     RESIDENT,
     LEAVING
 };
 
 struct place {
     struct tdm__memory_arbiter gpu;
-    uint8_t status[2][2]; /* of tenant and tag */
+    uint8_t status[2][2]; /* Status by tenant and tag. */
 };
 
 static const uint64_t region_bytes[2][2] = {{3 * MIB, 1 * MIB}, {3 * MIB, 4 * MIB}};
 static const uint64_t card_bytes = 7 * MIB;
 
 enum violation {
-    OVERFULL = 1 << 0,  /* more blocks than the card has */
-    UNTRUE = 1 << 1,    /* the ledger says otherwise than the world */
-    UNMADE = 1 << 2,    /* a grant did not hold what it promised */
+    OVERFULL = 1 << 0,  /* The blocks exceed the GPU's capacity. */
+    UNTRUE = 1 << 1,    /* The arbiter's usage differs from the true state. */
+    UNMADE = 1 << 2,    /* A charge within a grant was refused. */
     OVERTAKEN = 1 << 3, /* a later request was granted before an earlier one */
-    IDLE = 1 << 4,      /* somebody waits for what is there, or for nothing */
+    IDLE = 1 << 4,      /* A request waits although its memory is free or cannot become free. */
     STUCK = 1 << 5,     /* a request outlived its deadline */
     EVERYTHING = (1 << 6) - 1
 };
@@ -394,7 +394,7 @@ static void hear(struct arbiter_exploration *walk, struct place *place,
     }
 }
 
-/* Lets the event happen at a copy of the place, and adds where that leads. */
+/* Applies the event to a copy of the state and adds the state that results. */
 static void go(struct arbiter_exploration *walk, struct place place,
                const struct tdm__arbiter_event *event)
 {
@@ -426,7 +426,8 @@ static void go_as(struct arbiter_exploration *walk, const struct place *from, in
     go(walk, place, &event);
 }
 
-/* One whose grant ran out makes its blocks all the same: that may fail, and is tried once. */
+/* A tenant whose grant expired allocates its blocks all the same; that may fail and is tried
+ * once. */
 static void go_late(struct arbiter_exploration *walk, const struct place *from, int tenant, int tag)
 {
     static struct tdm__arbiter_actions ignored;
@@ -512,7 +513,7 @@ static void visit(struct arbiter_exploration *walk, const struct place *from)
     go_on_in_time(walk, from);
 }
 
-/* The violations found, of those looked for; stops at the first. */
+/* Returns the violations found among those that are searched for; stops at the first. */
 static unsigned walk_all(step_function *step, unsigned checked)
 {
     static struct place place;
@@ -539,9 +540,9 @@ static void the_law_holds_in_every_state(void **state)
     assert_int_equal(walk_all(tdm__arbiter_handle_event, EVERYTHING), 0);
 }
 
-/* ---- broken arbiters must be found ---------------------------------------------------- */
+/* ---- mutations must be found --------------------------------------------------------------- */
 
-/* Forgets what it granted and what was not made yet. */
+/* Mutation: forgets granted memory that is not allocated yet. */
 static tdm_status step_without_pending(struct tdm__memory_arbiter *state,
                                        const struct tdm__arbiter_event *event,
                                        struct tdm__arbiter_actions *actions_out)
@@ -564,7 +565,7 @@ static tdm_status step_without_pending(struct tdm__memory_arbiter *state,
     return status;
 }
 
-/* Books a release when it is announced. */
+/* Mutation: counts a release when it is announced. */
 static tdm_status step_books_early(struct tdm__memory_arbiter *state,
                                    const struct tdm__arbiter_event *event,
                                    struct tdm__arbiter_actions *actions_out)
@@ -580,7 +581,7 @@ static tdm_status step_books_early(struct tdm__memory_arbiter *state,
     return tdm__arbiter_handle_event(state, &early, actions_out);
 }
 
-/* Serves the newcomer as if nobody was waiting. */
+/* Mutation: serves a new request before waiting ones. */
 static tdm_status step_overtakes(struct tdm__memory_arbiter *state,
                                  const struct tdm__arbiter_event *event,
                                  struct tdm__arbiter_actions *actions_out)
@@ -611,7 +612,7 @@ static tdm_status step_forgets_the_dead(struct tdm__memory_arbiter *state,
     return tdm__arbiter_handle_event(state, &other, actions_out);
 }
 
-/* Never looks at the clock. */
+/* Mutation: ignores the clock. */
 static tdm_status step_without_clock(struct tdm__memory_arbiter *state,
                                      const struct tdm__arbiter_event *event,
                                      struct tdm__arbiter_actions *actions_out)

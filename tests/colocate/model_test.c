@@ -1,5 +1,4 @@
-/* model_test.c - the tensors of the known families: how many, how large, how they are called.
- */
+/* model_test.c - the tensors of the known families: their number, sizes and names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/model.h"
 

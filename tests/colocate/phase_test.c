@@ -1,4 +1,4 @@
-/* phase_test.c - the card is shared safely in every state that a job can reach. */
+/* phase_test.c - the GPU is shared safely in every state that a job can reach. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/phase.h"
 
@@ -169,7 +169,7 @@ static void an_engine_that_is_back_counts_again(void **state)
     tdm__phase_init(&job, 2, 1, 0);
     reach_rollout();
     refuses(TDM__PHASE_ENGINE_RECOVERED);
-    assert_string_equal(tdm_error_detail(), "revived does not belong in ROLLOUT");
+    assert_string_equal(tdm_error_detail(), "engine_recovered does not belong in ROLLOUT");
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
         assert_int_equal(action, TDM__PHASE_DO_NOTHING);
@@ -193,7 +193,7 @@ static void a_job_may_lose_all_engines_if_they_come_back(void **state)
     assert_int_equal(action, TDM__PHASE_DO_NOTHING);
     tells(TDM__PHASE_ENGINE_RECOVERED, TDM__PHASE_DO_NOTHING);
     assert_int_equal(tdm__phase_handle_event(&job, &resupplied, &action),
-                     TDM_E_STATE); /* not newer */
+                     TDM_E_STATE); /* The version is not newer. */
     tells(TDM__PHASE_WEIGHTS_RECOVERED, TDM__PHASE_DO_NOTHING);
     assert_int_equal(job.serving_version, 2);
     assert_true(tdm__phase_allows_generate(&job));
@@ -207,15 +207,15 @@ static void a_job_may_lose_all_engines_if_they_come_back(void **state)
  * room for the KV cache beside the staged image. */
 enum { CARD = 8, TRAINER = 6, WEIGHTS = 3, STAGED = 3, KV = 4, CALLS_MAX = 2, VERSIONS_MAX = 3 };
 
-/* What is really so, whatever the machine believes. */
+/* The true state of the job, independent of the state machine. */
 struct world {
     uint8_t has_trainer;
     uint8_t has_weights;
     uint8_t has_kv;
     uint8_t calls;
-    uint64_t decided;    /* the last version that the cluster decided */
-    uint64_t installed;  /* the version in the engines' weights */
-    uint64_t flipped_to; /* while staged: what a flip would install; else 0 */
+    uint64_t decided;    /* Last version that the cluster decided. */
+    uint64_t installed;  /* Version in the engines' weights. */
+    uint64_t flipped_to; /* Version that a flip would install while it is staged; else 0. */
 };
 
 struct place {
@@ -224,12 +224,12 @@ struct place {
 };
 
 enum violation {
-    OVERFULL = 1 << 0, /* more on the card than it holds */
-    FAULT = 1 << 1,    /* somebody works on memory that is paused */
-    STALE = 1 << 2,    /* somebody generates with other weights than the committed ones */
-    UNTRUE = 1 << 3,   /* the machine believes other memory to be resident */
-    MISLED = 1 << 4,   /* an event out of place was taken, or a true one was refused */
-    STUCK = 1 << 5,    /* no way leads to a rollout */
+    OVERFULL = 1 << 0, /* The resident memory exceeds the GPU's capacity. */
+    FAULT = 1 << 1,    /* An action uses memory that is paused. */
+    STALE = 1 << 2,    /* A generate call uses other weights than the committed ones. */
+    UNTRUE = 1 << 3,   /* The resident bits differ from the true state. */
+    MISLED = 1 << 4,   /* An impossible event was accepted, or a true one was refused. */
+    STUCK = 1 << 5,    /* No sequence of events leads to a rollout. */
     NAMELESS = 1 << 6, /* a failure that does not say participant_name */
     EVERYTHING = (1 << 7) - 1
 };
@@ -244,11 +244,12 @@ struct phase_exploration {
     next_function *next;
     unsigned checked;
     unsigned violations;
-    bool resume_widens; /* the world is at fault: resuming the weights brings the KV cache too */
-    uint32_t number;    /* of the state being visited */
+    /* Fault of the simulated job: resuming the weights also resumes the KV cache. */
+    bool resume_widens;
+    uint32_t number; /* Number of the state that is visited. */
     uint32_t edges_count;
-    uint32_t edges[EDGES_MAX][2]; /* without deaths and failures */
-    bool is_end[STATES_MAX];      /* an open rollout, or a failed job */
+    uint32_t edges[EDGES_MAX][2]; /* Transitions without deaths and failures. */
+    bool is_end[STATES_MAX];      /* True for an open rollout or a failed job. */
 };
 
 static void violate(struct phase_exploration *walk, unsigned violation)
@@ -263,7 +264,7 @@ static void need(struct phase_exploration *walk, bool holds, unsigned violation)
     }
 }
 
-/* What must be so while the action that was told is carried out. */
+/* Checks the true state while the action that was returned is carried out. */
 static void check_action(struct phase_exploration *walk, const struct place *place)
 {
     const struct world *world = &place->world;
@@ -310,7 +311,7 @@ static void check_place(struct phase_exploration *walk, const struct place *plac
     check_action(walk, place);
 }
 
-/* The world as it is when this event is reported.  False where it cannot happen here. */
+/* Changes the true state as the event requires. Returns false if the event cannot happen here. */
 static bool world_does(struct phase_exploration *walk, struct place *place,
                        enum tdm__phase_event_kind kind)
 {
@@ -321,7 +322,8 @@ static bool world_does(struct phase_exploration *walk, struct place *place,
     case TDM__PHASE_TRAIN_WANTED:
     case TDM__PHASE_UPDATE_WANTED:
         return place->job.phase == TDM__PHASE_EMPTY;
-    case TDM__PHASE_GENERATE_REQUESTED: /* comes at any time; must be taken where it can be */
+    /* Can happen at any time and must be accepted where it is allowed. */
+    case TDM__PHASE_GENERATE_REQUESTED:
         return place->job.phase == TDM__PHASE_ROLLOUT;
     case TDM__PHASE_GENERATE_DONE:
         if (world->calls == 0) {
@@ -405,7 +407,7 @@ static struct tdm__phase_event event_of(const struct place *place, enum tdm__pha
         .participant_name = participant == TDM__PHASE_TRAINER ? "trainer rank 0" : "engine 1"};
 }
 
-/* Lets an event happen; one that is not true here must be refused and change nothing. */
+/* Applies an event. An impossible event must be refused and change nothing. */
 static void go(struct phase_exploration *walk, const struct place *from,
                enum tdm__phase_event_kind kind, int participant)
 {
@@ -417,7 +419,7 @@ static void go(struct phase_exploration *walk, const struct place *from,
 
     if ((kind == TDM__PHASE_UPDATE_COMMITTED || kind == TDM__PHASE_WEIGHTS_RECOVERED) &&
         place.world.decided > VERSIONS_MAX) {
-        return; /* the walk has to end somewhere */
+        return; /* Limits the exploration. */
     }
     if (kind == TDM__PHASE_GENERATE_REQUESTED && from->world.calls == CALLS_MAX) {
         return;
@@ -447,7 +449,7 @@ static void visit(struct phase_exploration *walk, const struct place *place)
     go(walk, place, TDM__PHASE_PARTICIPANT_DIED, TDM__PHASE_TRAINER);
 }
 
-/* Walks the edges backwards from the ends until nothing new is reached. */
+/* Follows the transitions backwards from the end states until no new state is reached. */
 static void check_not_stuck(struct phase_exploration *walk)
 {
     bool grows = true;
@@ -498,9 +500,9 @@ static void the_card_is_safe_in_every_state(void **state)
     assert_int_equal(walk_all(tdm__phase_handle_event, false, EVERYTHING), 0);
 }
 
-/* ---- broken machines must be found ------------------------------------------------------ */
+/* ---- mutations must be found --------------------------------------------------------------- */
 
-/* Takes `answer` as given as soon as `action` is told. */
+/* Mutation: assumes the result of an action as soon as it is returned. */
 static tdm_status next_answering(struct tdm__phase *state, const struct tdm__phase_event *event,
                                  enum tdm__phase_action action, enum tdm__phase_event_kind answer,
                                  enum tdm__phase_action *action_out)
@@ -514,7 +516,7 @@ static tdm_status next_answering(struct tdm__phase *state, const struct tdm__pha
     return status;
 }
 
-/* Books the engines' release before it has happened. */
+/* Mutation: counts the engines' release before it has happened. */
 static tdm_status next_books_early(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
@@ -530,14 +532,14 @@ static tdm_status next_trains_on_paused(struct tdm__phase *state,
                           action_out);
 }
 
-/* Reports the new version before the engines have flipped. */
+/* Mutation: reports the new version before the engines have switched to it. */
 static tdm_status next_skips_flush(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
     return next_answering(state, event, TDM__PHASE_DO_FLUSH, TDM__PHASE_CACHES_FLUSHED, action_out);
 }
 
-/* Lets requests in as soon as the weights are there. */
+/* Mutation: accepts generate calls as soon as the weights are resident. */
 static tdm_status next_generates_without_kv(struct tdm__phase *state,
                                             const struct tdm__phase_event *event,
                                             enum tdm__phase_action *action_out)
@@ -550,7 +552,7 @@ static tdm_status next_generates_without_kv(struct tdm__phase *state,
     return tdm__phase_handle_event(state, event, action_out);
 }
 
-/* Pauses the engines without waiting for their calls. */
+/* Mutation: pauses the engines without waiting for their calls. */
 static tdm_status next_does_not_drain(struct tdm__phase *state,
                                       const struct tdm__phase_event *event,
                                       enum tdm__phase_action *action_out)
@@ -567,7 +569,7 @@ static tdm_status next_does_not_drain(struct tdm__phase *state,
     return status;
 }
 
-/* An aborted update ends in silence. */
+/* Mutation: an aborted update has no consequence. */
 static tdm_status next_loses_abort(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {

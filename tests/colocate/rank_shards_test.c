@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* All different, so that no number stands in for another. */
+/* The sizes are all different, so that a wrong one is noticed. */
 enum {
     LAYERS = 3,
     HIDDEN = 10,
@@ -68,7 +68,7 @@ static const struct tdm__model_config grouped = {
     .router_bias = true,
 };
 
-/* An element of the model, or that there is none: rows that fill up the vocabulary. */
+/* An element of the model, or a row that pads the vocabulary. */
 struct origin {
     int template_id; /* -1: none */
     uint32_t expert;
@@ -159,7 +159,7 @@ static bool ends_with(const char *name, const char *end)
     return length >= strlen(end) && strcmp(name + length - strlen(end), end) == 0;
 }
 
-/* By the names of Megatron-core. */
+/* Computes an element's origin for the tensors of Megatron-core. */
 static struct origin megatron_origin(const char *name, struct spot spot)
 {
     static const struct {
@@ -210,7 +210,7 @@ static struct origin megatron_origin(const char *name, struct spot spot)
     return columns_of(spot, TDM__T_DOWN, FFN);
 }
 
-/* By the names of SGLang. */
+/* Computes an element's origin for the tensors of SGLang. */
 static struct origin engine_origin(const char *name, struct spot spot)
 {
     static const struct {
@@ -264,7 +264,7 @@ static bool find_latent(const char *name, struct spot spot, struct origin *origi
     static const struct {
         const char *end;
         int template_id;
-        uint32_t rows; /* that are cut */
+        uint32_t rows; /* Rows that are divided over the ranks. */
     } known[] = {
         {"linear_q_down_proj.weight", TDM__T_Q_A, 0},
         {"linear_q_up_proj.layer_norm_weight", TDM__T_Q_A_NORM, 0},

@@ -1,4 +1,4 @@
-/* rect_checksum_test.c - a sum tells any two contents apart, and every way to take it agrees. */
+/* rect_checksum_test.c - a checksum distinguishes any two contents, and all variants agree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/rect_checksum.h"
 

@@ -1,4 +1,4 @@
-/* rect_copy_test.c - rectangles become one where they are one, and are copied as they are. */
+/* rect_copy_test.c - adjacent rectangles are merged, and copies write the right bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/rect_copy.h"
 
@@ -36,7 +36,7 @@ static void rows_without_gaps_are_one_row(void **state)
     assert_int_equal(copy.columns, 30);
     copy = (struct tdm__rect_copy){
         .rows = 1 << 16, .columns = 1 << 16, .from_pitch = 1 << 16, .to_pitch = 1 << 16};
-    tdm__rect_copy_flatten(&copy); /* would be 2^32 columns */
+    tdm__rect_copy_flatten(&copy); /* The merged row would have 2^32 columns. */
     assert_int_equal(copy.rows, 1 << 16);
 }
 

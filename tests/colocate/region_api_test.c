@@ -1,4 +1,5 @@
-/* region_api_test.c - actors share one GPU: its capacity is real, its turns are kept. */
+/* region_api_test.c - actors share one GPU: its capacity is enforced, and requests keep their
+ * order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/region.h"
 #include "runtime/clock.h"
@@ -57,7 +58,7 @@ static tdm_status tenant_fill(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Replies how many words differ, wherever the contents are now. */
+/* Replies how many words differ, in device memory or in the host copy. */
 static tdm_status tenant_differ(tdm_call *call, void *self)
 {
     struct tenant *tenant = self;
@@ -103,7 +104,7 @@ static tdm_status tenant_pause_all(tdm_call *call, void *self)
     return tdm__regions_pause(regions, NULL);
 }
 
-/* Says that so much is about to leave, and leaves it at that. */
+/* Announces a release and does not release anything. */
 static tdm_status tenant_announce(tdm_call *call, void *self)
 {
     const char *tag;
@@ -136,7 +137,7 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture fixture;
-    static uint32_t count; /* a name is free again only a little after its actor's death */
+    static uint32_t count; /* A name becomes free a little after its actor's death. */
     char name[32];
 
     count++;
@@ -226,7 +227,7 @@ static void announce(tdm_actor *actor, const char *tag, uint64_t bytes)
     TRY(finish(ref));
 }
 
-/* It cannot be shown that a call will never return; a while must do. */
+/* That a call never returns cannot be shown; the test waits for a while. */
 static void assert_waits(tdm_ref *ref)
 {
     uint8_t done;
@@ -302,7 +303,7 @@ static void a_resume_waits_for_memory_that_is_on_its_way_out(void **state)
     assert_true(one_node_used_bytes(runtime) == 24 * MIB);
 }
 
-/* The pause of one region says what leaves, in place of what was said before. */
+/* The announcement of one region's pause replaces the one before. */
 static void a_resume_is_refused_once_too_little_is_on_its_way_out(void **state)
 {
     struct fixture *f = *state;

@@ -1,4 +1,5 @@
-/* region_cuda_test.c - actors share a GPU through the daemon; the device itself is asked. */
+/* region_cuda_test.c - actors share a GPU through the daemon; free memory is read from the
+ * device. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver.h"
 #include "colocate/memory/region.h"
@@ -39,7 +40,7 @@ static tdm_status device_of(struct tdm__device **device_out)
     return TDM_OK;
 }
 
-/* Makes a region full of one byte; replies the key of its block. */
+/* Creates a region filled with one byte and replies the key of its block. */
 static tdm_status tenant_make(tdm_call *call, void *self)
 {
     const struct tdm_region_options options = {
@@ -62,7 +63,7 @@ static tdm_status tenant_make(tdm_call *call, void *self)
     return tdm_call_reply(call, "b", block->key.bytes, sizeof(block->key.bytes));
 }
 
-/* A region that takes no memory yet. */
+/* Creates a paused region. */
 static tdm_status tenant_plan(tdm_call *call, void *self)
 {
     const struct tdm_region_options options = {
@@ -101,7 +102,7 @@ static tdm_status tenant_resume_soon(tdm_call *call, void *self)
     return tdm_region_resume(((struct tenant *)self)->region, WHILE_MS);
 }
 
-/* The next block is not to be had. */
+/* Makes the next allocation of the driver fail. */
 static tdm_status tenant_starve(tdm_call *call, void *self)
 {
     void *library = dlopen(getenv("TANDEM_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
@@ -356,7 +357,8 @@ int main(void)
     };
     int failed;
 
-    if (getenv("FAKE_CUDA_DIRECTORY") == NULL) { /* a worker has its parent's */
+    /* A worker inherits the directory of its parent. */
+    if (getenv("FAKE_CUDA_DIRECTORY") == NULL) {
         cuda_gpu_choose(64 * MIB);
     }
     (void)setenv("TANDEM_DEVICE", "cuda", 1);

@@ -31,18 +31,18 @@ static const struct tdm_region_options specs[REGIONS] = {
 
 enum { ALL_BYTES = 72 << 20, GPU_BYTES = 2 * ALL_BYTES };
 
-static uint64_t broken; /* this call of the driver; 0: none */
+static uint64_t broken; /* Number of the driver call that fails; 0 if none fails. */
 
-/* One of the two devices, with what the test asks of both. */
+/* One of the two devices, with functions that the test needs of both. */
 struct world {
-    struct host_gpu *host; /* NULL: it is the other one */
+    struct host_gpu *host; /* NULL for the CUDA device. */
     struct cuda_gpu *cuda;
     struct tdm__device *device;
     struct tdm__arena *arena;
     struct tdm__regions *regions;
     tdm_region *all[REGIONS];
     void *addresses[REGIONS];
-    struct tdm__block *taken[TAKEN]; /* by another tenant */
+    struct tdm__block *taken[TAKEN]; /* Blocks that another tenant holds. */
     size_t used_bytes;               /* of the broker, while all are paused */
     size_t free_bytes;               /* of the device */
     unsigned asked;
@@ -60,7 +60,7 @@ static size_t used_bytes(const struct world *world)
                                : cuda_gpu_used_bytes(world->cuda);
 }
 
-/* By the device; the host's is its broker. */
+/* Returns the free bytes of the device; for the host device those of its broker. */
 static size_t free_bytes(const struct world *world)
 {
     return world->host != NULL ? GPU_BYTES - used_bytes(world) : cuda_gpu_free_bytes(world->cuda);

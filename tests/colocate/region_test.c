@@ -1,4 +1,4 @@
-/* region_test.c - regions pause and resume whole, whatever fails on the way. */
+/* region_test.c - regions are paused and resumed as a whole, even if calls fail. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/region.h"
 #include "tests/support/faulty_device.h"
@@ -304,7 +304,7 @@ struct told {
     uint32_t count;
     char tags[4][16];
     size_t bytes[4];
-    size_t used_bytes[4]; /* on the GPU, when it was told */
+    size_t used_bytes[4]; /* Bytes used on the GPU at the time of each call. */
 };
 
 static void note(void *arg, const char *tag, size_t bytes)

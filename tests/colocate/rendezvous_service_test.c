@@ -1,4 +1,4 @@
-/* rendezvous_service_test.c - the meeting place refuses what cannot become a group. */
+/* rendezvous_service_test.c - the rendezvous service refuses joins that cannot become a group. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "runtime/clock.h"
@@ -20,7 +20,7 @@ enum { LONG_MS = 10000, SLOT = 4096, ANSWERS_MAX = 4 };
 
 static tdm_runtime *runtime;
 
-/* What came back of a join that runs on. */
+/* The reply to a join that runs on another thread. */
 struct answer {
     bool is_there;
     tdm_status status;
@@ -172,7 +172,8 @@ static void members_that_disagree_are_told_both_shapes(void **state)
     assert_refused("pair", 1, 3, TDM_E_INVAL,
                    "rank 1 joins group pair with 3 ranks and slots of 4096 bytes, the others "
                    "with 2 ranks");
-    start_join("pair", 1, 2, LONG_MS, &second); /* the meeting goes on for the others */
+    /* The rendezvous continues for the other members. */
+    start_join("pair", 1, 2, LONG_MS, &second);
     await(&first);
     assert_int_equal(first.status, TDM_OK);
     await(&second);

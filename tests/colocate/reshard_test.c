@@ -1,5 +1,4 @@
-/* reshard_test.c - whatever the two layouts are, every element arrives where it belongs, once.
- */
+/* reshard_test.c - between any two layouts every element is copied to its place exactly once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/reshard.h"
 
@@ -204,7 +203,7 @@ static void fp8_is_the_references_between_random_layouts(void **state)
         trial.to = random_sharding(&chance, config.layers);
         trial.to.dtype = TDM_F8_E4M3;
         if (i % 4 == 0) {
-            trial.from.dtype = TDM_F8_E4M3; /* then nothing is converted */
+            trial.from.dtype = TDM_F8_E4M3; /* Nothing is converted then. */
         }
         random_locations(&chance, trial.from_places);
         random_locations(&chance, trial.to_places);
@@ -344,7 +343,7 @@ static void qwen3_30b_is_under_2000_copies_a_rank(void **state)
     /* 16 experts of two tensors, q, k and v in one, o, five small ones, for 48 layers: 1,872
      * or, where a rank's q, k and v are apart, 48 more; the ends of the model are the rest */
     assert_in_range(reshard->cost.copies_max, 1872, 2000);
-    /* experts stay where they are */
+    /* The experts are not copied. */
     assert_true(reshard->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU] > UINT64_C(54) << 30);
     assert_int_equal(reshard->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE], 0);
     tdm__reshard_destroy(reshard);

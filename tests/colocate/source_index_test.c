@@ -1,4 +1,4 @@
-/* source_index_test.c - source_slices of a tensor are found by tensor, replicas side by side. */
+/* source_index_test.c - slices are found by tensor, and replicas are neighbours. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/layout/source_index.h"
 

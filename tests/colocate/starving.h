@@ -1,4 +1,4 @@
-/* starving.h - for one test program: the n-th allocation that Tandem makes fails. */
+/* starving.h - makes the n-th allocation of Tandem fail, for one test program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_COLOCATE_STARVING_H
 #define TDM_TESTS_COLOCATE_STARVING_H
@@ -20,8 +20,8 @@
 struct starving {
     bool armed;
     uint64_t count;
-    uint64_t nth;  /* fails */
-    bool and_rest; /* and all later ones */
+    uint64_t nth;  /* Number of the allocation that fails. */
+    bool and_rest; /* True if all later allocations fail, too. */
     const char *call;
 };
 

@@ -1,4 +1,5 @@
-/* tcp_mesh_test.c - who is let into a mesh, and what it says of those who do not come. */
+/* tcp_mesh_test.c - which ranks a mesh accepts, and what it reports about ranks that do not
+ * connect. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
@@ -82,9 +83,9 @@ static void shapes_that_cannot_be_are_refused(void **state)
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
 }
 
-/* ---- strangers -------------------------------------------------------------------------- */
+/* ---- unauthenticated clients --------------------------------------------------------------- */
 
-/* A second rank of two, in a child, with a token and a key of its own. */
+/* Runs a second rank of two in a child, with its own token and key. */
 static pid_t start_second(const char *address, const uint8_t *token, const struct tdm__id *key)
 {
     const char *const addresses[2] = {address, NULL};
@@ -158,7 +159,7 @@ static int talk_nonsense(const char *address)
     return wrong;
 }
 
-/* Sees to it that strangers are refused, then comes itself. */
+/* Checks that unauthenticated clients are refused, then connects as a member. */
 static int keep_and_come(const char *address)
 {
     static const uint8_t other_token[TDM__TOKEN_BYTES] = {9};
@@ -194,14 +195,14 @@ static void strangers_do_not_come_in_and_members_do(void **state)
 
 /* ---- members that misbehave ------------------------------------------------------------- */
 
-/* Takes nothing; the process ends soon. */
+/* Receives nothing; the process ends soon. */
 static void hold(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
     (void)incoming;
 }
 
-/* Comes as a member, and sends a piece of a call that nobody makes. */
+/* Connects as a member and sends a chunk of another operation. */
 static int confuse(const char *address)
 {
     struct tdm__conn *conn;

@@ -1,5 +1,14 @@
-/* host.c - the communicator over shared memory: every collective in chunks of one slot. */
+/* host.c - the communicator "host" between processes of one node, over shared memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The communicator owns its mapping of the group's segment (segment.h). Every operation moves its
+ * data in chunks of one slot: each rank writes its own slot, all pass a barrier, and each rank
+ * reads the slots of the others. Reductions are computed in rank order, so that all ranks get the
+ * same bits.
+ *
+ * A failed barrier ends the group for all ranks. One thread uses a communicator. comm.h specifies
+ * the functions. */
+
 #include "colocate/comm/comm.h"
 
 #include "colocate/comm/host/segment.h"
@@ -11,23 +20,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each rank writes only its own two slots, in turn.  One barrier lies between writing a slot
- * and reading it.  None is needed after the reading: the slot is written again two chunks
- * later, and the barrier of the chunk between is met only by who has finished reading. */
+/* A communicator over a shared segment. Each rank writes only its own two slots, alternately, and
+ * a barrier lies between the writing of a slot and its reading. No barrier is needed after the
+ * reading: the slot is written again two chunks later, and a rank passes the barrier of the chunk
+ * between only after all ranks have finished reading. */
 struct host_comm {
     struct tdm__comm base;
-    struct tdm__comm_segment *segment; /* owned */
-    size_t slot_bytes;
-    int64_t timeout_ms;
-    uint32_t next_slot_parity; /* of the slot to write next */
-    /* of the current_op in progress */
-    struct tdm__collective_op current_op;
+    struct tdm__comm_segment *segment;    /* Owned segment of the group. */
+    size_t slot_bytes;                    /* Bytes of a slot. */
+    int64_t timeout_ms;                   /* Milliseconds after which an operation fails. */
+    uint32_t next_slot_parity;            /* Parity of the slot that is written next. */
+    struct tdm__collective_op current_op; /* Operation in progress. */
+    /* Deadline of the operation in progress, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
 };
 
-/* From this size on the ranks share the adding: each does its part, for one more barrier. */
+/* From this chunk size on, each rank reduces a part of the chunk for all, at the cost of one more
+ * barrier. */
 enum { SHARED_ADDING_BYTES_MIN = 32768 };
 
+/* Starts an operation: records it and its deadline. */
 static void host_op_begin(struct host_comm *host, enum tdm__collective_op_kind kind,
                           size_t size_bytes, uint32_t root_or_dtype)
 {
@@ -36,27 +48,32 @@ static void host_op_begin(struct host_comm *host, enum tdm__collective_op_kind k
     host->deadline_ms = tdm__deadline_after(host->timeout_ms);
 }
 
+/* Passes a barrier of the operation in progress. */
 static tdm_status host_op_barrier(struct host_comm *host)
 {
     return tdm__comm_segment_barrier(host->segment, host->base.rank, &host->current_op,
                                      host->deadline_ms);
 }
 
+/* Returns the slot of a rank for the current chunk. */
 static char *host_slot_of(const struct host_comm *host, uint32_t rank)
 {
     return tdm__comm_segment_slot(host->segment, rank, host->next_slot_parity);
 }
 
+/* Returns this rank's slot for the current chunk. */
 static char *host_own_slot(const struct host_comm *host)
 {
     return host_slot_of(host, host->base.rank);
 }
 
+/* Switches to the other slots for the next chunk. */
 static void host_next_slot(struct host_comm *host)
 {
     host->next_slot_parity ^= 1;
 }
 
+/* Returns the smaller size. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -64,8 +81,8 @@ static size_t min_size(size_t a, size_t b)
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
-/* `into` becomes the reduction of what stands at `offset` in every rank's slot.  In the order
- * of the ranks, so that the bits do not depend on who computes or when. */
+/* Writes the reduction of `count` elements at `offset` of every rank's slot to `into`. The order
+ * of the ranks makes the bits independent of which rank computes, and when. */
 static void host_reduce_slots(const struct host_comm *host, char *into, size_t offset, size_t count,
                               const struct tdm__collective_op *how)
 {
@@ -79,8 +96,8 @@ static void host_reduce_slots(const struct host_comm *host, char *into, size_t o
     }
 }
 
-/* The elements [*first_out, *first_out + result) of `count` that rank `rank` adds up. */
-static size_t rank_slice_of(const struct host_comm *host, uint32_t rank, size_t count,
+/* Returns how many of `count` elements the rank reduces, and the first of them. */
+static size_t rank_share_of(const struct host_comm *host, uint32_t rank, size_t count,
                             size_t *first_out)
 {
     size_t share = (count + host->base.ranks_count - 1) / host->base.ranks_count;
@@ -89,13 +106,13 @@ static size_t rank_slice_of(const struct host_comm *host, uint32_t rank, size_t 
     return min_size(share, count - *first_out);
 }
 
-/* All ranks' chunks lie in their slots: each adds its part up, puts it into its own slot (where
- * nobody else reads that part), and takes the others' parts after one more barrier. */
+/* Reduces a chunk that lies in all slots. Each rank reduces its part, stores it into its own
+ * slot, where no other rank reads that part, and after one more barrier reads the other parts. */
 static tdm_status host_reduce_shared(struct host_comm *host, char *data, size_t count,
                                      size_t unit_bytes)
 {
     size_t first;
-    size_t own_count = rank_slice_of(host, host->base.rank, count, &first);
+    size_t own_count = rank_share_of(host, host->base.rank, count, &first);
 
     if (own_count > 0) {
         host_reduce_slots(host, data + first * unit_bytes, first * unit_bytes, own_count,
@@ -105,7 +122,7 @@ static tdm_status host_reduce_shared(struct host_comm *host, char *data, size_t 
     }
     TDM_TRY(host_op_barrier(host));
     for (uint32_t i = 0; i < host->base.ranks_count; i++) {
-        size_t part_count = rank_slice_of(host, i, count, &first);
+        size_t part_count = rank_share_of(host, i, count, &first);
 
         if (i != host->base.rank) {
             memcpy(data + first * unit_bytes, host_slot_of(host, i) + first * unit_bytes,
@@ -115,7 +132,7 @@ static tdm_status host_reduce_shared(struct host_comm *host, char *data, size_t 
     return TDM_OK;
 }
 
-/* One chunk: what fits into a slot. */
+/* Reduces one chunk, which fits into a slot. */
 static tdm_status host_reduce_chunk(struct host_comm *host, char *chunk, size_t count,
                                     size_t unit_bytes)
 {
@@ -133,6 +150,7 @@ static tdm_status host_reduce_chunk(struct host_comm *host, char *chunk, size_t 
     return status;
 }
 
+/* Implements all_reduce of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t count,
                                   enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -151,16 +169,18 @@ static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t cou
     return TDM_OK;
 }
 
+/* Implements reduce_scatter of struct tdm__comm_ops. A chunk has an equal part for each rank in
+ * one slot. */
 static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
                                       float *out)
 {
     struct host_comm *host = (struct host_comm *)comm;
-    size_t room = host->slot_bytes / sizeof(float) / comm->ranks_count;
+    size_t chunk_capacity = host->slot_bytes / sizeof(float) / comm->ranks_count;
     size_t done = 0;
 
     host_op_begin(host, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0);
     do {
-        size_t chunk = min_size(count - done, room);
+        size_t chunk = min_size(count - done, chunk_capacity);
         size_t chunk_bytes = chunk * sizeof(float);
 
         for (uint32_t i = 0; i < comm->ranks_count; i++) {
@@ -175,8 +195,9 @@ static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, s
     return TDM_OK;
 }
 
-/* ---- moving bytes ----------------------------------------------------------------------- */
+/* ---- moving bytes ------------------------------------------------------------------------ */
 
+/* Passes one barrier as the given operation. */
 static tdm_status host_synchronize(struct tdm__comm *comm,
                                    const struct tdm__collective_op *current_op)
 {
@@ -186,7 +207,7 @@ static tdm_status host_synchronize(struct tdm__comm *comm,
     return host_op_barrier(host);
 }
 
-/* Takes the other ranks' chunks to their places in `out`. */
+/* Copies the other ranks' chunks to their positions in `out`. */
 static void host_collect_slots(const struct host_comm *host, char *out, size_t bytes_per_rank,
                                size_t done, size_t chunk_bytes)
 {
@@ -197,7 +218,7 @@ static void host_collect_slots(const struct host_comm *host, char *out, size_t b
     }
 }
 
-/* Every rank offers its bytes; who has an `out` collects them. */
+/* Publishes this rank's bytes in chunks. A rank with an `out` collects the bytes of all ranks. */
 static tdm_status host_gather_chunks(struct host_comm *host, const void *in, size_t bytes_per_rank,
                                      char *out)
 {
@@ -220,6 +241,7 @@ static tdm_status host_gather_chunks(struct host_comm *host, const void *in, siz
     return TDM_OK;
 }
 
+/* Implements all_gather of struct tdm__comm_ops. */
 static tdm_status host_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                   void *out)
 {
@@ -229,6 +251,7 @@ static tdm_status host_all_gather(struct tdm__comm *comm, const void *in, size_t
     return host_gather_chunks(host, in, bytes_per_rank, out);
 }
 
+/* Implements gather of struct tdm__comm_ops. */
 static tdm_status host_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                               void *out, uint32_t root)
 {
@@ -238,6 +261,8 @@ static tdm_status host_gather(struct tdm__comm *comm, const void *in, size_t byt
     return host_gather_chunks(host, in, bytes_per_rank, comm->rank == root ? out : NULL);
 }
 
+/* Implements broadcast of struct tdm__comm_ops: the root writes its slot and the other ranks read
+ * it. */
 static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
                                  uint32_t root)
 {
@@ -262,19 +287,22 @@ static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size
     return TDM_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
+/* Implements abort of struct tdm__comm_ops. */
 static void host_abort(struct tdm__comm *comm)
 {
     tdm__comm_segment_abort(((struct host_comm *)comm)->segment, comm->rank,
                             TDM__COMM_RANK_ABORTED);
 }
 
+/* Implements check of struct tdm__comm_ops. */
 static tdm_status host_check(struct tdm__comm *comm)
 {
     return tdm__comm_segment_check(((struct host_comm *)comm)->segment);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and unmaps the segment. */
 static void host_destroy(struct tdm__comm *comm)
 {
     struct host_comm *host = (struct host_comm *)comm;

@@ -1,6 +1,19 @@
-/* segment.c - the shared memory of a host communicator: who has come, who is lost, the slots.
+/* segment.c - the shared memory of a host communicator: barriers, slots, and why the group ended.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The segment is a memfd that all ranks and the daemon map: a header, then two slots per rank. A
+ * struct tdm__comm_segment is one process's mapping of it, used by one thread; the header is
+ * shared and changed with atomics only.
+ *
+ * State: arrivals_and_aborted counts the arrivals of all ranks at barriers. The bit ABORTED_FLAG
+ * ends the group; from then on the count does not change, so that all ranks agree on which
+ * barrier completed. end_reason is written before the flag and read after it.
+ *
+ * Waiting ranks spin for about a microsecond, then sleep on the futex wake_counter, which changes
+ * with each event. Numbers read from the shared header are checked or copied once, because
+ * another process could change them. */
+
 #include "colocate/comm/host/segment.h"
 
 #include "runtime/assert.h"
@@ -21,42 +34,55 @@
 
 enum { SEGMENT_MAGIC = 0x54444d53, HEADER_BYTES = 16384, LINE_BYTES = 64, SPIN_ROUNDS = 40 };
 
-enum { SLOT_BYTES_UNIT = 4096 }; /* and the least: an element for each rank must fit */
+/* Slots are multiples of this and at least this large, so that an element of each rank fits. */
+/* Slots are multiples of this and at least this large, so that an element of each rank fits. */
+enum { SLOT_BYTES_UNIT = 4096 };
 
+/* Bit of arrivals_and_aborted: the group has ended. */
 #define ABORTED_FLAG ((uint64_t)1 << 63)
 
-/* One rank's line: written by that rank, read by all. */
+/* The record of one rank in the header, on a separate cache line. The rank writes it; all ranks
+ * read it. */
 struct rank_state {
-    _Alignas(LINE_BYTES) _Atomic uint64_t arrivals; /* barriers this rank has come to */
-    struct tdm__collective_op calls[2];             /* of the last two barriers, by parity */
+    /* Number of barriers at which this rank has arrived. */
+    _Alignas(LINE_BYTES) _Atomic uint64_t arrivals;
+    /* Operations of the last two barriers, by parity. */
+    struct tdm__collective_op calls[2];
 };
 
-/* The padding keeps what different ranks write apart. */
-struct header { /* NOLINT(clang-analyzer-optin.performance.Padding) */
-    uint32_t magic;
-    uint32_t ranks_count;
-    uint64_t slot_bytes;
+/* The shared header of the segment. The padding keeps words that different ranks write on
+ * different cache lines. */
+struct header {           /* NOLINT(clang-analyzer-optin.performance.Padding) */
+    uint32_t magic;       /* SEGMENT_MAGIC. */
+    uint32_t ranks_count; /* Number of ranks. */
+    uint64_t slot_bytes;  /* Bytes of a slot. */
     _Alignas(LINE_BYTES) _Atomic uint64_t
-        arrivals_and_aborted; /* arrivals of all ranks, and ABORTED_FLAG */
-    _Alignas(LINE_BYTES) _Atomic uint32_t wake_counter; /* the futex: changes with each event */
+        arrivals_and_aborted; /* Arrivals of all ranks at barriers, and ABORTED_FLAG. */
+    _Alignas(LINE_BYTES) _Atomic uint32_t wake_counter; /* Futex word; changes with each event. */
+    /* Number of ranks that may sleep on wake_counter. */
     _Atomic uint32_t sleepers_count;
-    _Atomic uint32_t end_reason; /* rank + 1, tdm__comm_end_reason above it; 0: none yet */
-    _Atomic uint64_t
-        missing_ranks;     /* ranks that did not come, where the end_reason is a deadline */
-    _Atomic uint64_t left; /* ranks that left */
-    struct rank_state ranks[TDM__COMM_RANKS_MAX];
+    /* Rank + 1, and above 16 bits the enum tdm__comm_end_reason; 0 if no rank ended the group. */
+    _Atomic uint32_t end_reason;
+    /* Bits of the ranks that did not arrive, if a timeout ended the group. */
+    _Atomic uint64_t missing_ranks;
+    _Atomic uint64_t left;                        /* Bits of the ranks that have left. */
+    struct rank_state ranks[TDM__COMM_RANKS_MAX]; /* Records by rank. */
 };
 
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header fits");
 
+/* One process's mapping of a segment; one thread uses it. */
 struct tdm__comm_segment {
-    struct header *header;
-    size_t mapped_bytes;
-    uint32_t ranks_count; /* our copies: the shared ones could change under us */
-    size_t slot_bytes;
-    uint64_t arrivals; /* barriers this rank has come to */
+    struct header *header; /* Shared header. */
+    size_t mapped_bytes;   /* Bytes mapped: the header, or all. */
+    /* Copy of the header's value, which another process could change. */
+    uint32_t ranks_count;
+    size_t slot_bytes; /* Copy of the header's value. */
+    /* Number of barriers at which this rank has arrived. */
+    uint64_t arrivals;
 };
 
+/* Returns the size of a segment. */
 static size_t segment_bytes(uint32_t ranks_count, size_t slot_bytes)
 {
     return HEADER_BYTES + 2 * (size_t)ranks_count * slot_bytes;
@@ -95,6 +121,7 @@ tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *opti
     return TDM_OK;
 }
 
+/* Reads the header and checks it against the size of the memfd. */
 static tdm_status segment_check_header(int fd, struct header *header_out)
 {
     struct stat about;
@@ -164,14 +191,16 @@ void *tdm__comm_segment_slot(const struct tdm__comm_segment *segment, uint32_t r
 
 /* ---- waking and waiting ----------------------------------------------------------------- */
 
+/* Calls futex(2). */
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
                   const struct timespec *timeout)
 {
     return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-/* Sequentially consistent, like the sleeper's own steps: either it sees the new count and does
- * not sleep, or we see it among the sleepers and wake it. */
+/* Changes the futex word and wakes all sleepers. Sequential consistency pairs with
+ * segment_sleep(): either the sleeper sees the new counter and does not sleep, or this function
+ * sees it among the sleepers and wakes it. */
 static void segment_wake_all(struct header *header)
 {
     (void)atomic_fetch_add_explicit(&header->wake_counter, 1, memory_order_seq_cst);
@@ -180,8 +209,8 @@ static void segment_wake_all(struct header *header)
     }
 }
 
-/* Sleeps until `wake_counter` is no longer `seen`, or the deadline.  A rank killed in here stays
- * counted: that costs the others needless wake-ups, no more. */
+/* Sleeps until wake_counter is no longer `seen` or the deadline passes. A rank that is killed
+ * here stays counted, which only costs needless wake-ups. */
 static void segment_sleep(struct header *header, uint32_t seen, int64_t deadline_ms)
 {
     int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
@@ -192,11 +221,12 @@ static void segment_sleep(struct header *header, uint32_t seen, int64_t deadline
     (void)atomic_fetch_sub_explicit(&header->sleepers_count, 1, memory_order_seq_cst);
 }
 
-/* ---- how it ends ------------------------------------------------------------------------ */
+/* ---- the end of a group ------------------------------------------------------------------- */
 
+/* Sets the flag that ends the group and wakes all ranks. */
 static void segment_set_aborted(struct header *header)
 {
-    /* release: who sees the flag sees the end_reason, written before. */
+    /* Release: a rank that sees the flag also sees the end_reason, which was written before. */
     (void)atomic_fetch_or_explicit(&header->arrivals_and_aborted, ABORTED_FLAG,
                                    memory_order_release);
     segment_wake_all(header);
@@ -210,9 +240,9 @@ void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
     TDM_ASSERT(rank < segment->ranks_count);
     if ((atomic_load_explicit(&segment->header->arrivals_and_aborted, memory_order_acquire) &
          ABORTED_FLAG) != 0) {
-        return; /* it has ended, for a end_reason that stays */
+        return; /* The group has ended already; the first reason stays. */
     }
-    /* relaxed: the flag carries it. */
+    /* Relaxed: the flag ABORTED_FLAG is released after it. */
     (void)atomic_compare_exchange_strong_explicit(&segment->header->end_reason, &none,
                                                   (uint32_t)end << 16 | (rank + 1),
                                                   memory_order_relaxed, memory_order_relaxed);
@@ -221,7 +251,8 @@ void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
 
 void tdm__comm_segment_leave(struct tdm__comm_segment *segment, uint32_t rank)
 {
-    /* release: pairs with segment_find_absent(): its arrivals are final by then. */
+    /* Release: pairs with segment_check_left_ranks(). The rank's arrivals are final before it is
+     * marked as gone. */
     (void)atomic_fetch_or_explicit(&segment->header->left, (uint64_t)1 << rank,
                                    memory_order_release);
     segment_wake_all(segment->header);
@@ -234,13 +265,13 @@ bool tdm__comm_segment_all_left(const struct tdm__comm_segment *segment)
     return __builtin_popcountll(left) >= (int)segment->ranks_count;
 }
 
-/* Of `ranks`, those that have not come to the barrier that this rank is in. */
+/* Returns those of `ranks` that have not arrived at the barrier that this rank is in. */
 static uint64_t segment_find_absent(const struct tdm__comm_segment *segment, uint64_t ranks)
 {
     uint64_t absent = 0;
 
     for (uint32_t i = 0; i < segment->ranks_count; i++) {
-        /* relaxed: only counts are compared, no data is read on their word. */
+        /* Relaxed: only counts are compared; no data is read because of them. */
         uint64_t arrivals =
             atomic_load_explicit(&segment->header->ranks[i].arrivals, memory_order_relaxed);
 
@@ -251,6 +282,7 @@ static uint64_t segment_find_absent(const struct tdm__comm_segment *segment, uin
     return absent;
 }
 
+/* Formats a set of ranks for a message. */
 static const char *ranks_text(uint64_t ranks, char *text, size_t text_bytes)
 {
     const char *before = (ranks & (ranks - 1)) != 0 ? "ranks " : "rank ";
@@ -265,7 +297,7 @@ static const char *ranks_text(uint64_t ranks, char *text, size_t text_bytes)
     return text;
 }
 
-/* The end_reason why the group has ended, for whoever calls. */
+/* Fails with the reason why the group has ended. */
 static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
 {
     static const char *const ends[] = {"", "died", "has left", "gave up",
@@ -277,11 +309,11 @@ static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
 
     if (end_reason != 0 && end < sizeof(ends) / sizeof(ends[0])) {
         return tdm__fail(end == TDM__COMM_RANK_MISMATCHED ? TDM_E_INVAL : TDM_E_ABORTED,
-                         "rank %u of %u %s: the group has ended and must be made anew",
+                         "rank %u of %u %s: the group has ended and must be created again",
                          (end_reason & 0xffff) - 1, segment->ranks_count, ends[end]);
     }
     return tdm__fail(TDM_E_TIMEOUT,
-                     "%s of %u did not come in time: the group has ended and must be made anew",
+                     "%s of %u did not come in time: the group has ended and must be created again",
                      ranks_text(atomic_load_explicit(&header->missing_ranks, memory_order_relaxed),
                                 text, sizeof(text)),
                      segment->ranks_count);
@@ -289,21 +321,21 @@ static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
 
 tdm_status tdm__comm_segment_check(const struct tdm__comm_segment *segment)
 {
-    /* acquire: with segment_set_aborted(), for the end_reason. */
+    /* Acquire: pairs with segment_set_aborted(), for the end_reason. */
     uint64_t arrivals_and_aborted =
         atomic_load_explicit(&segment->header->arrivals_and_aborted, memory_order_acquire);
 
     return (arrivals_and_aborted & ABORTED_FLAG) != 0 ? segment_fail_aborted(segment) : TDM_OK;
 }
 
-/* ---- meeting ---------------------------------------------------------------------------- */
+/* ---- barriers ------------------------------------------------------------------------------- */
 
-/* Adds one arrival unless the group has ended: then the count stands still, and whether a
- * barrier was complete stays the same for all. */
+/* Counts one arrival unless the group has ended, and returns whether it did. After the end the
+ * count does not change, so that all ranks agree on whether a barrier completed. */
 static bool segment_arrive(struct header *header, uint64_t target)
 {
-    /* acquire, here and where the exchange fails: with segment_set_aborted(), for the end_reason.
-     */
+    /* Acquire, here and where the exchange fails: pairs with segment_set_aborted(), for the
+     * end_reason. */
     uint64_t arrivals_and_aborted =
         atomic_load_explicit(&header->arrivals_and_aborted, memory_order_acquire);
 
@@ -311,8 +343,8 @@ static bool segment_arrive(struct header *header, uint64_t target)
         if ((arrivals_and_aborted & ABORTED_FLAG) != 0) {
             return false;
         }
-        /* release: our slot is visible to who sees the count; acquire: pairs with the other
-         * ranks' arrivals, in case ours is the last. */
+        /* Release: this rank's slot is visible to ranks that see the count. Acquire: pairs with
+         * the other ranks' arrivals in case this one is the last. */
     } while (!atomic_compare_exchange_weak_explicit(&header->arrivals_and_aborted,
                                                     &arrivals_and_aborted, arrivals_and_aborted + 1,
                                                     memory_order_acq_rel, memory_order_acquire));
@@ -322,7 +354,7 @@ static bool segment_arrive(struct header *header, uint64_t target)
     return true;
 }
 
-/* At the deadline: ends the group, unless the barrier completes first. */
+/* Ends the group at the deadline with the missing ranks, unless the barrier completes first. */
 static void segment_time_out(struct tdm__comm_segment *segment)
 {
     struct header *header = segment->header;
@@ -334,7 +366,7 @@ static void segment_time_out(struct tdm__comm_segment *segment)
         if ((arrivals_and_aborted & ABORTED_FLAG) != 0 || arrivals_and_aborted >= target) {
             return;
         }
-        /* relaxed: the flag carries it. */
+        /* Relaxed: the flag ABORTED_FLAG is released after it. */
         atomic_store_explicit(&header->missing_ranks, segment_find_absent(segment, UINT64_MAX),
                               memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(
@@ -343,9 +375,10 @@ static void segment_time_out(struct tdm__comm_segment *segment)
     segment_wake_all(header);
 }
 
+/* Ends the group if a rank that this one waits for has left. */
 static void segment_check_left_ranks(struct tdm__comm_segment *segment)
 {
-    /* acquire: pairs with tdm__comm_segment_leave(). */
+    /* Acquire: pairs with tdm__comm_segment_leave(). */
     uint64_t left = atomic_load_explicit(&segment->header->left, memory_order_acquire);
     uint64_t absent = left != 0 ? segment_find_absent(segment, left) : 0;
 
@@ -354,6 +387,7 @@ static void segment_check_left_ranks(struct tdm__comm_segment *segment)
     }
 }
 
+/* Tells the processor that this is a spin loop. */
 static void cpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -361,7 +395,7 @@ static void cpu_relax(void)
 #endif
 }
 
-/* Until complete or ended: true when complete. */
+/* Waits until the barrier completes or the group ends. Returns true if it completed. */
 static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadline_ms)
 {
     struct header *header = segment->header;
@@ -370,7 +404,8 @@ static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadl
 
     for (;;) {
         uint32_t seen = atomic_load_explicit(&header->wake_counter, memory_order_seq_cst);
-        /* acquire: pairs with the arrivals (slots) and segment_set_aborted() (end_reason). */
+        /* Acquire: pairs with the arrivals (for the slots) and with segment_set_aborted() (for
+         * the end_reason). */
         uint64_t arrivals_and_aborted =
             atomic_load_explicit(&header->arrivals_and_aborted, memory_order_acquire);
 
@@ -380,7 +415,8 @@ static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadl
         if ((arrivals_and_aborted & ABORTED_FLAG) != 0) {
             return false;
         }
-        if (spins < SPIN_ROUNDS) { /* about a microsecond: the cores are shared */
+        /* Spins for about a microsecond only, because other processes need the core. */
+        if (spins < SPIN_ROUNDS) {
             spins++;
             cpu_relax();
             continue;
@@ -394,6 +430,7 @@ static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadl
     }
 }
 
+/* Returns true if two operations are equal. */
 static bool is_same_op(const struct tdm__collective_op *a, const struct tdm__collective_op *b)
 {
     return a->kind == b->kind && a->root_or_dtype == b->root_or_dtype &&
@@ -404,13 +441,13 @@ tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t
                                      const struct tdm__collective_op *call, int64_t deadline_ms)
 {
     struct header *header = segment->header;
-    struct rank_state *line = &header->ranks[rank];
+    struct rank_state *own_state = &header->ranks[rank];
     uint32_t parity = (uint32_t)(segment->arrivals % 2);
 
     TDM_ASSERT(rank < segment->ranks_count);
-    line->calls[parity] = *call;
+    own_state->calls[parity] = *call;
     segment->arrivals++;
-    atomic_store_explicit(&line->arrivals, segment->arrivals, memory_order_relaxed);
+    atomic_store_explicit(&own_state->arrivals, segment->arrivals, memory_order_relaxed);
     if (!segment_arrive(header, segment->arrivals * segment->ranks_count) ||
         !segment_await_ranks(segment, deadline_ms)) {
         return segment_fail_aborted(segment);

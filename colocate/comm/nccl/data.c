@@ -1,5 +1,15 @@
-/* data.c - the communicator over NCCL: moving data, on the GPU as it is, of the host staged. */
+/* data.c - the communicator "nccl": moves data on the GPU directly, and data in host memory
+ * through staging memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* These functions implement the operations of struct tdm__comm_ops that move data. Data on the
+ * GPU goes to NCCL as it is. Data in host memory is copied to staged_in, transferred, and copied
+ * back from staged_out, one slot at a time; reductions of host data are computed on the host in
+ * rank order, so that all ranks get the same bits.
+ *
+ * Each function starts with tdm__nccl_op_begin() and returns when the stream is idle. One thread
+ * uses a communicator. */
+
 #include "colocate/comm/nccl/nccl.h"
 #include "colocate/comm/reduce.h"
 #include "runtime/error.h"
@@ -8,11 +18,13 @@
 
 enum { ALL_TO_ALL = 100, NO_ROOT = UINT32_MAX };
 
+/* Returns the smaller size. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
+/* Returns true if the address is device memory. */
 static bool nccl_is_on_device(const struct tdm__nccl *nccl, const void *address)
 {
     unsigned type = 0;
@@ -24,7 +36,7 @@ static bool nccl_is_on_device(const struct tdm__nccl *nccl, const void *address)
 
 /* ---- between GPUs ----------------------------------------------------------------------- */
 
-/* A failed call inside a group: the group is closed in any case. */
+/* Closes a group of NCCL calls, also after a failure, and returns the first failure. */
 static int nccl_group_end(const struct tdm__nccl *nccl, int result)
 {
     int closed = nccl->library->ncclGroupEnd();
@@ -32,7 +44,7 @@ static int nccl_group_end(const struct tdm__nccl *nccl, int result)
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? closed : result;
 }
 
-/* `bytes` from each rank's `in`, rank after rank, to the root's `out`. */
+/* Queues a gather: `bytes` of each rank's `in` go to the root's `out` in rank order. */
 static int nccl_gather_chunks(const struct tdm__nccl *nccl, const void *in, void *out, size_t bytes,
                               uint32_t root)
 {
@@ -52,7 +64,7 @@ static int nccl_gather_chunks(const struct tdm__nccl *nccl, const void *in, void
     return nccl_group_end(nccl, result);
 }
 
-/* Part i of every rank's `in` to rank i's `out`, rank after rank. */
+/* Queues an exchange: slice i of every rank's `in` goes to rank i's `out` in rank order. */
 static int nccl_exchange_slices(const struct tdm__nccl *nccl, const char *in, char *out,
                                 size_t bytes)
 {
@@ -76,9 +88,9 @@ static int nccl_exchange_slices(const struct tdm__nccl *nccl, const char *in, ch
     return nccl_group_end(nccl, result);
 }
 
-/* Gives the stream one transfer between memory on the GPUs. */
-static tdm_status transfer(struct tdm__nccl *nccl, int transfer_kind, const void *in, void *out,
-                           size_t bytes, uint32_t root)
+/* Queues one transfer between memory on the GPUs and waits until NCCL has accepted it. */
+static tdm_status nccl_transfer(struct tdm__nccl *nccl, int transfer_kind, const void *in,
+                                void *out, size_t bytes, uint32_t root)
 {
     switch (transfer_kind) {
     case TDM__COLLECTIVE_ALL_GATHER:
@@ -101,9 +113,10 @@ static tdm_status transfer(struct tdm__nccl *nccl, int transfer_kind, const void
     }
 }
 
-/* ---- by way of the staging memory ------------------------------------------------------- */
+/* ---- through the staging memory --------------------------------------------------------- */
 
-static tdm_status copy(struct tdm__nccl *nccl, uint64_t to, uint64_t from, size_t bytes)
+/* Queues a copy between pinned host memory and the GPU. */
+static tdm_status nccl_copy_async(struct tdm__nccl *nccl, uint64_t to, uint64_t from, size_t bytes)
 {
     tdm_status status = tdm__cuda_check(nccl->driver->cuMemcpyAsync(to, from, bytes, nccl->stream),
                                         "rank %u of %u: cuMemcpyAsync of %zu bytes",
@@ -112,34 +125,40 @@ static tdm_status copy(struct tdm__nccl *nccl, uint64_t to, uint64_t from, size_
     return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
-/* in_bytes of host_in go up, are transferred, and out_bytes come down into host_out. */
+/* A transfer of host data: in_bytes of host_in are copied to the GPU, transferred, and
+ * out_bytes are copied to host_out. */
 struct staged_transfer {
+    /* An enum tdm__collective_op_kind, or ALL_TO_ALL. */
     int transfer_kind;
+    /* Bytes to copy from host_in to the GPU; 0 for none. */
     size_t in_bytes;
-    size_t bytes; /* of one rank's part */
+    size_t bytes; /* Bytes of one rank's slice. */
+    /* Bytes to copy from the GPU to host_out; 0 for none. */
     size_t out_bytes;
-    uint32_t root;
+    uint32_t root; /* Root rank of a gather or broadcast. */
 };
 
+/* Runs a staged transfer and waits for its end. */
 static tdm_status nccl_transfer_staged(struct tdm__nccl *nccl,
                                        const struct staged_transfer *staged_transfer)
 {
     if (staged_transfer->in_bytes > 0) {
-        TDM_TRY(copy(nccl, nccl->staged_in, (uint64_t)(uintptr_t)nccl->host_in,
-                     staged_transfer->in_bytes));
+        TDM_TRY(nccl_copy_async(nccl, nccl->staged_in, (uint64_t)(uintptr_t)nccl->host_in,
+                                staged_transfer->in_bytes));
     }
-    TDM_TRY(transfer(nccl, staged_transfer->transfer_kind, (void *)(uintptr_t)nccl->staged_in,
-                     (void *)(uintptr_t)nccl->staged_out, staged_transfer->bytes,
-                     staged_transfer->root));
+    TDM_TRY(nccl_transfer(nccl, staged_transfer->transfer_kind, (void *)(uintptr_t)nccl->staged_in,
+                          (void *)(uintptr_t)nccl->staged_out, staged_transfer->bytes,
+                          staged_transfer->root));
     TDM_TRY(tdm__nccl_await_stream(nccl, "a transfer"));
     if (staged_transfer->out_bytes > 0) {
-        TDM_TRY(copy(nccl, (uint64_t)(uintptr_t)nccl->host_out, nccl->staged_out,
-                     staged_transfer->out_bytes));
+        TDM_TRY(nccl_copy_async(nccl, (uint64_t)(uintptr_t)nccl->host_out, nccl->staged_out,
+                                staged_transfer->out_bytes));
     }
     return tdm__nccl_await_stream(nccl, "a copy to the host");
 }
 
-/* One part of every rank's host data, to all (root: NO_ROOT) or to one. */
+/* Gathers one chunk of every rank's host data into host_out, on all ranks (root is NO_ROOT) or on
+ * one. */
 static tdm_status nccl_gather_host(struct tdm__nccl *nccl, const char *in, size_t bytes,
                                    uint32_t root)
 {
@@ -155,7 +174,7 @@ static tdm_status nccl_gather_host(struct tdm__nccl *nccl, const char *in, size_
     return nccl_transfer_staged(nccl, &staged_transfer);
 }
 
-/* host_out holds a part of `count` elements of every rank; they become one, in rank order. */
+/* Reduces the chunks of all ranks in host_out, `count` elements each, into `into` in rank order. */
 static void nccl_reduce_slices(const struct tdm__nccl *nccl, void *into, size_t count,
                                enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -169,6 +188,7 @@ static void nccl_reduce_slices(const struct tdm__nccl *nccl, void *into, size_t 
 
 /* ---- the entries ------------------------------------------------------------------------ */
 
+/* Runs an all-reduce of data on the GPU. */
 static tdm_status reduce_on_device(struct tdm__nccl *nccl, void *data, size_t count,
                                    enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -206,6 +226,7 @@ tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count
     return TDM_OK;
 }
 
+/* Runs a reduce-scatter of data on the GPU. */
 static tdm_status scatter_on_device(struct tdm__nccl *nccl, const float *in, size_t count,
                                     float *out)
 {
@@ -221,14 +242,14 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
                                     float *out)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
-    size_t room = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
+    size_t chunk_capacity = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
 
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0));
     if (nccl_is_on_device(nccl, in)) {
         return scatter_on_device(nccl, in, count, out);
     }
     for (size_t done = 0; done < count;) {
-        size_t chunk = min_size(count - done, room);
+        size_t chunk = min_size(count - done, chunk_capacity);
         size_t chunk_bytes = chunk * sizeof(float);
         const struct staged_transfer staged_transfer = {.transfer_kind = ALL_TO_ALL,
                                                         .in_bytes = chunk_bytes * comm->ranks_count,
@@ -246,14 +267,14 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
     return TDM_OK;
 }
 
-/* `out` is NULL where nothing is received. */
+/* Runs a gather or all-gather. `out` is NULL if this rank receives nothing. */
 static tdm_status nccl_gather_all(struct tdm__nccl *nccl, const char *in, size_t bytes_per_rank,
                                   char *out, uint32_t root)
 {
     if (nccl_is_on_device(nccl, in)) {
-        TDM_TRY(transfer(nccl,
-                         root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER, in,
-                         out, bytes_per_rank, root));
+        TDM_TRY(nccl_transfer(nccl,
+                              root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER,
+                              in, out, bytes_per_rank, root));
         return tdm__nccl_await_stream(nccl, "a transfer");
     }
     for (size_t done = 0; done < bytes_per_rank;) {
@@ -293,7 +314,7 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
 
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_BROADCAST, size_bytes, root));
     if (nccl_is_on_device(nccl, data)) {
-        TDM_TRY(transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));
+        TDM_TRY(nccl_transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));
         return tdm__nccl_await_stream(nccl, "ncclBroadcast");
     }
     for (size_t done = 0; done < size_bytes;) {

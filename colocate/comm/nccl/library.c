@@ -1,4 +1,4 @@
-/* library.c - NCCL's library, opened at run time. */
+/* library.c - loads NCCL's library at run time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/nccl/nccl.h"
 #include "runtime/error.h"
@@ -7,15 +7,18 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* The NCCL library of this process. The lock protects it until `ready` is set; a failed load is
+ * tried again. */
 static struct {
     pthread_mutex_t lock;
-    bool ready;
-    struct tdm__nccl_library calls;
+    bool ready;                     /* True once all functions were found. */
+    struct tdm__nccl_library calls; /* NCCL's functions. */
 } nccl_library_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Looks up all functions of NCCL in the library; optional ones may be missing. */
 static tdm_status library_find_calls(void *library, const char *path)
 {
-    /* POSIX keeps functions in void pointers; C does not know how. */
+    /* POSIX allows function pointers in void pointers; C has no conversion for them. */
 #define X(name, arguments) *(void **)&nccl_library_state.calls.name = dlsym(library, #name);
     NCCL_OPTIONAL_CALLS(X)
 #undef X
@@ -30,6 +33,7 @@ static tdm_status library_find_calls(void *library, const char *path)
     return TDM_OK;
 }
 
+/* Opens the library and looks up its functions. The library stays open until the process ends. */
 static tdm_status library_load(void)
 {
     const char *path = getenv("TANDEM_NCCL_LIBRARY");

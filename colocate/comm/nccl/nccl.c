@@ -1,5 +1,17 @@
-/* nccl.c - the communicator over NCCL: its life, and waiting without hanging. */
+/* nccl.c - the communicator "nccl": opening, suspending, and waiting with a deadline. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The communicator owns an ncclComm_t, a stream, staging memory, and the control communicator
+ * over host memory or TCP. Each operation first synchronises on the control communicator, so that
+ * a missing or different call fails with the name of the rank. NCCL calls are nonblocking; this
+ * file polls them and the stream every 20 microseconds, and checks the control communicator and
+ * the deadline.
+ *
+ * A failure ends the group: ncclCommAbort here, abort on the control communicator for the others.
+ * Suspended: device memory is freed; comm is NULL, or kept and suspended by NCCL itself.
+ *
+ * One thread uses a communicator. comm.h specifies the functions; data.c moves the data. */
+
 #include "colocate/comm/nccl/nccl.h"
 
 #include "runtime/clock.h"
@@ -11,12 +23,14 @@
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
+/* Makes the GPU's context current on the calling thread. */
 static tdm_status nccl_make_current(struct tdm__nccl *nccl)
 {
     return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
                            "cuCtxSetCurrent for rank %u", nccl->base.rank);
 }
 
+/* Returns true if the operation needs the ncclComm_t. */
 static bool nccl_is_required(enum tdm__collective_op_kind kind)
 {
     return kind != TDM__COLLECTIVE_OPEN && kind != TDM__COLLECTIVE_RESUME &&
@@ -51,7 +65,8 @@ tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
     return tdm__fail(status, "%s", why);
 }
 
-/* Whether to go on waiting for `call`: not when the group has ended or the time is over. */
+/* Sleeps a moment and returns TDM_OK if the caller may wait on. Fails if the group has ended or
+ * the deadline has passed. */
 static tdm_status nccl_check_waiting(struct tdm__nccl *nccl, const char *call)
 {
     static const struct timespec nap = {.tv_nsec = 20000};
@@ -66,6 +81,7 @@ static tdm_status nccl_check_waiting(struct tdm__nccl *nccl, const char *call)
     return TDM_OK;
 }
 
+/* Fails with NCCL's text for `result`. */
 static tdm_status fail_nccl(const struct tdm__nccl *nccl, int result, const char *call)
 {
     const char *more = nccl->library->ncclGetLastError(nccl->comm);
@@ -75,7 +91,8 @@ static tdm_status fail_nccl(const struct tdm__nccl *nccl, int result, const char
                      result, more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
-/* The communicator's own state, which tells of failures of calls long returned. */
+/* Reads the asynchronous state of the ncclComm_t, which reports failures of calls that have
+ * returned. */
 static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
 {
     int state = NCCL_SUCCESS;
@@ -124,8 +141,9 @@ tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call)
     return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- creating and destroying -------------------------------------------------------------- */
 
+/* Returns the configuration of a nonblocking ncclComm_t. */
 static struct nccl_config nccl_nonblocking_config(void)
 {
     return (struct nccl_config){.size = sizeof(struct nccl_config),
@@ -134,7 +152,8 @@ static struct nccl_config nccl_nonblocking_config(void)
                                 .blocking = 0};
 }
 
-/* Rank 0 invents the name under which the others find it. */
+/* Creates the ncclComm_t of all ranks. Rank 0 generates the unique id and broadcasts it on the
+ * control communicator. */
 static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind)
 {
     struct nccl_config config = nccl_nonblocking_config();
@@ -154,7 +173,9 @@ static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_k
     return tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig");
 }
 
-static tdm_status split(struct tdm__nccl *nccl, const struct tdm__comm_nccl_options *options)
+/* Creates the ncclComm_t of a subgroup from its parent. */
+static tdm_status nccl_split_parent(struct tdm__nccl *nccl,
+                                    const struct tdm__comm_nccl_options *options)
 {
     struct tdm__nccl *parent = (struct tdm__nccl *)options->parent;
     struct nccl_config config = nccl_nonblocking_config();
@@ -168,6 +189,7 @@ static tdm_status split(struct tdm__nccl *nccl, const struct tdm__comm_nccl_opti
     return tdm__nccl_await_result(nccl, NCCL_IN_PROGRESS, "ncclCommSplit");
 }
 
+/* Allocates the staging memory on the GPU. */
 static tdm_status nccl_allocate(struct tdm__nccl *nccl)
 {
     size_t all_bytes = nccl->slot_bytes * nccl->base.ranks_count;
@@ -180,6 +202,7 @@ static tdm_status nccl_allocate(struct tdm__nccl *nccl)
     return TDM_OK;
 }
 
+/* Allocates the pinned staging memory on the host. */
 static tdm_status nccl_allocate_host(struct tdm__nccl *nccl)
 {
     size_t all_bytes = nccl->slot_bytes * nccl->base.ranks_count;
@@ -195,6 +218,7 @@ static tdm_status nccl_allocate_host(struct tdm__nccl *nccl)
     return TDM_OK;
 }
 
+/* Frees the staging memory on the GPU. */
 static void nccl_free_device_memory(struct tdm__nccl *nccl)
 {
     uint64_t *const addresses[2] = {&nccl->staged_in, &nccl->staged_out};
@@ -207,6 +231,7 @@ static void nccl_free_device_memory(struct tdm__nccl *nccl)
     }
 }
 
+/* Frees all staging memory. */
 static void nccl_free_memory(struct tdm__nccl *nccl)
 {
     nccl_free_device_memory(nccl);
@@ -218,7 +243,7 @@ static void nccl_free_memory(struct tdm__nccl *nccl)
     }
 }
 
-/* Everything of this rank but the communicator itself. */
+/* Creates everything of this rank except the ncclComm_t: context, stream and staging memory. */
 static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
 {
     TDM_TRY(tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
@@ -230,6 +255,7 @@ static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
     return nccl_allocate_host(nccl);
 }
 
+/* Frees everything except the ncclComm_t and the control communicator. */
 static void nccl_release_comm(struct tdm__nccl *nccl)
 {
     if (nccl->context != NULL && nccl_make_current(nccl) == TDM_OK) {
@@ -242,6 +268,7 @@ static void nccl_release_comm(struct tdm__nccl *nccl)
     free(nccl);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and frees everything. */
 static void nccl_destroy(struct tdm__comm *comm)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
@@ -253,11 +280,13 @@ static void nccl_destroy(struct tdm__comm *comm)
     nccl_release_comm(nccl);
 }
 
+/* Implements abort of struct tdm__comm_ops. */
 static void nccl_abort(struct tdm__comm *comm)
 {
     (void)tdm__nccl_abort_group((struct tdm__nccl *)comm, TDM_E_ABORTED);
 }
 
+/* Implements check of struct tdm__comm_ops with the control communicator. */
 static tdm_status nccl_check(struct tdm__comm *comm)
 {
     struct tdm__comm *control_comm = ((struct tdm__nccl *)comm)->control_comm;
@@ -265,6 +294,7 @@ static tdm_status nccl_check(struct tdm__comm *comm)
     return control_comm->ops->check(control_comm);
 }
 
+/* Implements synchronize of struct tdm__comm_ops. */
 static tdm_status nccl_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
     return tdm__nccl_op_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,
@@ -320,6 +350,7 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .broadcast = tdm__nccl_broadcast,
                                               .gather = tdm__nccl_gather};
 
+/* Allocates the struct of a communicator and fills in the options. */
 static tdm_status nccl_create_comm(const struct tdm__comm_nccl_options *options,
                                    struct tdm__nccl **nccl_out)
 {
@@ -360,11 +391,12 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
     nccl->device = gpu.device;
     status = nccl_prepare_memory(nccl);
     if (status == TDM_OK) {
-        status = options->parent != NULL ? split(nccl, options)
+        status = options->parent != NULL ? nccl_split_parent(nccl, options)
                                          : nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
     }
     if (status != TDM_OK) {
-        (void)tdm__nccl_abort_group(nccl, status); /* the others need not wait for us */
+        /* The other ranks do not have to wait for this one. */
+        (void)tdm__nccl_abort_group(nccl, status);
         nccl_release_comm(nccl);
         return status;
     }

@@ -1,11 +1,13 @@
-/* nccl_api.h - what is used of NCCL's interface, so that it need not be installed to build. */
+/* nccl_api.h - the part of NCCL's interface that Tandem uses, so that NCCL is not needed to
+ * build. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_COMM_NCCL_NCCL_API_H
 #define TDM_COLOCATE_COMM_NCCL_NCCL_API_H
 
 #include <stddef.h>
 
-/* Names, values and layouts are NCCL's binary interface from version 2.18 on. */
+/* Results of NCCL calls (ncclResult_t) that Tandem uses. Names, values and layouts in this header
+ * are NCCL's binary interface from version 2.18 on. */
 enum nccl_result {
     NCCL_SUCCESS = 0,
     NCCL_SYSTEM_ERROR = 2,
@@ -26,21 +28,25 @@ enum {
     NCCL_SUSPEND_MEMORY = 1,
 };
 
+/* Identifies a group that is being created (ncclUniqueId). */
 struct nccl_unique_id {
     char bytes[NCCL_UNIQUE_ID_BYTES];
 };
 
-/* The first fields of ncclConfig_t, as version 2.14 had them: NCCL reads as many as `size`
- * covers and takes its own defaults for those of later versions. */
+/* The first fields of ncclConfig_t, as in version 2.14. NCCL reads as many as `size` covers and
+ * uses its defaults for the fields of later versions. */
 struct nccl_config {
-    size_t size;
-    unsigned magic;
-    unsigned version;
+    size_t size;      /* Size of this struct. */
+    unsigned magic;   /* NCCL_CONFIG_MAGIC. */
+    unsigned version; /* NCCL_CONFIG_VERSION. */
+    /* 0: calls return NCCL_IN_PROGRESS instead of blocking. */
     int blocking;
-    int padding;
+    int padding; /* Unused. */
 };
 
-#define NCCL_CONFIG_MAGIC   0xcafebeefu
+/* Value that marks an initialised ncclConfig_t. */
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+/* Version 2.14, whose fields struct nccl_config has. */
 #define NCCL_CONFIG_VERSION 21400u
 
 /* Communicators and streams are pointers; every call returns an ncclResult_t. */
@@ -69,12 +75,12 @@ struct nccl_config {
     X(ncclReduceScatter, (const void *in, void *out, size_t count, int type, int reduction,    \
                           void *comm, void *stream))
 
-/* Only in newer versions. */
+/* Functions that only newer versions have. */
 #define NCCL_OPTIONAL_CALLS(X)                                                                 \
     X(ncclCommSuspend, (void *comm, int what))                                                 \
     X(ncclCommResume, (void *comm))
 
-/* These return text. */
+/* Functions that return text. */
 #define NCCL_TEXT_CALLS(X)                                                                     \
     X(ncclGetErrorString, (int result))                                                        \
     X(ncclGetLastError, (void *comm))

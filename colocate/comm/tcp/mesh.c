@@ -1,5 +1,21 @@
-/* mesh.c - a connection between every two ranks of a group, and chunks of data over them. */
+/* mesh.c - a TCP connection between every two ranks of a group, and chunks of data over them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The mesh owns a loop, an RPC endpoint, and one connection per other rank. The higher rank of
+ * two connects; the lower one also opens a second connection (watch_conn) to the address of the
+ * higher one, whose closing shows that the higher rank died before it connected.
+ *
+ * The operations of a group are numbered. `ended` and end_op_number say from which operation on
+ * the group has ended: a rank that is still in an earlier operation may finish it, because the
+ * rank that ended the group had finished it. Of two reasons the one with the earlier operation
+ * wins.
+ *
+ * Invariants: at most CHUNKS_IN_FLIGHT_MAX chunks per direction and rank are not taken; after
+ * mesh_announce_end() no connection is open, so that no late data is written into a caller's
+ * buffer.
+ *
+ * One thread enters and holds the loop lock. mesh.h specifies the methods. */
+
 #include "colocate/comm/tcp/mesh.h"
 
 #include "runtime/clock.h"
@@ -15,44 +31,59 @@ enum { CHUNKS_IN_FLIGHT_MAX = 4, TEXT_BYTES = 320 };
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 static const char op_mismatch_text[] = "was in another call or with another size";
 
-/* Another rank. */
+/* Another rank of the group. The mesh owns it. */
 struct peer {
-    struct tdm__mesh *mesh;
-    struct tdm__conn *conn;       /* borrowed; NULL before it is there and once it has ended */
-    struct tdm__conn *watch_conn; /* the same; to a rank that is waited for */
-    bool said_hello;              /* both have said who they are */
+    struct tdm__mesh *mesh; /* Mesh that owns this. */
+    /* Borrowed connection; NULL before it exists and after it has closed. */
+    struct tdm__conn *conn;
+    /* Borrowed second connection to a rank that has not connected yet; NULL otherwise. */
+    struct tdm__conn *watch_conn;
+    /* True once mesh.hello has succeeded on the connection. */
+    bool said_hello;
+    /* True once the rank has left or has announced the end of the group. */
     bool left;
-    uint32_t untaken_count; /* chunks that it has not taken yet */
-    struct tdm__incoming_call
-        *arrived_chunks[CHUNKS_IN_FLIGHT_MAX]; /* owned: chunks that were not taken here yet */
-    uint32_t first_arrived;                    /* a ring */
-    uint32_t arrived_count;
+    /* Number of chunks sent to this rank that it has not taken yet. */
+    uint32_t untaken_count;
+    /* Owned ring of calls with chunks of this rank that were not received here yet. */
+    struct tdm__incoming_call *arrived_chunks[CHUNKS_IN_FLIGHT_MAX];
+    uint32_t first_arrived; /* Index of the ring's oldest chunk. */
+    uint32_t arrived_count; /* Number of chunks in the ring. */
 };
 
+/* A mesh. One thread uses it, with the loop's lock. */
 struct tdm__mesh {
-    struct tdm__loop *loop; /* owned, identity_source the rest */
-    struct tdm__rpc *rpc;
-    char address[64];
+    struct tdm__loop *loop; /* Owned loop. */
+    struct tdm__rpc *rpc;   /* Owned endpoint with all connections. */
+    char address[64];       /* Address at which the mesh listens. */
+    /* Key of the group, which other ranks must present. */
     struct tdm__id key;
-    uint32_t rank;
-    uint32_t ranks_count;
+    uint32_t rank;        /* Rank of this process. */
+    uint32_t ranks_count; /* Number of ranks of the group. */
+    /* Milliseconds for connecting and for each operation. */
     int64_t timeout_ms;
-    bool closing;       /* what ends now is ended here */
-    bool end_announced; /* the others know that the group has ended */
-    tdm_status ended;   /* TDM_OK: not yet */
+    /* True while this rank leaves; connections that close then are no failures. */
+    bool closing;
+    /* True once this rank has told the others that the group has ended. */
+    bool end_announced;
+    /* Why the group has ended; TDM_OK while it lives. */
+    tdm_status ended;
+    /* Number of the operation from which on the group has ended. */
     uint64_t end_op_number;
-    char end_text[TEXT_BYTES];
-    /* of the call in progress */
-    struct tdm__collective_op call;
+    char end_text[TEXT_BYTES];      /* Error detail for `ended`. */
+    struct tdm__collective_op call; /* Operation in progress. */
+    /* Number of the operation in progress, counted from 1. */
     uint64_t op_number;
+    /* Deadline of the operation in progress, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
+    /* Other ranks by rank; the entry of this rank is not used. */
     struct peer peers[TDM__MESH_RANKS_MAX];
 };
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* In force from that call on: who is still in an earlier one may finish it, since whoever ended
- * the group later has finished it.  Of two reasons the earlier call's stays, else the first. */
+/* Ends the group from operation `op_number` on. A rank in an earlier operation may finish it,
+ * because the rank that ended the group had finished it. The reason of the earlier operation
+ * wins, else the first one. */
 static void mesh_end_at_op(struct tdm__mesh *mesh, uint64_t op_number, tdm_status status,
                            const char *text)
 {
@@ -63,35 +94,38 @@ static void mesh_end_at_op(struct tdm__mesh *mesh, uint64_t op_number, tdm_statu
     }
 }
 
-static void end(struct tdm__mesh *mesh, tdm_status status, uint32_t rank, const char *how)
+/* Ends the group from the current operation on because of `rank`. */
+static void mesh_end(struct tdm__mesh *mesh, tdm_status status, uint32_t rank, const char *how)
 {
     char text[TEXT_BYTES];
 
     (void)snprintf(text, sizeof(text),
-                   "rank %u of %u %.160s: the group has ended and must be made anew", rank,
+                   "rank %u of %u %.160s: the group has ended and must be created again", rank,
                    mesh->ranks_count, how);
     mesh_end_at_op(mesh, mesh->op_number, status, text);
 }
 
+/* Returns true if the group has ended for the operation in progress. */
 static bool mesh_has_ended(const struct tdm__mesh *mesh)
 {
     return mesh->ended != TDM_OK && mesh->op_number >= mesh->end_op_number;
 }
 
-/* One round: what is put off goes out. */
+/* Runs the loop once without waiting, to send queued messages and read what has arrived. */
 static void mesh_flush(struct tdm__mesh *mesh)
 {
     (void)tdm__loop_run(mesh->loop, NULL, NULL, 0);
 }
 
-static void mesh_add_end_reason(struct tdm__mesh *mesh)
+/* Sends mesh.end to all connected ranks. */
+static void mesh_send_end_reason(struct tdm__mesh *mesh)
 {
     const struct tdm__mesh_end_message message = {mesh->end_op_number, mesh->ended, mesh->end_text};
     struct tdm__rpc_request request = {.method = "mesh.end", .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        return; /* they see the connections close */
+        return; /* The other ranks see the connections close. */
     }
     if (tdm__mesh_end_encode(&message, writer) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
@@ -105,11 +139,12 @@ static void mesh_add_end_reason(struct tdm__mesh *mesh)
     mesh_flush(mesh);
 }
 
-/* Nothing is read any more once this returns, so no memory is written that was to land in. */
+/* Tells the other ranks that the group has ended and closes all connections. Nothing is read
+ * after it returns, so no late data is written into a caller's buffer. */
 static void mesh_announce_end(struct tdm__mesh *mesh)
 {
     mesh->end_announced = true;
-    mesh_add_end_reason(mesh);
+    mesh_send_end_reason(mesh);
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         if (mesh->peers[i].conn != NULL) {
             tdm__conn_close(mesh->peers[i].conn);
@@ -118,7 +153,8 @@ static void mesh_announce_end(struct tdm__mesh *mesh)
     mesh_flush(mesh);
 }
 
-/* Outside of callbacks.  TDM_OK while the group lives. */
+/* Returns TDM_OK while the group lives; otherwise announces the end and fails with the reason.
+ * Must not be called in a callback. */
 static tdm_status mesh_check_alive(struct tdm__mesh *mesh)
 {
     if (!mesh_has_ended(mesh)) {
@@ -145,13 +181,14 @@ void tdm__mesh_abort(struct tdm__mesh *mesh)
 {
     TDM__LOOP_ENTER(mesh->loop);
 
-    mesh->op_number++; /* the calls before are done */
-    end(mesh, TDM_E_ABORTED, mesh->rank, "gave up");
+    mesh->op_number++; /* All earlier operations are complete. */
+    mesh_end(mesh, TDM_E_ABORTED, mesh->rank, "gave up");
     (void)mesh_check_alive(mesh);
 }
 
-/* ---- what comes ------------------------------------------------------------------------- */
+/* ---- incoming calls ------------------------------------------------------------------------- */
 
+/* Ends the group when the connection of a rank closes that has not left. */
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct peer *peer = arg;
@@ -165,18 +202,19 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     peer->conn = NULL;
     if (!peer->left) {
         (void)snprintf(how, sizeof(how), "died: %.100s", detail);
-        end(peer->mesh, TDM_E_ABORTED, rank, how);
+        mesh_end(peer->mesh, TDM_E_ABORTED, rank, how);
     }
 }
 
-static void adopt(struct peer *peer, struct tdm__conn *conn)
+/* Makes `conn` the connection to the peer. */
+static void peer_set_conn(struct peer *peer, struct tdm__conn *conn)
 {
     peer->conn = conn;
     tdm__conn_set_user_data(conn, peer);
     tdm__conn_on_closed(conn, on_closed, peer);
 }
 
-/* The lower rank of two waits for the higher one. */
+/* Serves mesh.hello of a higher rank, which connects to this one. */
 static tdm_status serve_hello(struct tdm__mesh *mesh, struct tdm__incoming_call *incoming)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
@@ -194,12 +232,13 @@ static tdm_status serve_hello(struct tdm__mesh *mesh, struct tdm__incoming_call 
         return tdm__fail(TDM_E_PROTOCOL, "rank %llu has no business here",
                          (unsigned long long)rank);
     }
-    adopt(&mesh->peers[rank], conn);
+    peer_set_conn(&mesh->peers[rank], conn);
     mesh->peers[rank].said_hello = true;
     tdm__incoming_reply(incoming, no_arguments, NULL, 0);
     return TDM_OK;
 }
 
+/* Stores a chunk until tdm__mesh_receive() takes it. */
 static tdm_status serve_data(struct peer *peer, struct tdm__incoming_call *incoming)
 {
     if (peer->arrived_count == CHUNKS_IN_FLIGHT_MAX) {
@@ -210,6 +249,7 @@ static tdm_status serve_data(struct peer *peer, struct tdm__incoming_call *incom
     return TDM_OK;
 }
 
+/* Serves mesh.end: another rank reports why the group has ended. */
 static tdm_status serve_end(struct peer *peer, struct tdm__incoming_call *incoming)
 {
     struct tdm__mesh_end_message message;
@@ -225,7 +265,8 @@ static tdm_status serve_end(struct peer *peer, struct tdm__incoming_call *incomi
     return TDM_OK;
 }
 
-static tdm_status mesh_take_chunk(struct tdm__mesh *mesh, struct tdm__incoming_call *incoming)
+/* Dispatches an incoming call to its method. */
+static tdm_status mesh_dispatch_call(struct tdm__mesh *mesh, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
@@ -254,17 +295,19 @@ static tdm_status mesh_take_chunk(struct tdm__mesh *mesh, struct tdm__incoming_c
     return tdm__fail(TDM_E_NOT_FOUND, "there is no method %.40s", method);
 }
 
+/* Serves an incoming call and fails it if its method fails. */
 static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
-    tdm_status status = mesh_take_chunk(arg, incoming);
+    tdm_status status = mesh_dispatch_call(arg, incoming);
 
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- creating and destroying -------------------------------------------------------------- */
 
+/* Creates the loop and the endpoint, and listens. */
 static tdm_status mesh_open_endpoint(struct tdm__mesh *mesh,
                                      const struct tdm__mesh_options *options)
 {
@@ -313,6 +356,7 @@ const char *tdm__mesh_address(const struct tdm__mesh *mesh)
     return mesh->address;
 }
 
+/* Fails the chunks of a rank that were not received. */
 static void mesh_refuse_chunks(struct peer *peer)
 {
     while (peer->arrived_count > 0) {
@@ -323,6 +367,7 @@ static void mesh_refuse_chunks(struct peer *peer)
     }
 }
 
+/* Tells all ranks that this rank leaves, and destroys the endpoint. */
 static void mesh_close_endpoint(struct tdm__mesh *mesh)
 {
     const struct tdm__rpc_request leave = {
@@ -355,12 +400,15 @@ void tdm__mesh_destroy(struct tdm__mesh *mesh)
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
+/* A condition on a peer that a run of the loop waits for. */
 struct wait {
-    const struct peer *peer;
-    bool (*is_met)(const struct peer *peer);
+    const struct peer *peer;                 /* Peer whose condition is awaited. */
+    bool (*is_met)(const struct peer *peer); /* Returns true when the condition holds. */
 };
 
-static bool is_done(void *arg)
+/* Returns true if the wait is over: the condition holds, the group has ended, or the peer is
+ * gone. */
+static bool wait_is_over(void *arg)
 {
     const struct wait *wait = arg;
 
@@ -368,38 +416,42 @@ static bool is_done(void *arg)
            (wait->peer->left && wait->peer->conn == NULL);
 }
 
-/* Drives the loop until the condition is_met for that rank: then it does, whatever has ended the
- * group meanwhile; or never will. */
+/* Runs the loop until the condition holds for that rank, and returns TDM_OK then, even if the
+ * group has ended meanwhile. Otherwise it ends the group and fails. */
 static tdm_status mesh_wait_for(struct tdm__mesh *mesh, uint32_t rank,
                                 bool (*is_met)(const struct peer *peer))
 {
     struct peer *peer = &mesh->peers[rank];
     struct wait wait = {peer, is_met};
-    tdm_status status = tdm__loop_run(mesh->loop, is_done, &wait, mesh->deadline_ms);
+    tdm_status status = tdm__loop_run(mesh->loop, wait_is_over, &wait, mesh->deadline_ms);
 
     if (is_met(peer)) {
         return TDM_OK;
     }
-    end(mesh, status == TDM_OK ? TDM_E_ABORTED : TDM_E_TIMEOUT, rank,
-        status == TDM_OK ? "has left" : "did not come in time");
+    mesh_end(mesh, status == TDM_OK ? TDM_E_ABORTED : TDM_E_TIMEOUT, rank,
+             status == TDM_OK ? "has left" : "did not come in time");
     return mesh_check_alive(mesh);
 }
 
+/* Returns true once the peer is connected. */
 static bool peer_is_ready(const struct peer *peer)
 {
     return peer->said_hello;
 }
 
-static bool peer_has_window(const struct peer *peer)
+/* Returns true if another chunk may be sent to the peer. */
+static bool peer_may_send(const struct peer *peer)
 {
     return peer->untaken_count < CHUNKS_IN_FLIGHT_MAX;
 }
 
+/* Returns true if the peer has taken all chunks. */
 static bool peer_took_all(const struct peer *peer)
 {
     return peer->untaken_count == 0;
 }
 
+/* Returns true if a chunk of the peer is waiting. */
 static bool chunk_has_arrived(const struct peer *peer)
 {
     return peer->arrived_count > 0;
@@ -407,17 +459,20 @@ static bool chunk_has_arrived(const struct peer *peer)
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
+/* Handles the reply to mesh.hello. */
 static void on_hello_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct peer *peer = arg;
 
     if (reply->status == TDM_OK) {
         peer->said_hello = true;
-    } else if (reply->status != TDM_E_CLOSED) { /* which on_closed() tells better */
-        end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), reply->detail);
+        /* The function on_closed() reports a closed connection with a better text. */
+    } else if (reply->status != TDM_E_CLOSED) {
+        mesh_end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), reply->detail);
     }
 }
 
+/* Connects to a lower rank and calls mesh.hello. */
 static tdm_status mesh_call_peer(struct tdm__mesh *mesh, struct peer *peer, const char *address)
 {
     const struct tdm__mesh_hello_message message = {{mesh->key.bytes, sizeof(mesh->key.bytes)},
@@ -433,7 +488,7 @@ static tdm_status mesh_call_peer(struct tdm__mesh *mesh, struct peer *peer, cons
         status = tdm__rpc_connect(mesh->rpc, address, &conn);
     }
     if (status == TDM_OK) {
-        adopt(peer, conn);
+        peer_set_conn(peer, conn);
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(conn, &request, on_hello_reply, peer, NULL);
     }
@@ -441,7 +496,8 @@ static tdm_status mesh_call_peer(struct tdm__mesh *mesh, struct peer *peer, cons
     return status;
 }
 
-/* It says nothing: only that it ends says that the rank is gone, which would have called. */
+/* Ends the group when the watched connection closes: the higher rank died before it connected.
+ * This is the only purpose of the connection. */
 static void on_watch_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
                             const char *detail)
 {
@@ -450,12 +506,13 @@ static void on_watch_closed(void *arg, struct tdm__conn *conn, tdm_status reason
 
     (void)conn;
     peer->watch_conn = NULL;
-    if (!peer->said_hello && reason != TDM_E_TIMEOUT) { /* who is slow may still come */
+    if (!peer->said_hello && reason != TDM_E_TIMEOUT) { /* A slow rank may still connect. */
         (void)snprintf(how, sizeof(how), "died: %.100s", detail);
-        end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), how);
+        mesh_end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), how);
     }
 }
 
+/* Opens the watched connection to a higher rank, unless its address is unknown. */
 static tdm_status watch_conn(struct tdm__mesh *mesh, struct peer *peer, const char *address)
 {
     if (address == NULL) {
@@ -466,6 +523,7 @@ static tdm_status watch_conn(struct tdm__mesh *mesh, struct peer *peer, const ch
     return TDM_OK;
 }
 
+/* Closes all watched connections. */
 static void mesh_close_watches(struct tdm__mesh *mesh)
 {
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
@@ -484,6 +542,7 @@ void tdm__mesh_op_begin(struct tdm__mesh *mesh, const struct tdm__collective_op 
     mesh->deadline_ms = tdm__deadline_after(mesh->timeout_ms);
 }
 
+/* Handles the reply to a chunk: the peer has taken it, or the group ends. */
 static void on_chunk_taken(void *arg, struct tdm__rpc_reply *reply)
 {
     struct peer *peer = arg;
@@ -493,13 +552,14 @@ static void on_chunk_taken(void *arg, struct tdm__rpc_reply *reply)
     if (reply->status == TDM_OK) {
         peer->untaken_count--;
     } else if (reply->status == TDM_E_INVAL) {
-        end(peer->mesh, TDM_E_INVAL, rank, op_mismatch_text);
-    } else if (!peer->left) { /* else who waits for it finds it gone */
+        mesh_end(peer->mesh, TDM_E_INVAL, rank, op_mismatch_text);
+    } else if (!peer->left) { /* A rank that left is detected by the next wait for it. */
         (void)snprintf(how, sizeof(how), "died: %.100s", reply->detail);
-        end(peer->mesh, TDM_E_ABORTED, rank, how);
+        mesh_end(peer->mesh, TDM_E_ABORTED, rank, how);
     }
 }
 
+/* Sends one chunk as a call of mesh.data. */
 static tdm_status mesh_send_chunk(struct tdm__mesh *mesh, struct peer *peer, const void *chunk,
                                   size_t size_bytes)
 {
@@ -527,40 +587,42 @@ tdm_status tdm__mesh_send(struct tdm__mesh *mesh, uint32_t to, const void *chunk
     TDM__LOOP_ENTER(mesh->loop);
 
     TDM_TRY(mesh_check_alive(mesh));
-    TDM_TRY(mesh_wait_for(mesh, to, peer_has_window));
+    TDM_TRY(mesh_wait_for(mesh, to, peer_may_send));
     if (peer->conn == NULL) {
-        end(mesh, TDM_E_ABORTED, to, "has left");
+        mesh_end(mesh, TDM_E_ABORTED, to, "has left");
         return mesh_check_alive(mesh);
     }
     if (mesh_send_chunk(mesh, peer, chunk, size_bytes) != TDM_OK) {
-        end(mesh, TDM_E_ABORTED, to, tdm_error_detail());
+        mesh_end(mesh, TDM_E_ABORTED, to, tdm_error_detail());
         return mesh_check_alive(mesh);
     }
     peer->untaken_count++;
     return TDM_OK;
 }
 
-/* TDM_E_INVAL for what does not belong here. */
+/* Copies an arrived chunk to the caller's buffer. Fails with TDM_E_INVAL if it belongs to another
+ * operation or has another size. */
 static tdm_status mesh_read_chunk(const struct tdm__mesh *mesh, struct tdm__incoming_call *incoming,
                                   void *chunk, size_t size_bytes)
 {
     const struct tdm__collective_op *call = &mesh->call;
-    struct tdm_bytes came = tdm__incoming_tail(incoming);
+    struct tdm_bytes arrived = tdm__incoming_tail(incoming);
     struct tdm__mesh_data_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__mesh_data_table(), &message));
     if (message.op_number != mesh->op_number || message.kind != call->kind ||
         message.root_or_dtype != call->root_or_dtype || message.size_bytes != call->size_bytes ||
-        came.size_bytes != size_bytes) {
+        arrived.size_bytes != size_bytes) {
         return TDM_E_INVAL;
     }
-    if (size_bytes > 0 && came.data != chunk) {
-        memcpy(chunk, came.data, size_bytes);
+    if (size_bytes > 0 && arrived.data != chunk) {
+        memcpy(chunk, arrived.data, size_bytes);
     }
     return TDM_OK;
 }
 
-/* One that has not begun to arrive is read to where it belongs. */
+/* Waits for a chunk of a rank. A chunk that has not started to arrive is read directly into the
+ * caller's buffer. */
 static tdm_status mesh_await_chunk(struct tdm__mesh *mesh, uint32_t from, void *chunk,
                                    size_t size_bytes)
 {
@@ -589,7 +651,7 @@ tdm_status tdm__mesh_receive(struct tdm__mesh *mesh, uint32_t from, void *chunk,
     peer->arrived_count--;
     if (mesh_read_chunk(mesh, incoming, chunk, size_bytes) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_INVAL, op_mismatch_text);
-        end(mesh, TDM_E_INVAL, from, op_mismatch_text);
+        mesh_end(mesh, TDM_E_INVAL, from, op_mismatch_text);
         return mesh_check_alive(mesh);
     }
     tdm__incoming_reply(incoming, no_arguments, NULL, 0);
@@ -603,14 +665,15 @@ tdm_status tdm__mesh_op_finish(struct tdm__mesh *mesh)
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         TDM_TRY(mesh_wait_for(mesh, i, peer_took_all));
     }
-    mesh_flush(mesh); /* the last answers, which nobody here waits for */
+    mesh_flush(mesh); /* Sends the last replies, for which no code here waits. */
     return TDM_OK;
 }
 
-/* ---- the first meeting ------------------------------------------------------------------ */
+/* ---- connecting all ranks -------------------------------------------------------------------- */
 
-/* Nobody goes on before all are connected with all. */
-static tdm_status mesh_connect_peers(struct tdm__mesh *mesh)
+/* Exchanges an empty chunk with every rank, so that no rank continues before all are connected
+ * with all. */
+static tdm_status mesh_synchronize_peers(struct tdm__mesh *mesh)
 {
     const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_OPEN};
 
@@ -644,7 +707,7 @@ tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
         }
     }
     mesh_close_watches(mesh);
-    (void)mesh_connect_peers(
-        mesh); /* what ended a group that was complete is end_announced by the next call */
+    (void)mesh_synchronize_peers(
+        mesh); /* The next operation reports the end of a group that was complete. */
     return TDM_OK;
 }

@@ -1,5 +1,11 @@
-/* tcp.c - the communicator between nodes: every collective in chunks over a mesh. */
+/* tcp.c - the communicator "tcp" between nodes, over a mesh of TCP connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The communicator owns its mesh and two buffers of one chunk. Every operation sends this rank's
+ * chunk to the ranks that need it, then receives theirs. Reductions are computed in rank order,
+ * so that all ranks get the same bits. A failure of the mesh ends the group for all ranks. One
+ * thread uses a communicator. comm.h specifies the functions. */
+
 #include "colocate/comm/comm.h"
 #include "colocate/comm/reduce.h"
 #include "colocate/comm/tcp/mesh.h"
@@ -9,14 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A communicator over a mesh. */
 struct tcp_comm {
     struct tdm__comm base;
-    struct tdm__mesh *mesh; /* owned */
-    size_t chunk_bytes;
-    char *sum; /* owned: a chunk of the result, */
-    char *one; /* and one of another rank's */
+    struct tdm__mesh *mesh; /* Owned mesh of the group. */
+    size_t chunk_bytes;     /* Most bytes of a chunk. */
+    /* Owned buffer for a chunk of the result of a reduction. */
+    char *sum;
+    char *one; /* Owned buffer for a chunk of another rank. */
 };
 
+/* Starts an operation of the mesh. */
 static void tcp_op_begin(struct tcp_comm *tcp, enum tdm__collective_op_kind kind, size_t size_bytes,
                          uint32_t root_or_dtype)
 {
@@ -26,12 +35,13 @@ static void tcp_op_begin(struct tcp_comm *tcp, enum tdm__collective_op_kind kind
     tdm__mesh_op_begin(tcp->mesh, &call);
 }
 
+/* Returns the smaller size. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* Rank i gets what stands i × `pitch` behind `from`. */
+/* Sends `size_bytes` to every other rank; rank i gets the bytes at from + i x pitch. */
 static tdm_status tcp_send_to_all(struct tcp_comm *tcp, const char *from, size_t pitch,
                                   size_t size_bytes)
 {
@@ -43,7 +53,7 @@ static tdm_status tcp_send_to_all(struct tcp_comm *tcp, const char *from, size_t
     return TDM_OK;
 }
 
-/* What rank i sent goes i × `pitch` behind `into`. */
+/* Receives `size_bytes` from every other rank; the bytes of rank i go to into + i x pitch. */
 static tdm_status tcp_receive_from_all(struct tcp_comm *tcp, char *into, size_t pitch,
                                        size_t size_bytes)
 {
@@ -55,6 +65,7 @@ static tdm_status tcp_receive_from_all(struct tcp_comm *tcp, char *into, size_t 
     return TDM_OK;
 }
 
+/* Implements synchronize of struct tdm__comm_ops with an empty chunk between every two ranks. */
 static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
@@ -67,7 +78,8 @@ static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__coll
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
-/* In the order of the ranks, so that the bits do not depend on who comes when. */
+/* Receives a chunk of every other rank and reduces them with this rank's chunk into tcp->sum. The
+ * order of the ranks makes the bits independent of the order of arrival. */
 static tdm_status tcp_reduce_chunk(struct tcp_comm *tcp, const char *own, size_t count,
                                    enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -88,6 +100,7 @@ static tdm_status tcp_reduce_chunk(struct tcp_comm *tcp, const char *own, size_t
     return TDM_OK;
 }
 
+/* Implements all_reduce of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t count,
                                  enum tdm__comm_dtype dtype, enum tdm_reduction reduction)
 {
@@ -109,6 +122,7 @@ static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t coun
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements reduce_scatter of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
                                      float *out)
 {
@@ -131,6 +145,7 @@ static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, si
 
 /* ---- moving bytes ----------------------------------------------------------------------- */
 
+/* Implements all_gather of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                  void *out)
 {
@@ -150,6 +165,7 @@ static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t 
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements gather of struct tdm__comm_ops, chunk by chunk. */
 static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                              void *out, uint32_t root)
 {
@@ -171,6 +187,7 @@ static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t byte
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Implements broadcast of struct tdm__comm_ops: the root sends each chunk to all ranks. */
 static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
                                 uint32_t root)
 {
@@ -189,18 +206,21 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
+/* Implements abort of struct tdm__comm_ops. */
 static void tcp_abort(struct tdm__comm *comm)
 {
     tdm__mesh_abort(((struct tcp_comm *)comm)->mesh);
 }
 
+/* Implements check of struct tdm__comm_ops. */
 static tdm_status tcp_check(struct tdm__comm *comm)
 {
     return tdm__mesh_check(((struct tcp_comm *)comm)->mesh);
 }
 
+/* Implements destroy of struct tdm__comm_ops: leaves the group and frees the buffers. */
 static void tcp_destroy(struct tdm__comm *comm)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;

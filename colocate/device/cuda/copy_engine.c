@@ -1,4 +1,4 @@
-/* copy_engine.c - copy_ops on a GPU: copied, converted and summed by its kernels. */
+/* copy_engine.c - executes copy operations on a GPU: its kernels copy, convert and checksum. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/kernels.h"
@@ -8,37 +8,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kernels read and write wherever the driver lets them: in blocks that are mapped here,
- * whoever made them, and in pinned host memory, past the copy engines but as fast.  They add
- * to the lanes of each part's sum, which are on the device; the end of a sum is the host's.
+/* Kernels read and write mapped blocks of any process and pinned host memory; they do not use the
+ * GPU's DMA engines but are as fast. They add to the checksum lanes of each operation, which are
+ * on the device; the host combines the lanes into the checksum.
  *
- * All this has a stream of its own, so that it needs no order with copies. */
+ * The engine owns a stream, the kernels and the memory of the lanes. It is created at the first
+ * move and destroyed after a failure, so that the next move starts with a new one. Its stream has
+ * no order with the copies of streams.c. The lock copy_engine_lock of the device protects it, so
+ * that any thread may call move. */
 
 enum {
-    COPY_OPS_MIN = 1024, /* that there is capacity for */
-    BLOCKS_MAX = 1056,   /* of threads for one part: eight for each processor of a large GPU */
-    PAIRS_PER_THREAD = 32,
+    /* Smallest capacity, in copy operations, of the memory for lanes. */
+    COPY_OPS_MIN = 1024,
+    /* Most thread blocks for one copy operation: eight per multiprocessor of a large GPU. */
+    BLOCKS_MAX = 1056,
+    PAIRS_PER_THREAD = 32, /* Pairs of words that one thread copies. */
+    /* Bytes of a pair of words, the largest access of a thread. */
     PAIR_BYTES = 16
 };
 
+/* The checksum lanes of one copy operation. */
 struct lanes {
+    /* Lanes, as in tdm__rect_checksum_from_lanes(). */
     uint64_t of[TDM__CUDA_CHECKSUM_LANES];
 };
 
 _Static_assert((int)TDM__CUDA_CHECKSUM_LANES == (int)TDM__CHECKSUM_LANES, "a sum's");
 _Static_assert(sizeof(struct tdm__cuda_batch) <= 4096, "more than a kernel takes as arguments");
 
-/* What is needed from the first part on. */
+/* The state of a device's moves, created at the first move. The device owns it. */
 struct tdm__cuda_copy_engine {
-    struct tdm__cuda_kernels *kernels; /* owned, like the rest */
-    void *stream;
-    uint64_t device_lanes; /* an address; 0: none */
+    struct tdm__cuda_kernels *kernels; /* Owned kernels. */
+    void *stream;                      /* Owned stream of the kernels. */
+    /* Owned device memory for lanes; 0 if none exists yet. */
+    uint64_t device_lanes;
+    /* Owned pinned memory for lanes; NULL if none exists yet. */
     struct lanes *host_lanes;
-    uint32_t capacity; /* for copy_ops */
+    /* Number of copy operations that the lanes have space for. */
+    uint32_t capacity;
 };
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
+/* Frees the memory for lanes. */
 static void copy_engine_free_lanes(struct tdm__cuda_device *cuda)
 {
     struct tdm__cuda_copy_engine *copy_engine = cuda->copy_engine;
@@ -64,12 +76,13 @@ void tdm__cuda_copy_engine_close(struct tdm__cuda_device *cuda)
     if (copy_engine->stream != NULL) {
         (void)cuda->driver->cuStreamDestroy_v2(copy_engine->stream);
     }
-    copy_engine_free_lanes(cuda); /* waits for what the stream may still do to them */
+    copy_engine_free_lanes(cuda); /* This waits for the work of the stream. */
     tdm__cuda_kernels_close(copy_engine->kernels);
     free(copy_engine);
     cuda->copy_engine = NULL;
 }
 
+/* Creates the copy engine if the device has none. After a failure the caller closes it. */
 static tdm_status copy_engine_open(struct tdm__cuda_device *cuda)
 {
     if (cuda->copy_engine != NULL) {
@@ -85,6 +98,7 @@ static tdm_status copy_engine_open(struct tdm__cuda_device *cuda)
         "cuStreamCreate on %s", cuda->base.uuid);
 }
 
+/* Makes space for the lanes of `count` copy operations. */
 static tdm_status copy_engine_reserve(struct tdm__cuda_device *cuda, uint32_t count)
 {
     struct tdm__cuda_copy_engine *copy_engine = cuda->copy_engine;
@@ -107,9 +121,10 @@ static tdm_status copy_engine_reserve(struct tdm__cuda_device *cuda, uint32_t co
     return TDM_OK;
 }
 
-/* ---- what kernels are told -------------------------------------------------------------- */
+/* ---- arguments of the kernels ------------------------------------------------------------- */
 
-static enum tdm__cuda_kernel_kind kernel_kind_of(const struct tdm__copy_op *part)
+/* Returns the kernel for the operation's conversion. */
+static enum tdm__cuda_kernel_kind kernel_kind_of(const struct tdm__copy_op *copy_op)
 {
     static const enum tdm__cuda_kernel_kind works[] = {
         [TDM__CONVERT_NONE] = TDM__CUDA_KERNEL_COPY,
@@ -118,10 +133,11 @@ static enum tdm__cuda_kernel_kind kernel_kind_of(const struct tdm__copy_op *part
         [TDM__CONVERT_SCALES] = TDM__CUDA_KERNEL_SCALES,
     };
 
-    return works[part->conversion];
+    return works[copy_op->conversion];
 }
 
-/* What all of these are multiples of. */
+/* Returns the largest power of two, at most PAIR_BYTES, that divides the address, the row size
+ * and the pitch. */
 static uint8_t access_unit(const void *address, uint64_t row_bytes, uint64_t pitch)
 {
     uint64_t bits = (uintptr_t)address | row_bytes | pitch | PAIR_BYTES;
@@ -129,59 +145,63 @@ static uint8_t access_unit(const void *address, uint64_t row_bytes, uint64_t pit
     return (uint8_t)(bits & -bits);
 }
 
-static struct tdm__cuda_copy_op describe_copy_op(const struct tdm__copy_op *part, uint64_t lanes)
+/* Converts a copy operation to the form of the kernels. `lanes` is a device address. */
+static struct tdm__cuda_copy_op describe_copy_op(const struct tdm__copy_op *copy_op, uint64_t lanes)
 {
-    const struct tdm__strided_rows rows = tdm__copy_op_rows(part);
-    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)part->from_dtype);
-    uint64_t from_pitch = part->rows > 1 && part->from != NULL ? rows.from_pitch : 0;
+    const struct tdm__strided_rows rows = tdm__copy_op_rows(copy_op);
+    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy_op->from_dtype);
+    uint64_t from_pitch = copy_op->rows > 1 && copy_op->from != NULL ? rows.from_pitch : 0;
     uint64_t to_pitch = rows.count > 1 ? rows.to_pitch : 0;
 
     return (struct tdm__cuda_copy_op){
-        .from = part->from,
-        .to = part->to,
+        .from = copy_op->from,
+        .to = copy_op->to,
         .lanes = (unsigned long long *)(uintptr_t)lanes,
-        .rows = part->rows,
-        .columns = part->columns,
+        .rows = copy_op->rows,
+        .columns = copy_op->columns,
         .from_pitch = from_pitch,
         .to_pitch = to_pitch,
-        .scales = part->scales,
-        .scales_pitch = part->scales_pitch,
+        .scales = copy_op->scales,
+        .scales_pitch = copy_op->scales_pitch,
         .from_bytes = (uint8_t)from_bytes,
-        .from_unit = access_unit(part->from, part->columns * from_bytes, from_pitch),
-        .to_unit = access_unit(part->to, rows.size_bytes, to_pitch),
+        .from_unit = access_unit(copy_op->from, copy_op->columns * from_bytes, from_pitch),
+        .to_unit = access_unit(copy_op->to, rows.size_bytes, to_pitch),
     };
 }
 
-static uint64_t round_up(uint64_t count, uint64_t unit)
+/* Returns count / unit, rounded up. */
+static uint64_t divide_up(uint64_t count, uint64_t unit)
 {
     return (count + unit - 1) / unit;
 }
 
-/* Blocks of threads that have something to do. */
-static uint32_t thread_blocks_for(const struct tdm__copy_op *part, enum tdm__cuda_kernel_kind work)
+/* Returns the number of thread blocks that the operation can keep busy. */
+static uint32_t thread_blocks_for(const struct tdm__copy_op *copy_op,
+                                  enum tdm__cuda_kernel_kind work)
 {
-    const struct tdm__strided_rows rows = tdm__copy_op_rows(part);
-    uint64_t pairs = rows.count * round_up(rows.size_bytes, PAIR_BYTES);
+    const struct tdm__strided_rows rows = tdm__copy_op_rows(copy_op);
+    uint64_t pairs = rows.count * divide_up(rows.size_bytes, PAIR_BYTES);
     uint64_t blocks = pairs;
 
     switch (work) {
     case TDM__CUDA_KERNEL_QUANTIZE:
-        blocks = round_up(part->rows, TDM__FP8_BLOCK) * round_up(part->columns, TDM__FP8_BLOCK);
+        blocks =
+            divide_up(copy_op->rows, TDM__FP8_BLOCK) * divide_up(copy_op->columns, TDM__FP8_BLOCK);
         break;
     case TDM__CUDA_KERNEL_SCALES:
-        break; /* one for each */
+        break; /* One thread block per pair of words. */
     case TDM__CUDA_KERNEL_COPY:
     case TDM__CUDA_KERNEL_CAST:
     case TDM__CUDA_KERNELS_COUNT:
-        blocks = round_up(pairs, (uint64_t)TDM__CUDA_THREADS_PER_BLOCK * PAIRS_PER_THREAD);
+        blocks = divide_up(pairs, (uint64_t)TDM__CUDA_THREADS_PER_BLOCK * PAIRS_PER_THREAD);
         break;
     }
     return blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
 }
 
-/* ---- running ---------------------------------------------------------------------------- */
+/* ---- execution ---------------------------------------------------------------------------- */
 
-/* All copy_ops of one kind of work. */
+/* Launches one kernel for all operations of its kind, in batches. */
 static tdm_status launch_kernel(struct tdm__cuda_device *cuda, enum tdm__cuda_kernel_kind work,
                                 const struct tdm__copy_op *copy_ops, uint32_t count)
 {
@@ -210,8 +230,9 @@ static tdm_status launch_kernel(struct tdm__cuda_device *cuda, enum tdm__cuda_ke
     return TDM_OK;
 }
 
-static tdm_status read_back_lanes(struct tdm__cuda_device *cuda, uint64_t to, uint64_t from,
-                                  uint32_t count)
+/* Copies the lanes between host and device in the engine's stream. */
+static tdm_status copy_lanes(struct tdm__cuda_device *cuda, uint64_t to, uint64_t from,
+                             uint32_t count)
 {
     size_t bytes = count * sizeof(struct lanes);
 
@@ -219,6 +240,7 @@ static tdm_status read_back_lanes(struct tdm__cuda_device *cuda, uint64_t to, ui
                            "cuMemcpyAsync of %zu bytes of sums on %s", bytes, cuda->base.uuid);
 }
 
+/* Queues zeroing the lanes, all kernels, and reading the lanes back. Does not wait. */
 static tdm_status launch_all_kernels(struct tdm__cuda_device *cuda,
                                      const struct tdm__copy_op *copy_ops, uint32_t count)
 {
@@ -226,14 +248,15 @@ static tdm_status launch_all_kernels(struct tdm__cuda_device *cuda,
     uint64_t host_lanes = (uint64_t)(uintptr_t)copy_engine->host_lanes;
 
     memset(copy_engine->host_lanes, 0, count * sizeof(struct lanes));
-    TDM_TRY(read_back_lanes(cuda, copy_engine->device_lanes, host_lanes, count));
+    TDM_TRY(copy_lanes(cuda, copy_engine->device_lanes, host_lanes, count));
     for (int work = 0; work < TDM__CUDA_KERNELS_COUNT; work++) {
         TDM_TRY(launch_kernel(cuda, (enum tdm__cuda_kernel_kind)work, copy_ops, count));
     }
-    return read_back_lanes(cuda, host_lanes, copy_engine->device_lanes, count);
+    return copy_lanes(cuda, host_lanes, copy_engine->device_lanes, count);
 }
 
-/* Waits in any case: who gave the copy_ops may take their memory away afterwards. */
+/* Executes the operations and writes their checksums. It waits for the GPU also after a failure,
+ * because the caller may unmap the memory afterwards. */
 static tdm_status copy_engine_run_batch(struct tdm__cuda_device *cuda,
                                         const struct tdm__copy_op *copy_ops, uint32_t count,
                                         uint64_t *sums_out)
@@ -271,7 +294,7 @@ tdm_status tdm__cuda_run_copy_ops(struct tdm__device *device, const struct tdm__
         status = copy_engine_run_batch(cuda, copy_ops, count, sums_out);
     }
     if (status != TDM_OK) {
-        tdm__cuda_copy_engine_close(cuda); /* the next one starts from nothing */
+        tdm__cuda_copy_engine_close(cuda); /* The next move creates a new copy engine. */
     }
     (void)pthread_mutex_unlock(&cuda->copy_engine_lock);
     return status;

@@ -1,5 +1,17 @@
-/* cuda.c - the device that is a GPU: opening it, and its blocks. */
+/* cuda.c - the device "cuda": opening a GPU, and its blocks. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file implements struct tdm__device_ops for a GPU: opening, blocks and the table of
+ * functions. cuda_mappings.c has addresses and mappings, streams.c copies and events,
+ * copy_engine.c the kernels.
+ *
+ * A block is created in two steps: the driver allocates it, then the broker registers its
+ * descriptor and charges it. A failure of the second step releases the first. A release does the
+ * reverse, so that memory that the broker counts as free is free on the GPU.
+ *
+ * The actor's thread enters; only `move` may run on any thread. device.h specifies the functions.
+ */
+
 #include "colocate/device/cuda/cuda.h"
 
 #include "runtime/assert.h"
@@ -11,6 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Returns the implementation of the device. */
 static struct tdm__cuda_device *cuda_device_of(struct tdm__device *device)
 {
     return (struct tdm__cuda_device *)device;
@@ -22,6 +35,7 @@ tdm_status tdm__cuda_make_current(struct tdm__cuda_device *cuda)
                            cuda->base.uuid);
 }
 
+/* Returns the driver's description of exportable memory on the GPU. */
 static struct cu_allocation allocation_on(const struct tdm__cuda_device *cuda)
 {
     return (struct cu_allocation){.type = CU_ALLOCATION_PINNED,
@@ -31,6 +45,7 @@ static struct cu_allocation allocation_on(const struct tdm__cuda_device *cuda)
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
+/* Releases an allocation of the driver and logs a failure. */
 static void release_handle(struct tdm__cuda_device *cuda, uint64_t handle)
 {
     if (tdm__cuda_check(cuda->driver->cuMemRelease(handle), "cuMemRelease") != TDM_OK) {
@@ -39,6 +54,7 @@ static void release_handle(struct tdm__cuda_device *cuda, uint64_t handle)
     }
 }
 
+/* Releases blocks at the broker and logs a failure. */
 static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *keys, uint32_t count)
 {
     if (cuda->client->ops->release(cuda->client, keys, count) != TDM_OK) {
@@ -47,6 +63,7 @@ static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *ke
     }
 }
 
+/* Implements release of struct tdm__device_ops. */
 static void cuda_release(struct tdm__device *device, struct tdm__block *const *blocks,
                          uint32_t count)
 {
@@ -56,7 +73,8 @@ static void cuda_release(struct tdm__device *device, struct tdm__block *const *b
 
     for (uint32_t i = 0; i < count; i++) {
         keys[filled++] = blocks[i]->key;
-        /* Before the broker is told, so that what it then counts as free is free. */
+        /* The memory is released before the broker learns of it, so that what the broker counts
+         * as free is free. */
         release_handle(cuda, ((struct tdm__cuda_block *)blocks[i])->handle);
         free(blocks[i]);
         if (filled == TDM__DEVICE_BLOCKS_MAX || i + 1 == count) {
@@ -81,7 +99,8 @@ tdm_status tdm__cuda_describe_oom(struct tdm__cuda_device *cuda, tdm_status stat
                      (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20));
 }
 
-/* One block that no broker knows yet, and a descriptor of it. */
+/* Allocates a block that the broker does not know yet, and exports its descriptor, which the
+ * caller must close. */
 static tdm_status cuda_block_create(struct tdm__cuda_device *cuda, size_t size_bytes,
                                     struct tdm__cuda_block **block_out, int *fd_out)
 {
@@ -111,7 +130,7 @@ static tdm_status cuda_block_create(struct tdm__cuda_device *cuda, size_t size_b
     return TDM_OK;
 }
 
-/* Puts `made` blocks into the broker's ledger. */
+/* Registers new blocks with the broker, which charges this process, and sets their keys. */
 static tdm_status cuda_register_blocks(struct tdm__cuda_device *cuda, const char *tag,
                                        struct tdm__cuda_block *const *blocks, const int *fds,
                                        uint32_t count)
@@ -129,6 +148,8 @@ static tdm_status cuda_register_blocks(struct tdm__cuda_device *cuda, const char
     return TDM_OK;
 }
 
+/* Implements create of struct tdm__device_ops: allocates all blocks, then registers them with the
+ * broker. */
 static tdm_status cuda_create(struct tdm__device *device, const char *tag,
                               const size_t *sizes_bytes, uint32_t count,
                               struct tdm__block **blocks_out)
@@ -166,7 +187,7 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
     return status;
 }
 
-/* Takes the memory behind the handle's descriptor, which stays the caller's. */
+/* Imports the memory behind the handle's descriptor, which stays the caller's. */
 static tdm_status cuda_block_open(struct tdm__cuda_device *cuda,
                                   const struct tdm__block_handle *handle,
                                   struct tdm__block **block_out)
@@ -179,7 +200,7 @@ static tdm_status cuda_block_open(struct tdm__cuda_device *cuda,
     }
     block->base.key = handle->key;
     block->base.size_bytes = handle->size_bytes;
-    /* The driver takes the number itself for a pointer. */
+    /* The driver's interface passes the descriptor itself as the pointer. */
     status = tdm__cuda_check(
         cuda->driver->cuMemImportFromShareableHandle(
             &block->handle, (void *)(uintptr_t)(unsigned)handle->fd, CU_HANDLE_POSIX_FD),
@@ -193,6 +214,7 @@ static tdm_status cuda_block_open(struct tdm__cuda_device *cuda,
     return TDM_OK;
 }
 
+/* Implements import of struct tdm__device_ops. */
 static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *key,
                               struct tdm__block **block_out)
 {
@@ -210,6 +232,7 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements accept of struct tdm__device_ops. */
 static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
 {
     struct tdm__cuda_device *cuda = cuda_device_of(device);
@@ -219,6 +242,7 @@ static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *blo
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
+/* Implements close of struct tdm__device_ops. */
 static void cuda_close(struct tdm__device *device)
 {
     struct tdm__cuda_device *cuda = cuda_device_of(device);
@@ -233,6 +257,7 @@ static void cuda_close(struct tdm__device *device)
     free(cuda);
 }
 
+/* Fails with TDM_E_UNSUPPORTED if the GPU does not support the feature `what`. */
 static tdm_status check_attribute(const struct tdm__cuda_device *cuda, int attribute,
                                   const char *what)
 {
@@ -245,7 +270,7 @@ static tdm_status check_attribute(const struct tdm__cuda_device *cuda, int attri
                : tdm__fail(TDM_E_UNSUPPORTED, "%s does not support %s", cuda->base.uuid, what);
 }
 
-/* What can be known before there is a context. */
+/* Checks the features of the GPU and reads its granularity; needs no context. */
 static tdm_status query_device(struct tdm__cuda_device *cuda)
 {
     const struct cu_allocation allocation = allocation_on(cuda);
@@ -257,11 +282,12 @@ static tdm_status query_device(struct tdm__cuda_device *cuda)
     TDM_TRY(tdm__cuda_check(
         cuda->driver->cuMemGetAllocationGranularity(&unit, &allocation, CU_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity of %s", cuda->base.uuid));
-    /* The broker counts in units of its own. */
+    /* The broker requires multiples of TDM__BLOCK_BYTES_UNIT. */
     cuda->base.granularity_bytes = unit > TDM__BLOCK_BYTES_UNIT ? unit : TDM__BLOCK_BYTES_UNIT;
     return TDM_OK;
 }
 
+/* Retains the primary context and creates the streams. */
 static tdm_status open_primary_context(struct tdm__cuda_device *cuda)
 {
     tdm_status status;
@@ -279,6 +305,7 @@ static tdm_status open_primary_context(struct tdm__cuda_device *cuda)
     return status;
 }
 
+/* The functions of the device "cuda". */
 static const struct tdm__device_ops cuda_ops = {
     .name = "cuda",
     .close = cuda_close,

@@ -1,5 +1,12 @@
-/* cuda_ipc.c - memory on a GPU that others allocated (PyTorch, an engine), between processes. */
+/* cuda_ipc.c - shares GPU memory that other libraries (PyTorch, an engine) allocated, between
+ * processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This file owns no state: the caller owns the exported and the mapped memory. An export asks the
+ * driver which kind of sharing the allocation supports, without touching its bytes. An open maps
+ * the whole allocation, and close flushes the device's copies before it unmaps. The actor's
+ * thread enters. cuda_ipc.h specifies the functions. */
+
 #include "colocate/device/cuda/cuda_ipc.h"
 
 #include "colocate/device/cuda/cuda.h"
@@ -9,8 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- giving ----------------------------------------------------------------------------- */
+/* ---- export ------------------------------------------------------------------------------- */
 
+/* Exports the allocation at `base` as a legacy IPC handle. */
 static tdm_status export_by_handle(struct tdm__cuda_device *cuda, uint64_t base,
                                    struct tdm__cuda_ipc_memory *shared)
 {
@@ -20,6 +28,7 @@ static tdm_status export_by_handle(struct tdm__cuda_device *cuda, uint64_t base,
                            (unsigned long long)base);
 }
 
+/* Exports the allocation at `base` as a descriptor. */
 static tdm_status export_by_descriptor(struct tdm__cuda_device *cuda, uint64_t base,
                                        struct tdm__cuda_ipc_memory *shared)
 {
@@ -38,7 +47,9 @@ static tdm_status export_by_descriptor(struct tdm__cuda_device *cuda, uint64_t b
     return status;
 }
 
-static tdm_status ask(struct tdm__cuda_device *cuda, void *value, int attribute, uint64_t address)
+/* Reads an attribute of a device address from the driver. */
+static tdm_status get_pointer_attribute(struct tdm__cuda_device *cuda, void *value, int attribute,
+                                        uint64_t address)
 {
     return tdm__cuda_check(cuda->driver->cuPointerGetAttribute(value, attribute, address),
                            "cuPointerGetAttribute %d of 0x%llx", attribute,
@@ -59,8 +70,8 @@ tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
     TDM_TRY(
         tdm__cuda_check(cuda->driver->cuMemGetAddressRange_v2(&base, &shared.allocation_bytes, at),
                         "cuMemGetAddressRange of %p", address));
-    TDM_TRY(ask(cuda, &legacy, CU_POINTER_LEGACY_IPC_CAPABLE, at));
-    TDM_TRY(ask(cuda, &handle_types, CU_POINTER_ALLOWED_HANDLE_TYPES, at));
+    TDM_TRY(get_pointer_attribute(cuda, &legacy, CU_POINTER_LEGACY_IPC_CAPABLE, at));
+    TDM_TRY(get_pointer_attribute(cuda, &handle_types, CU_POINTER_ALLOWED_HANDLE_TYPES, at));
     shared.offset_bytes = (size_t)(at - base);
     (void)snprintf(shared.uuid, sizeof(shared.uuid), "%s", device->uuid);
     if (legacy) {
@@ -78,8 +89,9 @@ tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
     return TDM_OK;
 }
 
-/* ---- taking ----------------------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------------- */
 
+/* Reserves addresses for an imported allocation and maps it there. */
 static tdm_status map_ipc_block(struct tdm__cuda_device *cuda, struct tdm__cuda_ipc_mapping *opened)
 {
     const struct cu_access access = {{CU_LOCATION_DEVICE, cuda->device}, CU_ACCESS_READ_WRITE};
@@ -104,13 +116,14 @@ static tdm_status map_ipc_block(struct tdm__cuda_device *cuda, struct tdm__cuda_
     return status;
 }
 
+/* Imports an allocation by its descriptor and maps it. */
 static tdm_status open_ipc_descriptor(struct tdm__cuda_device *cuda,
                                       const struct tdm__cuda_ipc_memory *shared,
                                       struct tdm__cuda_ipc_mapping *opened)
 {
     tdm_status status;
 
-    /* The driver takes the number itself for a pointer. */
+    /* The driver's interface passes the descriptor itself as the pointer. */
     TDM_TRY(tdm__cuda_check(
         cuda->driver->cuMemImportFromShareableHandle(
             &opened->block, (void *)(uintptr_t)(unsigned)shared->fd, CU_HANDLE_POSIX_FD),
@@ -150,6 +163,7 @@ tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda
     return TDM_OK;
 }
 
+/* Flushes the copies and unmaps the memory. */
 static tdm_status close_ipc_mapping(struct tdm__cuda_device *cuda,
                                     const struct tdm__cuda_ipc_mapping *opened)
 {

@@ -1,4 +1,5 @@
-/* cuda_ipc.h - memory on a GPU that others allocated (PyTorch, an engine), between processes. */
+/* cuda_ipc.h - shares GPU memory that other libraries (PyTorch, an engine) allocated, between
+ * processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_CUDA_CUDA_IPC_H
 #define TDM_COLOCATE_DEVICE_CUDA_CUDA_IPC_H
@@ -6,37 +7,50 @@
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/device/device.h"
 
-/* Memory of cuMemAlloc has a legacy handle; memory of cuMemCreate has a descriptor if it was
- * made exportable, and a legacy handle never.  The driver is asked which it is, before a byte
- * is written anywhere.  What travels stands for the whole allocation; `offset_bytes` is where
- * the address lies in it. */
+/* How memory is shared. Memory of cuMemAlloc has a legacy IPC handle. Memory of cuMemCreate has a
+ * descriptor if it was created exportable, and never a legacy handle. The driver reports which
+ * kind is possible.
+ *
+ * The shared object always represents the whole allocation; offset_bytes is the offset of the
+ * shared address in it. */
 enum tdm__cuda_ipc_kind { TDM__CUDA_IPC_HANDLE, TDM__CUDA_IPC_DESCRIPTOR };
 
+/* GPU memory that one process offers to others. The caller of tdm__cuda_ipc_export() owns it. */
 struct tdm__cuda_ipc_memory {
+    /* Whether `handle` or `fd` identifies the memory. */
     enum tdm__cuda_ipc_kind ipc_kind;
-    char uuid[TDM__UUID_BYTES]; /* of the GPU that has the memory */
-    struct cu_ipc_handle handle;
-    int fd; /* the holder's to close; -1 for a handle */
-    size_t allocation_bytes;
+    char uuid[TDM__UUID_BYTES];  /* UUID of the GPU that has the memory. */
+    struct cu_ipc_handle handle; /* Legacy IPC handle, for TDM__CUDA_IPC_HANDLE. */
+    /* Descriptor that the holder of this struct must close; -1 for a handle. */
+    int fd;
+    size_t allocation_bytes; /* Size of the whole allocation. */
+    /* Offset of the shared address in the allocation. */
     size_t offset_bytes;
 };
 
-/* TDM_E_UNSUPPORTED where the memory can be exported neither ipc_kind, and what to change. */
+/* Offers the allocation around `address` to other processes. Fails with TDM_E_UNSUPPORTED, and
+ * says what to change, if the memory can be exported in neither way. */
 tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
                                 struct tdm__cuda_ipc_memory *shared_out);
 
+/* Memory of another process that is mapped in this one. The caller of tdm__cuda_ipc_open() owns
+ * it. */
 struct tdm__cuda_ipc_mapping {
-    enum tdm__cuda_ipc_kind ipc_kind;
+    enum tdm__cuda_ipc_kind ipc_kind; /* How the memory was shared. */
+    /* Device address of the whole allocation in this process. */
     uint64_t base;
-    uint64_t block; /* of a descriptor */
-    size_t allocation_bytes;
-    void *address; /* the one that was shared, as it is here */
+    /* Owned allocation handle of the driver, for TDM__CUDA_IPC_DESCRIPTOR. */
+    uint64_t block;
+    size_t allocation_bytes; /* Size of the whole allocation. */
+    /* The shared address, as it is valid in this process. */
+    void *address;
 };
 
-/* In another process.  TDM_E_DEVICE if the memory is another GPU's.  Nobody but the exporter
- * may free the memory, and not before everyone has closed it. */
+/* Maps memory that another process exported. Fails with TDM_E_DEVICE if the memory is on another
+ * GPU. Only the exporter may free the memory, after all other processes have closed it. */
 tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda_ipc_memory *shared,
                               struct tdm__cuda_ipc_mapping *opened_out);
+/* Unmaps the memory. A failure is logged. */
 void tdm__cuda_ipc_close(struct tdm__device *device, struct tdm__cuda_ipc_mapping *opened);
 
 #endif

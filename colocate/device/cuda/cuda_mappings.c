@@ -1,5 +1,16 @@
-/* cuda_mappings.c - addresses on a GPU, and which blocks are mapped there. */
+/* cuda_mappings.c - address ranges on a GPU, and which blocks are mapped there. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The device owns a list of mappings (cuda->block_mappings), one per mapped block. The driver has
+ * no call that moves a mapping, so an exchange unmaps both ranges and maps the blocks again.
+ *
+ * Invariant: a function that fails leaves all mappings as they were. Unmapped blocks are mapped
+ * again; if the driver refuses that, the process stops, because half of a region would be
+ * missing.
+ *
+ * Before anything is unmapped, all copies are flushed. The actor's thread enters. device.h
+ * specifies the functions. */
+
 #include "colocate/device/cuda/cuda.h"
 
 #include "runtime/assert.h"
@@ -8,7 +19,8 @@
 
 #include <stdlib.h>
 
-static uint64_t mappings_count(const void *address)
+/* Converts a pointer to the driver's number for an address. */
+static uint64_t device_address(const void *address)
 {
     return (uint64_t)(uintptr_t)address;
 }
@@ -37,7 +49,7 @@ void tdm__cuda_unreserve(struct tdm__device *device, void *address, size_t size_
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
 
     if (tdm__cuda_unmap(device, address, size_bytes) != TDM_OK ||
-        tdm__cuda_check(cuda->driver->cuMemAddressFree(mappings_count(address), size_bytes),
+        tdm__cuda_check(cuda->driver->cuMemAddressFree(device_address(address), size_bytes),
                         "cuMemAddressFree of %zu bytes at %p", size_bytes, address) != TDM_OK) {
         tdm__log(TDM__WARN, "device", "addresses of %s stay reserved: %s", device->uuid,
                  tdm_error_detail());
@@ -46,7 +58,8 @@ void tdm__cuda_unreserve(struct tdm__device *device, void *address, size_t size_
 
 /* ---- mapping ---------------------------------------------------------------------------- */
 
-/* Read-only mappings are a request: drivers that have none map for both. */
+/* Sets the access of a mapped range. A read-only mapping is only a request: drivers that do not
+ * support it map for reading and writing. */
 static tdm_status set_access(struct tdm__cuda_device *cuda, uint64_t address, size_t size_bytes,
                              enum tdm__access access)
 {
@@ -65,6 +78,7 @@ static tdm_status set_access(struct tdm__cuda_device *cuda, uint64_t address, si
                            (unsigned long long)address);
 }
 
+/* Maps a block at an address and sets the access, without adding it to the device's list. */
 static tdm_status add_mapping(struct tdm__cuda_device *cuda, uint64_t address,
                               const struct tdm__cuda_block *block, enum tdm__access access)
 {
@@ -81,6 +95,7 @@ static tdm_status add_mapping(struct tdm__cuda_device *cuda, uint64_t address,
     return status;
 }
 
+/* Unmaps a block without removing it from the device's list. */
 static tdm_status remove_mapping(struct tdm__cuda_device *cuda,
                                  const struct tdm__cuda_mapping *block_mapping)
 {
@@ -102,7 +117,7 @@ tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__
         return tdm__fail(TDM_E_NOMEM, "a mapping");
     }
     *block_mapping = (struct tdm__cuda_mapping){.next = cuda->block_mappings,
-                                                .address = mappings_count(address),
+                                                .address = device_address(address),
                                                 .block = (struct tdm__cuda_block *)block,
                                                 .access = access};
     status = tdm__cuda_make_current(cuda);
@@ -117,9 +132,10 @@ tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__
     return TDM_OK;
 }
 
-/* Takes the block_mappings in these addresses out of the device's list. */
-static tdm_status allocate_mappings(struct tdm__cuda_device *cuda, uint64_t address,
-                                    size_t size_bytes, struct tdm__cuda_mapping **taken_out)
+/* Removes all mappings in a range of addresses from the device's list and returns them. Fails if
+ * the range cuts a block in two. */
+static tdm_status mappings_detach(struct tdm__cuda_device *cuda, uint64_t address,
+                                  size_t size_bytes, struct tdm__cuda_mapping **taken_out)
 {
     struct tdm__cuda_mapping **link = &cuda->block_mappings;
 
@@ -150,7 +166,7 @@ static tdm_status allocate_mappings(struct tdm__cuda_device *cuda, uint64_t addr
     return TDM_OK;
 }
 
-/* Maps again what is no longer mapped: all of `gone`. */
+/* Maps the unmapped blocks of `gone` again and adds them to the device's list. */
 static void remap_blocks(struct tdm__cuda_device *cuda, struct tdm__cuda_mapping *gone)
 {
     while (gone != NULL) {
@@ -158,14 +174,15 @@ static void remap_blocks(struct tdm__cuda_device *cuda, struct tdm__cuda_mapping
         tdm_status status =
             add_mapping(cuda, block_mapping->address, block_mapping->block, block_mapping->access);
 
-        TDM_ASSERT(status == TDM_OK); /* half unmapped: nothing correct is left to do */
+        TDM_ASSERT(status == TDM_OK); /* A half unmapped range cannot be repaired. */
         gone = block_mapping->next;
         block_mapping->next = cuda->block_mappings;
         cuda->block_mappings = block_mapping;
     }
 }
 
-static void take_all_mappings(struct tdm__cuda_mapping **from, struct tdm__cuda_mapping **to)
+/* Moves all mappings of one list to another. */
+static void mappings_move_all(struct tdm__cuda_mapping **from, struct tdm__cuda_mapping **to)
 {
     while (*from != NULL) {
         struct tdm__cuda_mapping *block_mapping = *from;
@@ -176,8 +193,8 @@ static void take_all_mappings(struct tdm__cuda_mapping **from, struct tdm__cuda_
     }
 }
 
-/* Unmaps every block in these addresses; what was there is `gone_out`'s, owned by the caller.
- */
+/* Unmaps every block in a range of addresses. The mappings that were there go to `gone_out`,
+ * which the caller owns. */
 static tdm_status unmap_mappings(struct tdm__cuda_device *cuda, uint64_t address, size_t size_bytes,
                                  struct tdm__cuda_mapping **gone_out)
 {
@@ -185,7 +202,7 @@ static tdm_status unmap_mappings(struct tdm__cuda_device *cuda, uint64_t address
     struct tdm__cuda_mapping *gone = NULL;
     tdm_status status = TDM_OK;
 
-    TDM_TRY(allocate_mappings(cuda, address, size_bytes, &present));
+    TDM_TRY(mappings_detach(cuda, address, size_bytes, &present));
     while (present != NULL && status == TDM_OK) {
         struct tdm__cuda_mapping *block_mapping = present;
 
@@ -197,7 +214,7 @@ static tdm_status unmap_mappings(struct tdm__cuda_device *cuda, uint64_t address
         }
     }
     if (status != TDM_OK) {
-        take_all_mappings(&present, &cuda->block_mappings);
+        mappings_move_all(&present, &cuda->block_mappings);
         remap_blocks(cuda, gone);
         return status;
     }
@@ -205,6 +222,7 @@ static tdm_status unmap_mappings(struct tdm__cuda_device *cuda, uint64_t address
     return TDM_OK;
 }
 
+/* Frees a list of mappings. */
 static void free_mappings(struct tdm__cuda_mapping *block_mapping)
 {
     while (block_mapping != NULL) {
@@ -220,14 +238,15 @@ tdm_status tdm__cuda_unmap(struct tdm__device *device, void *address, size_t siz
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     struct tdm__cuda_mapping *gone = NULL;
 
-    TDM_TRY(tdm__cuda_copy_flush(device)); /* nothing may still be on its way there */
-    TDM_TRY(unmap_mappings(cuda, mappings_count(address), size_bytes, &gone));
+    TDM_TRY(tdm__cuda_copy_flush(device)); /* No copy may still use the memory. */
+    TDM_TRY(unmap_mappings(cuda, device_address(address), size_bytes, &gone));
     free_mappings(gone);
     return TDM_OK;
 }
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
+/* Returns the bytes of all blocks of a mapping. */
 static size_t mappings_bytes(const struct tdm__mapping *mapping)
 {
     size_t size_bytes = 0;
@@ -238,7 +257,7 @@ static size_t mappings_bytes(const struct tdm__mapping *mapping)
     return size_bytes;
 }
 
-/* Maps `mapping`'s blocks at another address; on failure none. */
+/* Maps the blocks of `mapping` at another address; on failure none stays mapped. */
 static tdm_status map_blocks(struct tdm__device *device, void *address,
                              const struct tdm__mapping *mapping)
 {
@@ -260,7 +279,7 @@ static tdm_status map_blocks(struct tdm__device *device, void *address,
     return TDM_OK;
 }
 
-/* Both are unmapped; each gets the other's blocks, or neither has any. */
+/* Maps the blocks of each unmapped range at the other's address; on failure none stays mapped. */
 static tdm_status map_exchanged(struct tdm__device *device, const struct tdm__mapping *a,
                                 const struct tdm__mapping *b)
 {
@@ -286,8 +305,8 @@ tdm_status tdm__cuda_exchange(struct tdm__device *device, const struct tdm__mapp
 
     TDM_ASSERT(mappings_bytes(a) == mappings_bytes(b));
     TDM_TRY(tdm__cuda_copy_flush(device));
-    TDM_TRY(unmap_mappings(cuda, mappings_count(a->address), mappings_bytes(a), &gone_a));
-    status = unmap_mappings(cuda, mappings_count(b->address), mappings_bytes(b), &gone_b);
+    TDM_TRY(unmap_mappings(cuda, device_address(a->address), mappings_bytes(a), &gone_a));
+    status = unmap_mappings(cuda, device_address(b->address), mappings_bytes(b), &gone_b);
     if (status == TDM_OK) {
         status = map_exchanged(device, a, b);
     }

@@ -1,5 +1,11 @@
-/* driver.c - the CUDA driver's library, opened at run time, and its errors in words. */
+/* driver.c - the CUDA driver's library, loaded at run time, and its error messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The process has one instance of the driver's functions, cuda_driver_state, protected by its
+ * lock until `ready` is set. A failed load is tried again at the next call. The library stays
+ * open until the process ends, because the driver's threads run in it. Any thread may enter.
+ * driver_api.h declares the functions. */
+
 #include "colocate/device/cuda/driver.h"
 
 #include "runtime/error.h"
@@ -12,17 +18,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The driver of this process. */
 static struct {
     pthread_mutex_t lock;
-    bool ready; /* the calls are there and cuInit is done */
-    struct tdm__cuda_driver calls;
+    /* True once all functions were found and cuInit succeeded. */
+    bool ready;
+    struct tdm__cuda_driver calls; /* The driver's functions. */
 } cuda_driver_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
+/* Looks up all functions of the driver in the library. */
 static tdm_status driver_find_calls(void *library, const char *path)
 {
-    /* POSIX keeps functions in void pointers; C does not know how. */
+    /* POSIX allows function pointers in void pointers; C has no conversion for them. */
 #define X(name, arguments)                                                                         \
     *(void **)&cuda_driver_state.calls.name = dlsym(library, #name);                               \
     if (cuda_driver_state.calls.name == NULL) {                                                    \
@@ -34,7 +43,8 @@ static tdm_status driver_find_calls(void *library, const char *path)
     return TDM_OK;
 }
 
-/* The library stays open for as long as the process lives: the driver's threads run in it. */
+/* Opens the library and initialises it. The library stays open until the process ends, because
+ * the driver's threads run in it. */
 static tdm_status driver_load(void)
 {
     const char *path = getenv("TANDEM_CUDA_LIBRARY");
@@ -101,6 +111,7 @@ tdm_status tdm__cuda_check(int result, const char *format, ...)
 
 /* ---- GPUs ------------------------------------------------------------------------------- */
 
+/* Formats a UUID in the way of nvidia-smi. */
 static void write_uuid(const struct cu_uuid *uuid, char text[TDM__UUID_BYTES])
 {
     const uint8_t *b = uuid->bytes;

@@ -1,4 +1,4 @@
-/* driver.h - the CUDA driver's library, opened at run time, and its errors in words. */
+/* driver.h - the CUDA driver's library, loaded at run time, and its error messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_CUDA_DRIVER_H
 #define TDM_COLOCATE_DEVICE_CUDA_DRIVER_H
@@ -6,7 +6,7 @@
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/device/device.h"
 
-/* The calls, by their names. */
+/* The functions of the CUDA driver, by their names. One static instance per process. */
 struct tdm__cuda_driver {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses) a declaration cannot have them */
 #define X(name, arguments) int(*name) arguments;
@@ -19,23 +19,28 @@ struct tdm__cuda_driver {
  * context.  TDM_E_UNSUPPORTED where there is no driver or no GPU, and why. */
 tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out);
 
-/* What a failed call means: `result` by the driver's own name and text after "the call and its
- * numbers".  CU_SUCCESS is TDM_OK. */
+/* Converts the result of a driver call: TDM_OK for CU_SUCCESS, TDM_E_DEVICE_FULL for
+ * CU_OUT_OF_MEMORY, else TDM_E_DEVICE. The error detail has the formatted call and the driver's
+ * name and text of the error. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__cuda_check(int result, const char *format,
                                                                  ...);
 
-/* A GPU of this process, as it is known everywhere. */
+/* A GPU that this process can see. */
 struct tdm__cuda_gpu {
-    char uuid[TDM__UUID_BYTES]; /* "GPU-" and 32 hexadecimal digits in five groups */
-    char name[64];
-    size_t total_bytes;
-    int device; /* the driver's number: means nothing outside this process */
+    /* "GPU-" and 32 hexadecimal digits in five groups. */
+    char uuid[TDM__UUID_BYTES];
+    char name[64];      /* Name of the model, as the driver reports it. */
+    size_t total_bytes; /* Size of the GPU's memory. */
+    /* The driver's device number, which is valid only in this process. */
+    int device;
 };
 
+/* Writes the number of GPUs that the driver reports. */
 tdm_status tdm__cuda_gpus_count(uint32_t *count_out);
-/* `index` is the driver's order; for lists only. */
+/* Writes the GPU at `index` in the driver's order. The order is not stable: use it to list GPUs
+ * only. */
 tdm_status tdm__cuda_gpu_at(uint32_t index, struct tdm__cuda_gpu *gpu_out);
-/* TDM_E_NOT_FOUND names what there is. */
+/* Finds a GPU by its UUID. TDM_E_NOT_FOUND names the GPUs that are visible. */
 tdm_status tdm__cuda_gpu_find(const char *uuid, struct tdm__cuda_gpu *gpu_out);
 
 #endif

@@ -1,4 +1,5 @@
-/* driver_api.h - what is used of the CUDA driver's interface, so that no toolkit is needed. */
+/* driver_api.h - the part of the CUDA driver's interface that Tandem uses, so that no toolkit is
+ * needed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_CUDA_DRIVER_API_H
 #define TDM_COLOCATE_DEVICE_CUDA_DRIVER_API_H
@@ -6,9 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names, values and layouts are the driver's binary interface, which does not change; the
- * number at the end of a call's name is part of that promise.  Nothing of Tandem is needed
- * here: programs that stand alone include it too. */
+/* Results of driver calls (CUresult) that Tandem uses. */
 enum cu_result {
     CU_SUCCESS = 0,
     CU_INVALID_VALUE = 1,
@@ -33,15 +32,17 @@ enum {
     CU_ACCESS_READ = 1,
     CU_ACCESS_READ_WRITE = 3,
     CU_GRANULARITY_MINIMUM = 0,
-    /* attributes of a pointer */
+    /* Attributes of a pointer (CUpointer_attribute). */
     CU_POINTER_MEMORY_TYPE = 2,
     CU_POINTER_LEGACY_IPC_CAPABLE = 10,
     CU_POINTER_ALLOWED_HANDLE_TYPES = 14,
-    CU_MEMORY_IS_DEVICE = 2, /* a value of CU_POINTER_MEMORY_TYPE */
-    /* attributes of a device */
+    /* Value of CU_POINTER_MEMORY_TYPE for device memory. */
+    CU_MEMORY_IS_DEVICE = 2,
+    /* Attributes of a device (CUdevice_attribute). */
     CU_DEVICE_VMM_SUPPORTED = 102,
     CU_DEVICE_POSIX_FD_SUPPORTED = 103,
-    /* flags */
+    /* Flags of the functions that create host memory, streams and events, and open memory
+     * handles. */
     CU_HOST_ALLOC_PORTABLE = 1,
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DISABLE_TIMING = 2,
@@ -49,25 +50,29 @@ enum {
     CU_IPC_LAZY_PEER_ACCESS = 1,
 };
 
+/* UUID of a GPU (CUuuid). */
 struct cu_uuid {
     uint8_t bytes[16];
 };
 
-/* Of memory, and of an event. */
+/* Handle of memory (CUipcMemHandle) or of an event (CUipcEventHandle) for another process. */
 struct cu_ipc_handle {
     char bytes[64];
 };
 
+/* Location of memory (CUmemLocation). */
 struct cu_location {
-    int type;
-    int id;
+    int type; /* Kind of location: CU_LOCATION_DEVICE. */
+    int id;   /* The driver's device number. */
 };
 
+/* Properties of an allocation of physical memory (CUmemAllocationProp). */
 struct cu_allocation {
-    int type;
+    int type; /* Kind of memory: CU_ALLOCATION_PINNED. */
+    /* Kinds of handle for export: CU_HANDLE_POSIX_FD. */
     int handle_types;
-    struct cu_location location;
-    void *windows_only;
+    struct cu_location location; /* Device that has the memory. */
+    void *windows_only;          /* NULL; used on Windows only. */
     struct {
         uint8_t compression;
         uint8_t direct_rdma;
@@ -76,9 +81,10 @@ struct cu_allocation {
     } flags;
 };
 
+/* Access of one device to a range of addresses (CUmemAccessDesc). */
 struct cu_access {
-    struct cu_location location;
-    int flags;
+    struct cu_location location; /* Device that gets access. */
+    int flags;                   /* CU_ACCESS_READ or CU_ACCESS_READ_WRITE. */
 };
 
 _Static_assert(sizeof(struct cu_allocation) == 32, "CUmemAllocationProp");
@@ -103,6 +109,7 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
     X(cuCtxSetCurrent, (void *context))                                                        \
     X(cuCtxSynchronize, (void))
 
+/* Functions of memory: allocation, addresses, mappings and sharing between processes. */
 #define CU_MEMORY_CALLS(X)                                                                     \
     X(cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes))                              \
     X(cuMemAlloc_v2, (uint64_t *address, size_t bytes))                                        \
@@ -132,6 +139,7 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
       (void *shareable, uint64_t handle, int type, unsigned long long flags))                  \
     X(cuMemImportFromShareableHandle, (uint64_t *handle, void *shareable, int type))
 
+/* Functions of streams, events, asynchronous copies, modules and kernels. */
 #define CU_ORDER_CALLS(X)                                                                      \
     X(cuStreamCreate, (void **stream, unsigned flags))                                         \
     X(cuStreamDestroy_v2, (void *stream))                                                      \
@@ -156,6 +164,7 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
                        unsigned shared_bytes, void *stream, void **arguments, void **extra))
 /* clang-format on */
 
+/* Expands X(name, arguments) for every function of the driver that Tandem uses. */
 #define CU_CALLS(X) CU_DEVICE_CALLS(X) CU_MEMORY_CALLS(X) CU_ORDER_CALLS(X)
 
 #endif

@@ -1,5 +1,13 @@
-/* kernels.c - the compiled kernels found, loaded and started. */
+/* kernels.c - finds, loads and launches the compiled CUDA kernels. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The kernels of kernels.cu are compiled by nvcc and built into the library as bytes
+ * (TDM_CUDA_KERNELS_FILE), or read from the file that TANDEM_CUDA_KERNELS names, which has
+ * priority. A struct tdm__cuda_kernels owns the loaded module of one device; copy_engine.c owns
+ * the struct and serialises the calls.
+ *
+ * Nothing here waits for the GPU. */
+
 #include "colocate/device/cuda/kernels.h"
 
 #include "colocate/device/cuda/cuda.h"
@@ -10,7 +18,7 @@
 #include <stdlib.h>
 
 #ifdef TDM_CUDA_KERNELS_FILE
-/* The image that nvcc made, as it is. */
+/* The image that nvcc compiled, included byte by byte. */
 __asm__(".pushsection .rodata\n"
         ".balign 16\n"
         "tdm__cuda_kernels_image:\n"
@@ -19,6 +27,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char tdm__cuda_kernels_image[] __attribute__((visibility("hidden")));
 
+/* Returns the kernels that were built in, or NULL if Tandem was built without nvcc. */
 static const char *built_in_image(void)
 {
     return tdm__cuda_kernels_image;
@@ -32,15 +41,18 @@ static const char *built_in_image(void)
 
 enum { IMAGE_BYTES_MIN = 8, IMAGE_BYTES_MAX = 64 << 20 };
 
+/* The kernels loaded on one device. The copy engine owns it. */
 struct tdm__cuda_kernels {
-    struct tdm__cuda_device *cuda; /* borrowed */
+    struct tdm__cuda_device *cuda; /* Borrowed. */
+    /* Owned module of the driver; NULL until it is loaded. */
     void *module;
+    /* Functions of the module by kind of kernel. */
     void *functions[TDM__CUDA_KERNELS_COUNT];
 };
 
 /* ---- loading ---------------------------------------------------------------------------- */
 
-/* All of a file and a zero, which the driver wants behind text. */
+/* Reads a file and appends a zero byte, which the driver needs after PTX text. */
 static tdm_status read_image(const char *path, char **image_out)
 {
     FILE *file = fopen(path, "rbe");
@@ -67,6 +79,7 @@ static tdm_status read_image(const char *path, char **image_out)
     return TDM_OK;
 }
 
+/* Loads the file of TANDEM_CUDA_KERNELS or the built-in kernels. */
 static tdm_status load_module(struct tdm__cuda_kernels *kernels)
 {
     const struct tdm__cuda_driver *driver = kernels->cuda->driver;
@@ -90,6 +103,7 @@ static tdm_status load_module(struct tdm__cuda_kernels *kernels)
     return status;
 }
 
+/* Looks up the kernels in the module. */
 static tdm_status find_functions(struct tdm__cuda_kernels *kernels)
 {
     static const char *const names[TDM__CUDA_KERNELS_COUNT] = {
@@ -144,7 +158,7 @@ void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels)
     free(kernels);
 }
 
-/* ---- starting --------------------------------------------------------------------------- */
+/* ---- launching --------------------------------------------------------------------------- */
 
 tdm_status tdm__cuda_kernels_launch(struct tdm__cuda_kernels *kernels,
                                     enum tdm__cuda_kernel_kind work, struct tdm__cuda_batch *batch,

@@ -1,29 +1,37 @@
-/* kernels.cu - on the GPU: copy_ops copied, cast to bfloat16, quantized to FP8, and summed. */
+/* kernels.cu - the CUDA kernels: copy operations that copy, cast to bfloat16, quantize to FP8,
+ * and checksum. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/kernels_api.h"
 
-/* One row of the grid for each part.  Bits and sums are those of colocate/plan (casts.c, rect_checksum.c),
- * which are the reference: no fast division, no fused multiplication.
+/* Each row of the grid executes one copy operation of the batch (`part` below). The bits and
+ * checksums must equal those of colocate/transfer (casts.c, rect_checksum.c), which are the
+ * reference: no fast division, no fused multiply-add.
  *
- * This is C that a C++ compiler takes too, and any shape of the grid does: so tests run it on
- * the host (tests/fake/kernel_shim.h). */
+ * The grid may have any shape. Threads stride over pairs of words or blocks over tiles, add to
+ * the checksum lanes in registers, and combine them per block and then per operation with
+ * atomics; additions may come in any order.
+ *
+ * The file is C that a C++ compiler accepts, so that tests run it on the host
+ * (tests/fake/kernel_shim.h). copy_engine.c chooses the kernels and the grid. */
 #ifndef KERNEL
+/* Declares a kernel; the tests define it in another way. */
 #define KERNEL extern "C" __global__
 #endif
 
-/* Only nvcc knows the pragma. */
+/* Unrolls the loop that follows. Only nvcc has the pragma. */
 #ifdef __CUDACC__
 #define UNROLLED _Pragma("unroll")
 #else
 #define UNROLLED
 #endif
 
+/* Constants of the checksum's keys, as in colocate/transfer/rect_checksum.c. */
 #define KEY  0x9e3779b97f4a7c15ull
 #define STEP 0x9fb21c651e98df25ull
 
 typedef unsigned long long word;
 
-/* Two words next to each other: what one thread takes at once.  A stripe has four. */
+/* Two adjacent words: what one thread loads at once. A stripe has four pairs. */
 struct pair {
     word low;
     word high;
@@ -31,11 +39,13 @@ struct pair {
 
 enum { PAIR_BYTES = 16, STRIPE_BYTES = 64, STRIPE_PAIRS = 4, TILE = 128, TILE_PAIRS = 8, UNROLL = 4 };
 
+/* Returns the smaller number. */
 static __device__ word smaller(word one, word other)
 {
     return one < other ? one : other;
 }
 
+/* Returns count / unit, rounded up. */
 static __device__ word up(word count, word unit)
 {
     return (count + unit - 1) / unit;
@@ -43,7 +53,7 @@ static __device__ word up(word count, word unit)
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-/* At most 8 bytes, the others zero. */
+/* Loads at most 8 bytes in accesses of at most `unit` bytes; the other bytes are zero. */
 static __device__ word load_word(const unsigned char *from, unsigned bytes, unsigned unit)
 {
     word value = 0;
@@ -66,6 +76,7 @@ static __device__ word load_word(const unsigned char *from, unsigned bytes, unsi
     return value;
 }
 
+/* Stores at most 8 bytes in accesses of at most `unit` bytes. */
 static __device__ void store_word(unsigned char *to, word value, unsigned bytes, unsigned unit)
 {
     if (unit >= 8 && bytes == 8) {
@@ -86,7 +97,7 @@ static __device__ void store_word(unsigned char *to, word value, unsigned bytes,
     }
 }
 
-/* At most 16 bytes, the others zero. */
+/* Loads at most 16 bytes in accesses of at most `unit` bytes; the other bytes are zero. */
 static __device__ struct pair load_pair(const unsigned char *from, unsigned bytes,
                                         unsigned unit)
 {
@@ -104,6 +115,7 @@ static __device__ struct pair load_pair(const unsigned char *from, unsigned byte
     return pair;
 }
 
+/* Stores at most 16 bytes in accesses of at most `unit` bytes. */
 static __device__ void store_pair(unsigned char *to, struct pair pair, unsigned bytes,
                                   unsigned unit)
 {
@@ -121,8 +133,9 @@ static __device__ void store_pair(unsigned char *to, struct pair pair, unsigned 
     }
 }
 
-/* ---- sums ------------------------------------------------------------------------------- */
+/* ---- checksums ------------------------------------------------------------------------------ */
 
+/* Returns the product of the two halves of the keyed word. */
 static __device__ word product(word value, word key)
 {
     word keyed = value ^ key;
@@ -130,8 +143,9 @@ static __device__ word product(word value, word key)
     return (keyed & 0xffffffffull) * (keyed >> 32);
 }
 
-/* `at`: which pair of the part, of rows of whole stripes one after the other.  The lanes are
- * named by constants once the loop is unrolled, and so stay in registers. */
+/* Adds a pair to the lanes of a thread. `at` is the number of the pair in the operation, whose
+ * rows consist of whole stripes. After unrolling, constants index the lanes, which therefore stay
+ * in registers. */
 static __device__ void add_pair(word *lanes, word at, struct pair pair)
 {
     word phase = at % STRIPE_PAIRS;
@@ -145,7 +159,8 @@ static __device__ void add_pair(word *lanes, word at, struct pair pair)
     }
 }
 
-/* Of all threads of the block to the part's: addition has no order. */
+/* Adds the lanes of all threads of the block to the operation's lanes. Additions may come in any
+ * order. */
 static __device__ void give_lanes(const struct tdm__cuda_copy_op *part, const word *lanes)
 {
     __shared__ word together[TDM__CUDA_CHECKSUM_LANES];
@@ -167,27 +182,29 @@ static __device__ void give_lanes(const struct tdm__cuda_copy_op *part, const wo
     }
 }
 
-/* The two sums of one thread that strides over pairs.  It always takes pairs of the same phase
- * (their place within a stripe), because the number of threads of the grid is a multiple of
- * STRIPE_PAIRS. */
+/* The two checksum lanes of a thread that strides over pairs. The thread always handles pairs of
+ * the same phase (their position in a stripe), because the number of threads of the grid is a
+ * multiple of STRIPE_PAIRS. */
 struct lane_pair {
     word low;
     word high;
 };
 
+/* Returns the key of the first word of a pair. */
 static __device__ word key_of(word pair_index)
 {
     return KEY * (2 * (pair_index % STRIPE_PAIRS) + 1) + STEP * (pair_index / STRIPE_PAIRS);
 }
 
+/* Adds a pair to the two lanes of a thread. */
 static __device__ void add_to_lane_pair(struct lane_pair *sums, word key, struct pair pair)
 {
     sums->low += product(pair.low, key) + pair.high;
     sums->high += product(pair.high, key + KEY) + pair.low;
 }
 
-/* Adds the sums of all threads of the block to the part's lanes.  The tree adds threads whose
- * numbers differ by a multiple of STRIPE_PAIRS, so only sums of the same phase meet. */
+/* Adds the lanes of all threads of the block to the operation's lanes. The tree adds threads
+ * whose numbers differ by a multiple of STRIPE_PAIRS, so only lanes of the same phase are added. */
 static __device__ void give_lane_pair(const struct tdm__cuda_copy_op *part, struct lane_pair sums,
                                       word phase)
 {
@@ -211,20 +228,24 @@ static __device__ void give_lane_pair(const struct tdm__cuda_copy_op *part, stru
 
 /* ---- copies and casts ------------------------------------------------------------------- */
 
+/* Rounds the bits of a float to bfloat16. */
 static __device__ unsigned bf16_of(unsigned bits)
 {
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return bits >> 16 | 0x40u; /* the lower half may have held all that made it no number */
+        /* The lower half may have held the only bits that made it a NaN. */
+        return bits >> 16 | 0x40u;
     }
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
+/* Casts the two floats of a word to bfloat16. */
 static __device__ word two_casts(word floats)
 {
     return (word)bf16_of((unsigned)(floats >> 32)) << 16 | bf16_of((unsigned)floats);
 }
 
-/* Pair number `column` of a row, of which `bytes` are of the row. */
+/* Returns pair number `column` of a destination row, of which `bytes` belong to the row. `row` is
+ * the source row. */
 static __device__ struct pair result_of(const struct tdm__cuda_copy_op *part,
                                         const unsigned char *row, word column, unsigned bytes,
                                         int cast)
@@ -252,12 +273,12 @@ static __device__ struct pair result_of(const struct tdm__cuda_copy_op *part,
 
 /* A thread's position among the pairs of all rows. */
 struct position {
-    word pair_index;
-    word row;
-    word column;
+    word pair_index; /* Number of the pair in the operation. */
+    word row; /* Row of the pair. */
+    word column; /* Number of the pair in its row. */
 };
 
-/* Moves on by the number of threads of the grid, given as whole rows and a rest. */
+/* Advances by the number of threads of the grid, given as whole rows and remaining columns. */
 static __device__ void advance(struct position *position, word step, word step_rows,
                                word step_columns, word across)
 {
@@ -270,8 +291,9 @@ static __device__ void advance(struct position *position, word step, word step_r
     }
 }
 
-/* Threads stride over the pairs of all rows.  Each thread loads UNROLL pairs before it uses the
- * first, so that enough loads are in flight to fill the memory bus. */
+/* Copies or casts all rows. Threads stride over the pairs of all rows. Each thread loads UNROLL
+ * pairs before it uses the first, so that enough loads are in flight to use the full memory
+ * bandwidth. */
 static __device__ void write_rows(const struct tdm__cuda_copy_op *part, int cast)
 {
     const word row_bytes = part->columns * (cast ? 2 : part->from_bytes);
@@ -321,11 +343,13 @@ static __device__ void write_rows(const struct tdm__cuda_copy_op *part, int cast
     give_lane_pair(part, sums, phase);
 }
 
+/* Kernel: copies rectangles without conversion. */
 KERNEL void tandem_copy(struct tdm__cuda_batch batch)
 {
     write_rows(&batch.copy_ops[blockIdx.y], 0);
 }
 
+/* Kernel: casts float32 rectangles to bfloat16. */
 KERNEL void tandem_cast(struct tdm__cuda_batch batch)
 {
     write_rows(&batch.copy_ops[blockIdx.y], 1);
@@ -333,7 +357,8 @@ KERNEL void tandem_cast(struct tdm__cuda_batch batch)
 
 /* ---- FP8 by tiles ----------------------------------------------------------------------- */
 
-/* e4m3 without infinities, to nearest even; what is over 448 is 448. */
+/* Encodes the bits of a float as e4m3 without infinities: to nearest even; larger values become
+ * 448. */
 static __device__ unsigned e4m3_of(unsigned bits)
 {
     unsigned sign = bits >> 24 & 0x80u;
@@ -345,7 +370,7 @@ static __device__ unsigned e4m3_of(unsigned bits)
     if (magnitude >= 0x43e00000u) { /* 448 */
         return sign | 0x7eu;
     }
-    if (magnitude < 0x3c800000u) { /* 2^-6: the smallest that is normal */
+    if (magnitude < 0x3c800000u) { /* 2^-6, the smallest normal number. */
         /* Adding 2^14 leaves multiples of 2^-9 in the last bits, rounded to nearest even. */
         float sum = __fadd_rn(__uint_as_float(magnitude), 16384.0f);
 
@@ -355,8 +380,8 @@ static __device__ unsigned e4m3_of(unsigned bits)
     return sign | (magnitude - (120u << 23)) >> 20;
 }
 
-/* What is no number keeps its sign; what becomes none, infinity by nothing, has the sign that
- * the host's processor gives it. */
+/* Scales a number and encodes it as e4m3. A NaN keeps its sign; a NaN that the multiplication
+ * creates (infinity times zero) gets the sign that the host's processor gives it. */
 static __device__ unsigned code_of(unsigned bits, float inverse)
 {
     unsigned scaled = __float_as_uint(__fmul_rn(__uint_as_float(bits), inverse));
@@ -367,13 +392,14 @@ static __device__ unsigned code_of(unsigned bits, float inverse)
     return e4m3_of(scaled);
 }
 
-/* A part of a matrix with one scale. */
+/* The part of a matrix that has one scale. */
 struct tile {
-    const unsigned char *from;
+    const unsigned char *from; /* First element. */
     unsigned rows; /* At most TILE, like columns: 32 bits keep divisions short. */
-    unsigned columns;
+    unsigned columns; /* Columns of the tile, at most TILE. */
 };
 
+/* Returns the tile number (down, across) of a matrix. */
 static __device__ struct tile tile_at(const struct tdm__cuda_copy_op *part, word down, word across)
 {
     struct tile tile;
@@ -384,6 +410,7 @@ static __device__ struct tile tile_at(const struct tdm__cuda_copy_op *part, word
     return tile;
 }
 
+/* Loads an element of a tile as the bits of a float. */
 static __device__ unsigned bits_at(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                    word row, word column)
 {
@@ -393,12 +420,12 @@ static __device__ unsigned bits_at(const struct tdm__cuda_copy_op *part, const s
     return part->from_bytes == 2 ? bits << 16 : bits;
 }
 
-/* By all threads of a block. */
+/* Computes the scale of a tile. All threads of the block must call it. */
 static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const struct tile *tile)
 {
     __shared__ unsigned largest;
 
-    __syncthreads(); /* nobody reads the one before any more */
+    __syncthreads(); /* All threads have read the scale of the tile before. */
     if (threadIdx.x == 0) {
         largest = __float_as_uint(1e-10f);
     }
@@ -406,7 +433,7 @@ static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const str
     for (unsigned i = threadIdx.x; i < tile->rows * tile->columns; i += blockDim.x) {
         unsigned size = bits_at(part, tile, i / tile->columns, i % tile->columns) & 0x7fffffffu;
 
-        /* Bits of what is not negative are in the order of the numbers. */
+        /* The bits of non-negative numbers are ordered like the numbers. */
         if (size <= 0x7f800000u && size > largest) {
             atomicMax(&largest, size);
         }
@@ -415,7 +442,7 @@ static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const str
     return __fdiv_rn(__uint_as_float(largest), 448.0f);
 }
 
-/* The tile's own, or the one that it has together with what others hold. */
+/* Returns the given scale of a tile, or computes it. */
 static __device__ float scale_for(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                   word down, word across)
 {
@@ -423,6 +450,7 @@ static __device__ float scale_for(const struct tdm__cuda_copy_op *part, const st
                                 : scale_of(part, tile);
 }
 
+/* Encodes eight elements of a tile into one word. */
 static __device__ word eight_codes(const struct tdm__cuda_copy_op *part, const struct tile *tile,
                                    word row, word column, float inverse)
 {
@@ -434,7 +462,8 @@ static __device__ word eight_codes(const struct tdm__cuda_copy_op *part, const s
     return codes;
 }
 
-/* A block of threads for each tile: the scale first, then the quotients. */
+/* Kernel: quantizes rectangles to FP8. A block of threads handles a tile: first its scale, then
+ * its elements. */
 KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
 {
     const struct tdm__cuda_copy_op *part = &batch.copy_ops[blockIdx.y];
@@ -467,7 +496,7 @@ KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
     give_lanes(part, lanes);
 }
 
-/* Of two tiles next to each other; zeros behind the last one. */
+/* Computes the scales of two adjacent tiles as one word; zero behind the last tile. */
 static __device__ word two_scales(const struct tdm__cuda_copy_op *part, word down, word across)
 {
     word tiles = up(part->columns, TILE);
@@ -481,7 +510,8 @@ static __device__ word two_scales(const struct tdm__cuda_copy_op *part, word dow
     return scales;
 }
 
-/* A block of threads for each four tiles, whose scales are a pair. */
+/* Kernel: computes the scales of rectangles. A block of threads handles four tiles, whose scales
+ * are a pair. */
 KERNEL void tandem_scales(struct tdm__cuda_batch batch)
 {
     const struct tdm__cuda_copy_op *part = &batch.copy_ops[blockIdx.y];

@@ -1,4 +1,4 @@
-/* kernels.h - the compiled kernels: what a GPU does itself on the way of weights. */
+/* kernels.h - the compiled CUDA kernels that copy, convert and checksum tensors on the GPU. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
 #define TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
@@ -8,25 +8,30 @@
 
 #include <stdint.h>
 
-/* Compiled only where nvcc was there when Tandem was built; the environment's
- * TANDEM_CUDA_KERNELS names a file with the same, compiled elsewhere. */
+/* The loaded kernels of one device. They are built in if nvcc was present when Tandem was built;
+ * the environment variable TANDEM_CUDA_KERNELS names another compiled file. */
 struct tdm__cuda_kernels;
 
+/* What a kernel does with a copy operation. */
 enum tdm__cuda_kernel_kind {
-    TDM__CUDA_KERNEL_COPY,     /* same dtype, or zeros */
-    TDM__CUDA_KERNEL_CAST,     /* float32 to bfloat16 */
-    TDM__CUDA_KERNEL_QUANTIZE, /* to e4m3 in blocks of 128 x 128 (colocate/transfer/casts.h) */
-    TDM__CUDA_KERNEL_SCALES,   /* those blocks' scales */
-    TDM__CUDA_KERNELS_COUNT    /* how many there are */
+    TDM__CUDA_KERNEL_COPY, /* Copies without conversion, or writes zeros. */
+    TDM__CUDA_KERNEL_CAST, /* Casts float32 to bfloat16. */
+    /* Quantizes to e4m3 in blocks of 128 x 128 (colocate/transfer/casts.h). */
+    TDM__CUDA_KERNEL_QUANTIZE,
+    TDM__CUDA_KERNEL_SCALES, /* Computes the scales of those blocks. */
+    TDM__CUDA_KERNELS_COUNT  /* Number of kernels. */
 };
 
-/* On a CUDA device (borrowed).  TDM_E_UNSUPPORTED where there are none, and why. */
+/* Loads the kernels on a CUDA device (borrowed). Fails with TDM_E_UNSUPPORTED if none exist;
+ * the error detail says why. */
 tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
                                   struct tdm__cuda_kernels **kernels_out);
-void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels); /* NULL is allowed */
+/* Unloads the kernels. NULL is allowed. */
+void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels);
 
-/* Queues a launch for the first `count` copy_ops, with so many blocks of threads for each, in the
- * thread's context. */
+/* Queues a launch of the kernel `work` for the first `count` copy operations of the batch, with
+ * `blocks` thread blocks per operation, in `stream`. The GPU's context must be current. Does not
+ * wait. */
 tdm_status tdm__cuda_kernels_launch(struct tdm__cuda_kernels *kernels,
                                     enum tdm__cuda_kernel_kind work, struct tdm__cuda_batch *batch,
                                     uint32_t count, uint32_t blocks, void *stream);

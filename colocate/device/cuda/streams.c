@@ -1,5 +1,14 @@
-/* streams.c - copies to and from a GPU, and events between them. */
+/* streams.c - copies to and from a GPU, and events that other processes wait for. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A device owns two streams, one per direction, and TDM__CUDA_EVENTS event slots that it records
+ * in turn. copies_pending is true while a stream may have work that copy_flush must wait for.
+ *
+ * An event covers both streams: the stream to the device first waits for the stream to the host.
+ * Another process opens the event by its handle and makes both of its streams wait.
+ *
+ * The actor's thread enters. device.h specifies the functions. */
+
 #include "colocate/device/cuda/cuda.h"
 
 #include "runtime/error.h"
@@ -12,6 +21,7 @@ _Static_assert(sizeof(struct cu_ipc_handle) == sizeof(((struct tdm__event *)0)->
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
+/* Creates a stream that does not synchronise with the default stream. */
 static tdm_status stream_create(struct tdm__cuda_device *cuda, void **stream_out)
 {
     return tdm__cuda_check(cuda->driver->cuStreamCreate(stream_out, CU_STREAM_NON_BLOCKING),
@@ -56,7 +66,8 @@ void tdm__cuda_streams_close(struct tdm__cuda_device *cuda)
 
 /* ---- copies ----------------------------------------------------------------------------- */
 
-/* Host memory that is not pinned is unknown to the driver, which is an answer too. */
+/* Returns true if the address is device memory. The driver fails for host memory that is not
+ * pinned, which means false. */
 static bool is_on_device(const struct tdm__cuda_device *cuda, uint64_t address)
 {
     unsigned type = 0;
@@ -101,6 +112,7 @@ tdm_status tdm__cuda_copy_flush(struct tdm__device *device)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
+/* Creates the event of a slot and its handle at the first use. */
 static tdm_status prepare_event_slot(struct tdm__cuda_device *cuda, struct tdm__cuda_event *slot)
 {
     void *event;
@@ -129,7 +141,7 @@ tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event 
 
     TDM_TRY(tdm__cuda_make_current(cuda));
     TDM_TRY(prepare_event_slot(cuda, slot));
-    /* One stream waits for the other, so that the event stands for both. */
+    /* One stream waits for the other, so that the event covers both. */
     TDM_TRY(
         tdm__cuda_check(cuda->driver->cuEventRecord(cuda->cross_stream_event, cuda->to_host_stream),
                         "cuEventRecord on %s", device->uuid));
@@ -144,6 +156,7 @@ tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event 
     return TDM_OK;
 }
 
+/* Makes the later work of both streams wait for the event. */
 static tdm_status wait_in_both_streams(struct tdm__cuda_device *cuda, void *event)
 {
     cuda->copies_pending = true;
@@ -162,7 +175,7 @@ tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__ev
 
     TDM_TRY(tdm__cuda_make_current(cuda));
     memcpy(handle.bytes, event->handle, sizeof(handle.bytes));
-    /* The driver opens no handle in the process that it is from. */
+    /* The driver cannot open a handle in the process that created it. */
     for (uint32_t i = 0; i < TDM__CUDA_EVENTS; i++) {
         if (cuda->events[i].event != NULL &&
             memcmp(&cuda->events[i].handle, &handle, sizeof(handle)) == 0) {
@@ -172,7 +185,7 @@ tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__ev
     TDM_TRY(tdm__cuda_check(cuda->driver->cuIpcOpenEventHandle(&opened, handle),
                             "cuIpcOpenEventHandle on %s", device->uuid));
     status = wait_in_both_streams(cuda, opened);
-    (void)cuda->driver->cuEventDestroy_v2(opened); /* the waits stay */
+    (void)cuda->driver->cuEventDestroy_v2(opened); /* The waits in the streams stay valid. */
     return status;
 }
 
@@ -187,7 +200,7 @@ tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes, v
     status = tdm__cuda_check(
         cuda->driver->cuMemHostAlloc(address_out, size_bytes, CU_HOST_ALLOC_PORTABLE),
         "cuMemHostAlloc of %zu bytes of pinned memory", size_bytes);
-    /* It is the host that is full, not the device. */
+    /* The host is out of memory, not the device. */
     return status == TDM_E_DEVICE_FULL ? tdm__fail(TDM_E_NOMEM, "%s", tdm_error_detail()) : status;
 }
 

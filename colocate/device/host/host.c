@@ -1,5 +1,16 @@
-/* host.c - the device made of ordinary memory: memfd blocks under stable addresses. */
+/* host.c - the device "host": virtual GPUs made of memfd blocks in ordinary memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This is the reference implementation of struct tdm__device_ops; tests compare other devices
+ * with it. A block is a memfd of the node's broker. Addresses are reserved with mmap(PROT_NONE),
+ * and mapping a block replaces the reservation. mapping_cache.c keeps unmapped blocks mapped
+ * elsewhere, so that mapping them again only moves page tables.
+ *
+ * Copies are plain memcpy and complete at once, so events have nothing to wait for. An exchange
+ * that fails in the middle is undone.
+ *
+ * The actor's thread enters; `move` may run on any thread. device.h specifies the functions. */
+
 #include "colocate/device/device.h"
 
 #include "colocate/device/host/mapping_cache.h"
@@ -17,22 +28,26 @@
 
 _Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of the broker");
 
+/* A virtual GPU. */
 struct host_device {
     struct tdm__device base;
-    struct tdm__broker_client *client; /* borrowed */
-    struct tdm__mapping_cache mapping_cache;
+    struct tdm__broker_client *client;       /* Borrowed. */
+    struct tdm__mapping_cache mapping_cache; /* Mappings of this process on the device. */
 };
 
+/* A block of a virtual GPU. */
 struct host_block {
     struct tdm__block base;
-    int fd; /* owned */
+    int fd; /* Owned descriptor of the memfd. */
 };
 
+/* Returns the mapping cache of the device. */
 static struct tdm__mapping_cache *mapping_cache_of(struct tdm__device *device)
 {
     return &((struct host_device *)device)->mapping_cache;
 }
 
+/* Implements close of struct tdm__device_ops. */
 static void host_close(struct tdm__device *device)
 {
     tdm__mapping_cache_fini(mapping_cache_of(device));
@@ -41,6 +56,7 @@ static void host_close(struct tdm__device *device)
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
+/* Implements reserve of struct tdm__device_ops. */
 static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     size_t unit = device->granularity_bytes;
@@ -52,12 +68,14 @@ static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes, vo
     return tdm__address_range_reserve(size_bytes, address_out);
 }
 
+/* Implements unreserve of struct tdm__device_ops. */
 static void host_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
 {
     tdm__mapping_cache_forget(mapping_cache_of(device), address, size_bytes);
     (void)munmap(address, size_bytes);
 }
 
+/* Implements map of struct tdm__device_ops. */
 static tdm_status host_map(struct tdm__device *device, void *address, struct tdm__block *block,
                            enum tdm__access access)
 {
@@ -65,6 +83,8 @@ static tdm_status host_map(struct tdm__device *device, void *address, struct tdm
                                   ((struct host_block *)block)->fd, access);
 }
 
+/* Implements unmap of struct tdm__device_ops: the mapping cache may keep the blocks mapped
+ * elsewhere. */
 static tdm_status host_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
     return tdm__mapping_cache_unmap(mapping_cache_of(device), address, size_bytes);
@@ -72,6 +92,7 @@ static tdm_status host_unmap(struct tdm__device *device, void *address, size_t s
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
+/* Releases blocks at the broker and logs a failure. */
 static void release_keys(struct host_device *host, const struct tdm__id *keys, uint32_t count)
 {
     if (host->client->ops->release(host->client, keys, count) != TDM_OK) {
@@ -80,8 +101,9 @@ static void release_keys(struct host_device *host, const struct tdm__id *keys, u
     }
 }
 
-/* Takes the handle's descriptor on TDM_OK. */
-static tdm_status wrap_handle(const struct tdm__block_handle *handle, struct tdm__block **block_out)
+/* Creates a block from the broker's handle. Takes the handle's descriptor on TDM_OK. */
+static tdm_status host_block_create(const struct tdm__block_handle *handle,
+                                    struct tdm__block **block_out)
 {
     struct host_block *block = calloc(1, sizeof(*block));
 
@@ -95,6 +117,7 @@ static tdm_status wrap_handle(const struct tdm__block_handle *handle, struct tdm
     return TDM_OK;
 }
 
+/* Implements release of struct tdm__device_ops, in batches of keys. */
 static void host_release(struct tdm__device *device, struct tdm__block *const *blocks,
                          uint32_t count)
 {
@@ -112,6 +135,7 @@ static void host_release(struct tdm__device *device, struct tdm__block *const *b
     }
 }
 
+/* Implements create of struct tdm__device_ops: the broker allocates all blocks or none. */
 static tdm_status host_create(struct tdm__device *device, const char *tag,
                               const size_t *sizes_bytes, uint32_t count,
                               struct tdm__block **blocks_out)
@@ -130,7 +154,7 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
     memcpy(request.sizes_bytes, sizes_bytes, count * sizeof(sizes_bytes[0]));
     TDM_TRY(host->client->ops->make(host->client, &request, handles));
     while (wrapped < count && status == TDM_OK) {
-        status = wrap_handle(&handles[wrapped], &blocks[wrapped]);
+        status = host_block_create(&handles[wrapped], &blocks[wrapped]);
         wrapped += status == TDM_OK ? 1 : 0;
     }
     if (status != TDM_OK) {
@@ -145,6 +169,7 @@ static tdm_status host_create(struct tdm__device *device, const char *tag,
     return TDM_OK;
 }
 
+/* Implements import of struct tdm__device_ops. */
 static tdm_status host_import(struct tdm__device *device, const struct tdm__id *key,
                               struct tdm__block **block_out)
 {
@@ -153,7 +178,7 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     tdm_status status;
 
     TDM_TRY(host->client->ops->open(host->client, key, &handle));
-    status = wrap_handle(&handle, block_out);
+    status = host_block_create(&handle, block_out);
     if (status != TDM_OK) {
         (void)close(handle.fd);
         release_keys(host, key, 1);
@@ -161,6 +186,7 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements accept of struct tdm__device_ops. */
 static tdm_status host_accept(struct tdm__device *device, struct tdm__block *block)
 {
     struct host_device *host = (struct host_device *)device;
@@ -170,8 +196,9 @@ static tdm_status host_accept(struct tdm__device *device, struct tdm__block *blo
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-static tdm_status exchange_one(struct tdm__device *device, const struct tdm__mapping *a,
-                               const struct tdm__mapping *b, size_t offset, uint32_t index)
+/* Exchanges the mappings of one pair of blocks, at `offset` from both addresses. */
+static tdm_status exchange_block(struct tdm__device *device, const struct tdm__mapping *a,
+                                 const struct tdm__mapping *b, size_t offset, uint32_t index)
 {
     char *address_a = (char *)a->address + offset;
     char *address_b = (char *)b->address + offset;
@@ -187,7 +214,7 @@ static tdm_status exchange_one(struct tdm__device *device, const struct tdm__map
         if (error_number == 0) {
             error_number = tdm__page_tables_move(address_b, aside, size_bytes);
             if (error_number != 0) {
-                /* Slower, but from the descriptor it can always be mapping_cache. */
+                /* Mapping from the descriptor is slower, but possible at any time. */
                 status =
                     tdm__pages_map(address_b, size_bytes,
                                    ((struct host_block *)a->blocks[index])->fd, TDM__READ_WRITE);
@@ -210,13 +237,14 @@ static void exchange_back(struct tdm__device *device, const struct tdm__mapping 
     size_t offset = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        tdm_status status = exchange_one(device, &now_a, &now_b, offset, i);
+        tdm_status status = exchange_block(device, &now_a, &now_b, offset, i);
 
-        TDM_ASSERT(status == TDM_OK); /* half of each: nothing correct is left to do */
+        TDM_ASSERT(status == TDM_OK); /* A half exchanged mapping cannot be repaired. */
         offset += a->blocks[i]->size_bytes;
     }
 }
 
+/* Exchanges all blocks of two mappings; see struct tdm__device_ops. */
 static tdm_status host_exchange(struct tdm__device *device, const struct tdm__mapping *a,
                                 const struct tdm__mapping *b)
 {
@@ -227,7 +255,7 @@ static tdm_status host_exchange(struct tdm__device *device, const struct tdm__ma
         tdm_status status;
 
         TDM_ASSERT(a->blocks[i]->size_bytes == b->blocks[i]->size_bytes);
-        status = exchange_one(device, a, b, offset, i);
+        status = exchange_block(device, a, b, offset, i);
         if (status != TDM_OK) {
             exchange_back(device, a, b, i);
             return status;
@@ -239,6 +267,7 @@ static tdm_status host_exchange(struct tdm__device *device, const struct tdm__ma
 
 /* ---- copies ----------------------------------------------------------------------------- */
 
+/* Implements copy of struct tdm__device_ops; complete when it returns. */
 static tdm_status host_copy(struct tdm__device *device, void *destination, const void *source,
                             size_t size_bytes)
 {
@@ -247,13 +276,14 @@ static tdm_status host_copy(struct tdm__device *device, void *destination, const
     return TDM_OK;
 }
 
+/* Implements copy_flush of struct tdm__device_ops: no copy is ever pending. */
 static tdm_status host_copy_flush(struct tdm__device *device)
 {
     (void)device;
     return TDM_OK;
 }
 
-/* Copies are done when they return, so every event has happened. */
+/* Records nothing: copies are complete when they return, so every event has happened. */
 static tdm_status host_event_record(struct tdm__device *device, struct tdm__event *event_out)
 {
     (void)device;
@@ -261,6 +291,7 @@ static tdm_status host_event_record(struct tdm__device *device, struct tdm__even
     return TDM_OK;
 }
 
+/* Implements event_wait of struct tdm__device_ops: every event has happened. */
 static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__event *event)
 {
     (void)device;
@@ -268,6 +299,7 @@ static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__
     return TDM_OK;
 }
 
+/* Implements move of struct tdm__device_ops, one operation after the other. */
 static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                             uint32_t count, uint64_t *sums_out)
 {
@@ -278,6 +310,7 @@ static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_o
     return TDM_OK;
 }
 
+/* Implements host_alloc of struct tdm__device_ops. */
 static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes, void **address_out)
 {
     void *address =
@@ -287,11 +320,13 @@ static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
     if (address == MAP_FAILED) {
         return tdm__fail_errno(errno, "mmap: %zu bytes of host memory", size_bytes);
     }
-    (void)madvise(address, size_bytes, MADV_HUGEPAGE); /* where refused, small pages do */
+    /* If the kernel refuses, small pages are used. */
+    (void)madvise(address, size_bytes, MADV_HUGEPAGE);
     *address_out = address;
     return TDM_OK;
 }
 
+/* Implements host_free of struct tdm__device_ops. */
 static void host_host_free(struct tdm__device *device, void *address, size_t size_bytes)
 {
     (void)device;

@@ -1,5 +1,17 @@
-/* mapping_cache.c - which memory this process shows where, and what it keeps mapped aside. */
+/* mapping_cache.c - the mappings of this process on a virtual GPU, and a cache of unmapped ones. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The cache owns one entry per mapped block. An entry is in use (at an address of a region) or
+ * cached (at an address that only this file knows). Entries in use keep their address range
+ * reserved by the region; a cached entry owns its range.
+ *
+ * Invariants: mapped_bytes and cached_bytes are the sums over the entries in use and the cached
+ * ones; after each unmap cached_bytes is at most TDM__MAPPING_CACHE_RATIO_MAX times
+ * mapped_bytes_max. Memory is identified by the device and inode numbers of its memfd, which
+ * cannot be reused while the memfd is mapped.
+ *
+ * One thread uses a cache: the thread of its device. */
+
 #include "colocate/device/host/mapping_cache.h"
 
 #include "runtime/assert.h"
@@ -13,19 +25,22 @@
 
 enum { RESERVED_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
 
+/* The mapping of one block. The cache owns it. */
 struct tdm__mapping_cache_entry {
     struct tdm__mapping_cache_entry *next;
-    char *address;
+    char *address; /* Address of the mapping, in use or cached. */
     size_t size_bytes;
-    dev_t device; /* with the inode: which memory.  It cannot go while it is mapped. */
+    /* Device number of the memfd; identifies the memory together with the inode. */
+    dev_t device;
+    /* Inode of the memfd; it is not reused while the memfd is mapped. */
     ino_t inode;
-    enum tdm__access access;
-    bool is_cached;
+    enum tdm__access access; /* Access with which the block is mapped. */
+    bool is_cached;          /* True if the mapping is not in use. */
 };
 
 /* ---- pages ------------------------------------------------------------------------------ */
 
-/* Reserves more than asked, then cuts both ends off. */
+/* Reserves more than requested and cuts off both ends to align the range. */
 tdm_status tdm__address_range_reserve(size_t size_bytes, void **address_out)
 {
     char *start =
@@ -49,7 +64,7 @@ tdm_status tdm__pages_map(void *address, size_t size_bytes, int fd, enum tdm__ac
 {
     int protection = access == TDM__READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
 
-    /* The pages exist already: to enter them now costs a fraction of a fault each. */
+    /* The pages exist already. Entering all of them now costs a fraction of one fault per page. */
     if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) ==
         MAP_FAILED) {
         return tdm__fail_errno(errno, "mmap: a block of %zu bytes", size_bytes);
@@ -65,8 +80,9 @@ int tdm__page_tables_move(void *to, void *from, size_t size_bytes)
     return moved == MAP_FAILED ? errno : 0;
 }
 
-/* Where the kernel has no memory for a new mapping, the old one is locked up: its pages are the
- * broker's to hand out, and what is shown here next replaces it. */
+/* Replaces the mapping at `address` by a reservation without memory. If the kernel has no memory
+ * for the new mapping, the old one is protected instead, because the broker may give its pages to
+ * another process; the next mapping replaces it. */
 static tdm_status restore_reservation(void *address, size_t size_bytes)
 {
     int error_number;
@@ -82,85 +98,92 @@ static tdm_status restore_reservation(void *address, size_t size_bytes)
 
 /* ---- entries ---------------------------------------------------------------------------- */
 
-static void account_entry(struct tdm__mapping_cache *mapped,
+/* Adds the entry to the byte counts of the cache. */
+static void account_entry(struct tdm__mapping_cache *cache,
                           const struct tdm__mapping_cache_entry *entry)
 {
     if (entry->is_cached) {
-        mapped->cached_bytes += entry->size_bytes;
+        cache->cached_bytes += entry->size_bytes;
         return;
     }
-    mapped->mapped_bytes += entry->size_bytes;
-    if (mapped->mapped_bytes > mapped->mapped_bytes_max) {
-        mapped->mapped_bytes_max = mapped->mapped_bytes;
+    cache->mapped_bytes += entry->size_bytes;
+    if (cache->mapped_bytes > cache->mapped_bytes_max) {
+        cache->mapped_bytes_max = cache->mapped_bytes;
     }
 }
 
-static void link_entry_first(struct tdm__mapping_cache *mapped,
+/* Links the entry as the one used last and counts its bytes. */
+static void link_entry_first(struct tdm__mapping_cache *cache,
                              struct tdm__mapping_cache_entry *entry)
 {
-    entry->next = mapped->entries;
-    mapped->entries = entry;
-    account_entry(mapped, entry);
+    entry->next = cache->entries;
+    cache->entries = entry;
+    account_entry(cache, entry);
 }
 
-static struct tdm__mapping_cache_entry *unlink_entry(struct tdm__mapping_cache *mapped,
+/* Unlinks the entry at `link`, subtracts its bytes and returns it. */
+static struct tdm__mapping_cache_entry *unlink_entry(struct tdm__mapping_cache *cache,
                                                      struct tdm__mapping_cache_entry **link)
 {
     struct tdm__mapping_cache_entry *entry = *link;
 
     *link = entry->next;
     if (entry->is_cached) {
-        mapped->cached_bytes -= entry->size_bytes;
+        cache->cached_bytes -= entry->size_bytes;
     } else {
-        mapped->mapped_bytes -= entry->size_bytes;
+        cache->mapped_bytes -= entry->size_bytes;
     }
     return entry;
 }
 
+/* Returns true if the entry is in use and starts in the range of addresses. */
 static bool entry_lies_in(const struct tdm__mapping_cache_entry *entry, const char *address,
                           size_t size_bytes)
 {
     return !entry->is_cached && entry->address >= address && entry->address < address + size_bytes;
 }
 
+/* Unmaps and frees a cached entry that is unlinked. */
 static void drop_cached_entry(struct tdm__mapping_cache_entry *entry)
 {
     (void)munmap(entry->address, entry->size_bytes);
     free(entry);
 }
 
-static void drop_oldest_cached(struct tdm__mapping_cache *mapped)
+/* Evicts the oldest cached entry. */
+static void drop_oldest_cached(struct tdm__mapping_cache *cache)
 {
     struct tdm__mapping_cache_entry **oldest = NULL;
 
-    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;
+    for (struct tdm__mapping_cache_entry **link = &cache->entries; *link != NULL;
          link = &(*link)->next) {
         oldest = (*link)->is_cached ? link : oldest;
     }
     TDM_ASSERT(oldest != NULL);
-    drop_cached_entry(unlink_entry(mapped, oldest));
+    drop_cached_entry(unlink_entry(cache, oldest));
 }
 
-void tdm__mapping_cache_fini(struct tdm__mapping_cache *mapped)
+void tdm__mapping_cache_fini(struct tdm__mapping_cache *cache)
 {
-    while (mapped->entries != NULL) {
-        struct tdm__mapping_cache_entry *entry = unlink_entry(mapped, &mapped->entries);
+    while (cache->entries != NULL) {
+        struct tdm__mapping_cache_entry *entry = unlink_entry(cache, &cache->entries);
 
         if (entry->is_cached) {
             drop_cached_entry(entry);
         } else {
-            free(entry); /* whoever reserved the addresses unmaps them */
+            free(entry); /* The owner of the address range unmaps it. */
         }
     }
 }
 
-/* ---- show and hide ---------------------------------------------------------------------- */
+/* ---- map and unmap ----------------------------------------------------------------------- */
 
-/* The link to what lies aside and is the wanted memory; NULL if there is none. */
-static struct tdm__mapping_cache_entry **find_cached(struct tdm__mapping_cache *mapped,
+/* Returns the link to a cached entry of the same memory, size and access, or NULL if none exists.
+ */
+static struct tdm__mapping_cache_entry **find_cached(struct tdm__mapping_cache *cache,
                                                      const struct tdm__mapping_cache_entry *wanted)
 {
-    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;
+    for (struct tdm__mapping_cache_entry **link = &cache->entries; *link != NULL;
          link = &(*link)->next) {
         const struct tdm__mapping_cache_entry *entry = *link;
 
@@ -172,23 +195,25 @@ static struct tdm__mapping_cache_entry **find_cached(struct tdm__mapping_cache *
     return NULL;
 }
 
-static bool move_from_cache(struct tdm__mapping_cache *mapped,
+/* Moves a cached mapping of the wanted memory to the wanted address. Returns false if that is not
+ * possible. */
+static bool move_from_cache(struct tdm__mapping_cache *cache,
                             const struct tdm__mapping_cache_entry *wanted)
 {
-    struct tdm__mapping_cache_entry **link = find_cached(mapped, wanted);
+    struct tdm__mapping_cache_entry **link = find_cached(cache, wanted);
     struct tdm__mapping_cache_entry *entry;
     bool moved;
 
     if (link == NULL) {
         return false;
     }
-    entry = unlink_entry(mapped, link);
+    entry = unlink_entry(cache, link);
     moved = tdm__page_tables_move(wanted->address, entry->address, entry->size_bytes) == 0;
     drop_cached_entry(entry);
     return moved;
 }
 
-tdm_status tdm__mapping_cache_map(struct tdm__mapping_cache *mapped, void *address,
+tdm_status tdm__mapping_cache_map(struct tdm__mapping_cache *cache, void *address,
                                   size_t size_bytes, int fd, enum tdm__access access)
 {
     struct tdm__mapping_cache_entry *entry = calloc(1, sizeof(*entry));
@@ -207,18 +232,19 @@ tdm_status tdm__mapping_cache_map(struct tdm__mapping_cache *mapped, void *addre
                                                .device = memory.st_dev,
                                                .inode = memory.st_ino,
                                                .access = access};
-    if (!move_from_cache(mapped, entry)) {
+    if (!move_from_cache(cache, entry)) {
         status = tdm__pages_map(address, size_bytes, fd, access);
     }
     if (status != TDM_OK) {
         free(entry);
         return status;
     }
-    link_entry_first(mapped, entry);
+    link_entry_first(cache, entry);
     return TDM_OK;
 }
 
-/* False: it is to be unmapped for good. */
+/* Moves a mapping to new addresses and marks it cached. Returns false if the caller must unmap
+ * it. */
 static bool move_to_cache(struct tdm__mapping_cache_entry *entry)
 {
     void *aside = NULL;
@@ -235,19 +261,19 @@ static bool move_to_cache(struct tdm__mapping_cache_entry *entry)
     return true;
 }
 
-tdm_status tdm__mapping_cache_unmap(struct tdm__mapping_cache *mapped, void *address,
+tdm_status tdm__mapping_cache_unmap(struct tdm__mapping_cache *cache, void *address,
                                     size_t size_bytes)
 {
     struct tdm__mapping_cache_entry *moved = NULL;
 
-    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;) {
+    for (struct tdm__mapping_cache_entry **link = &cache->entries; *link != NULL;) {
         struct tdm__mapping_cache_entry *entry;
 
         if (!entry_lies_in(*link, address, size_bytes)) {
             link = &(*link)->next;
             continue;
         }
-        entry = unlink_entry(mapped, link);
+        entry = unlink_entry(cache, link);
         if (move_to_cache(entry)) {
             entry->next = moved;
             moved = entry;
@@ -258,18 +284,18 @@ tdm_status tdm__mapping_cache_unmap(struct tdm__mapping_cache *mapped, void *add
     while (moved != NULL) {
         struct tdm__mapping_cache_entry *next = moved->next;
 
-        link_entry_first(mapped, moved);
+        link_entry_first(cache, moved);
         moved = next;
     }
-    while (mapped->cached_bytes > TDM__MAPPING_CACHE_RATIO_MAX * mapped->mapped_bytes_max) {
-        drop_oldest_cached(mapped);
+    while (cache->cached_bytes > TDM__MAPPING_CACHE_RATIO_MAX * cache->mapped_bytes_max) {
+        drop_oldest_cached(cache);
     }
     return restore_reservation(address, size_bytes);
 }
 
-void tdm__mapping_cache_exchange(struct tdm__mapping_cache *mapped, void *a, void *b)
+void tdm__mapping_cache_exchange(struct tdm__mapping_cache *cache, void *a, void *b)
 {
-    for (struct tdm__mapping_cache_entry *entry = mapped->entries; entry != NULL;
+    for (struct tdm__mapping_cache_entry *entry = cache->entries; entry != NULL;
          entry = entry->next) {
         if (!entry->is_cached && (entry->address == a || entry->address == b)) {
             entry->address = entry->address == a ? b : a;
@@ -277,11 +303,11 @@ void tdm__mapping_cache_exchange(struct tdm__mapping_cache *mapped, void *a, voi
     }
 }
 
-void tdm__mapping_cache_forget(struct tdm__mapping_cache *mapped, void *address, size_t size_bytes)
+void tdm__mapping_cache_forget(struct tdm__mapping_cache *cache, void *address, size_t size_bytes)
 {
-    for (struct tdm__mapping_cache_entry **link = &mapped->entries; *link != NULL;) {
+    for (struct tdm__mapping_cache_entry **link = &cache->entries; *link != NULL;) {
         if (entry_lies_in(*link, address, size_bytes)) {
-            free(unlink_entry(mapped, link));
+            free(unlink_entry(cache, link));
         } else {
             link = &(*link)->next;
         }
