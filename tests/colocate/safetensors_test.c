@@ -182,10 +182,10 @@ static void holes_overlaps_and_leftovers_are_refused(void **state)
     "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"                              \
     "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
     (void)state;
-    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a placeholder behind byte 4");
+    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a gap after byte 4");
     refuses(PAIR("[0,4]", "[3,7]"), 7, "the one before it ends at byte 4");
     refuses(PAIR("[0,4]", "[0,4]"), 4, "the one before it ends at byte 4");
-    refuses(PAIR("[1,5]", "[5,9]"), 9, "a placeholder behind byte 0");
+    refuses(PAIR("[1,5]", "[5,9]"), 9, "a gap after byte 0");
     refuses(PAIR("[0,4]", "[4,8]"), 9, "9 bytes of data, the tensors cover 8");
 #undef PAIR
 }
