@@ -1,4 +1,4 @@
-/* commit_core_test.c - every interleaving of source, members, crashes and lost answers. */
+/* commit_core_test.c - explores every interleaving of source, members, crashes and lost replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit_core.h"
 
@@ -14,50 +14,58 @@
 
 #include <cmocka.h>
 
-/* The walk: one source and two members around one record.  From the first state, every step
- * that anybody can take is tried in every order, each state once; the invariants are checked in
- * every state and on every step.  Budgets bound the crashes, lost answers, wrong bytes and
- * updates. */
-enum { MEMBERS = 2, UPDATES = 3 };
+/* The exploration has one source and two members that share one record. From the first state,
+ * every possible step is taken in every order, and each state is visited once. The invariants
+ * are checked in every state and on every step. Budgets limit crashes, lost replies, wrong bytes
+ * and updates. */
+*updates.* / enum { MEMBERS = 2, UPDATES = 3 };
 
+/* A simulated engine, which is a member of updates. */
 enum member_phase { RESTING, STAGED, VOTING, VOTED, FLIPPED };
 
+/* True while its process runs. */
 struct engine {
     bool alive;
-    bool generating; /* serves `serving` now */
+    bool generating; /* True while it serves the version `serving`. */
+    /* Incarnation of its actor. */
     uint8_t incarnation;
+    /* Epoch of the latest update of which it has heard. */
     uint8_t epoch_seen;
-    uint8_t serving;  /* the version whose bytes it has; 0: none */
-    uint8_t shadow;   /* the version that it stages */
-    uint8_t update;   /* whose shadow it is */
-    uint8_t pulled;   /* the version copied from a peer, to join with; 0: none */
-    uint8_t mail;     /* a bit per update: a stage message is under way to it */
-    bool torn;        /* the shadow, or what was pulled, has wrong bytes */
-    bool serves_torn; /* all members voted for them */
+    uint8_t serving;  /* Version whose bytes it has; 0 if none. */
+    uint8_t shadow;   /* Version that is in its shadow. */
+    uint8_t update;   /* Number of the update that fills the shadow. */
+    uint8_t pulled;   /* Version that it has copied from a peer and will join with; 0 if none. */
+    uint8_t mail;     /* One bit for each update whose stage message is on its way to the engine. */
+    bool torn;        /* True if the shadow, or the copy from a peer, has wrong bytes. */
+    bool serves_torn; /* True if the served bytes are wrong because all members voted for them. */
+    /* How far it has come with the update. */
     enum member_phase phase;
 };
 
+/* The simulated source of updates. */
 struct driver {
     bool alive;
     uint8_t incarnation;
-    uint8_t update; /* 0: resting */
-    bool asked;     /* does not know yet whether its begin was stored */
+    uint8_t update; /* Number of its update; 0 if it has none. */
+    bool asked;     /* True while it does not know whether its BEGIN request was stored. */
 };
 
+/* A state of the simulation. */
 struct world {
     struct tdm__version_record record;
     struct engine engines[MEMBERS];
     struct driver source;
-    uint8_t updates; /* ids given out */
+    uint8_t updates; /* Number of update IDs that were used. */
     uint8_t crashes_left;
     uint8_t losses_left;
     uint8_t tears_left;
-    /* What happened, for the invariants. */
+    /* Epoch, version and outcome of each update, for the invariants. */
     uint8_t epoch_of[UPDATES + 2];
     uint8_t version_of[UPDATES + 2];
     uint8_t outcome_of[UPDATES + 2];
 };
 
+/* What the exploration has visited, and how often each kind of step happened. */
 static struct {
     uint64_t (*keys)[2];
     size_t slots;
@@ -70,7 +78,7 @@ static struct {
 
 static void visit(const struct world *world);
 
-/* ---- names ------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------- */
 
 static struct tdm__id id_of(uint8_t kind, uint8_t number)
 {
@@ -83,7 +91,7 @@ static struct tdm__member member_of(const struct world *world, unsigned index)
                                 .incarnation = world->engines[index].incarnation};
 }
 
-/* All incarnations that have ended. */
+/* Lists all incarnations that have ended. */
 static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
 {
     uint32_t count = 0;
@@ -98,7 +106,7 @@ static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
     return count;
 }
 
-/* ---- invariants ------------------------------------------------------------------------- */
+/* ---- invariants ---------------------------------------------------------------------- */
 
 #define REQUIRE(expression)                                                                        \
     do {                                                                                           \
@@ -173,7 +181,7 @@ static void check_state(const struct world *world)
     }
 }
 
-/* What may and what may not change from one record to the next. */
+/* Checks what may and what may not change from one record to the next. */
 static void check_step(const struct world *before, struct world *world)
 {
     const struct tdm__version_record *old = &before->record;
@@ -187,7 +195,7 @@ static void check_step(const struct world *before, struct world *world)
         REQUIRE(world->engines[i].serving >= before->engines[i].serving ||
                 world->engines[i].incarnation > before->engines[i].incarnation);
     }
-    if (new->epoch > old->epoch) { /* begun */
+    if (new->epoch > old->epoch) { /* A new update has begun. */
         REQUIRE(old->update.outcome != TDM__UPDATE_UNDECIDED);
         for (uint8_t u = 1; u <= UPDATES + 1; u++) {
             REQUIRE(world->version_of[u] < new->update.version);
@@ -203,7 +211,7 @@ static void check_step(const struct world *before, struct world *world)
     }
 }
 
-/* ---- the store: an atomic step, whose answer may be lost -------------------------------- */
+/* ---- the store: an atomic step whose reply may be lost ------------------------------- */
 
 enum answer { HEARD, LOST };
 
@@ -221,9 +229,10 @@ static tdm_status ask(struct world *world, const struct tdm__version_request *re
     return status;
 }
 
-/* ---- the steps that anybody can take ---------------------------------------------------- */
+/* ---- the steps that are possible in a state ------------------------------------------ */
 
-/* `left_out`: an engine not to take along; MEMBERS for none. */
+/* Requests a BEGIN. `left_out` is the index of an engine that is not a member; MEMBERS if none is
+ * left out. */
 static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base, unsigned left_out)
 {
     struct tdm__member members[MEMBERS];
@@ -266,7 +275,8 @@ static tdm_status ask_decide(struct world *world, uint8_t update, enum tdm__upda
     return status;
 }
 
-/* Calls go to an incarnation: a restarted engine does not get its predecessor's. */
+/* Sends stage messages to all members. A message goes to one incarnation, so a restarted engine
+ * does not get those of its predecessor. */
 static void send_stages(struct world *world)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
@@ -279,7 +289,8 @@ static void send_stages(struct world *world)
     }
 }
 
-/* A live member of the last update would serve on beside the new version. */
+/* Checks that a BEGIN without a living member of the last update is refused, because that member
+ * would serve the old version beside the new one. */
 static void check_nobody_is_left_behind(struct world world)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
@@ -324,7 +335,7 @@ static void source_decides(struct world world, enum answer answer, bool knows_de
     enum tdm__update_outcome outcome;
     uint8_t update = world.source.update;
 
-    if (update == 0) { /* somebody else's, found in the record */
+    if (update == 0) { /* The update was begun by another source and was found in the record. */
         update = world.record.update.id.bytes[1];
     }
     if (ask_decide(&world, update, proposal, knows_dead, &outcome) == TDM_OK && answer == HEARD) {
@@ -350,7 +361,8 @@ static void source_steps(const struct world *world)
             }
         }
     }
-    if (source->update != 0 && !source->asked && undecided) { /* a stage message once more */
+    /* The source sends a stage message again. */
+    if (source->update != 0 && !source->asked && undecided) {
         struct world next = *world;
 
         send_stages(&next);
@@ -376,7 +388,8 @@ static void engine_receives(struct world world, unsigned index, uint8_t update, 
     engine->mail &= (uint8_t) ~(1U << update);
     world.tears_left = (uint8_t)(world.tears_left - torn);
     if (epoch > engine->epoch_seen || (epoch == engine->epoch_seen && engine->phase == STAGED)) {
-        rest(engine); /* a higher epoch replaces everything; the same one only what is staged */
+        /* A higher epoch replaces everything; the same epoch replaces only what is staged. */
+        rest(engine);
         engine->phase = STAGED;
         engine->epoch_seen = epoch;
         engine->update = update;
@@ -391,8 +404,8 @@ static void engine_votes(struct world world, unsigned index, enum answer answer)
     struct engine *engine = &world.engines[index];
     tdm_status status;
 
-    engine->generating = false; /* before the vote leaves */
-    engine->phase = VOTING;     /* from now on the shadow is frozen */
+    engine->generating = false; /* The engine stops serving before its vote is sent. */
+    engine->phase = VOTING;     /* The shadow is frozen from now on. */
     status =
         ask(&world,
             &(struct tdm__version_request){.kind = TDM__VERSION_PREPARED,
@@ -446,7 +459,7 @@ static void engine_reports(struct world world, unsigned index, enum answer answe
     visit(&world);
 }
 
-/* A peer that serves shows its bytes; it is not stopped for that. */
+/* Lets an engine copy the weights of a peer that serves them; the peer continues to serve. */
 static void engine_pulls(struct world world, unsigned index, unsigned peer)
 {
     world.engines[index].pulled = world.engines[peer].serving;
@@ -568,10 +581,10 @@ static void name_the_dead(struct world world)
     visit(&world);
 }
 
-/* ---- no state is stuck ------------------------------------------------------------------ */
+/* ---- no state is stuck --------------------------------------------------------------- */
 
-/* From any state, once crashes end: whoever lives can finish what is open, and a new source can
- * bring a new version to all who live. */
+/* Checks that a way out exists from this state once crashes end: the living processes can finish
+ * what is open, and a new source can bring a new version to all of them. */
 static void check_way_out(struct world copy)
 {
     struct world *world = &copy;
@@ -616,7 +629,7 @@ static void check_way_out(struct world copy)
     REQUIRE(ask_begin(world, true, world->record.version, MEMBERS) == TDM_OK);
 }
 
-/* ---- the walk --------------------------------------------------------------------------- */
+/* ---- the exploration ----------------------------------------------------------------- */
 
 static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
 {
@@ -624,7 +637,8 @@ static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
     return at + bytes;
 }
 
-/* All that decides the future, without padding and without room that is not used. */
+/* Returns a hash of everything that decides the future, without padding and without unused array
+ * entries. */
 static XXH128_hash_t key_of(const struct world *world)
 {
     static uint8_t bytes[8192];
@@ -677,7 +691,7 @@ static bool insert(XXH128_hash_t key)
     return true;
 }
 
-/* The walk is a depth-first search. */
+/* Visits a state and all states that follow from it, depth first. */
 static void visit(const struct world *world)
 {
     walk.steps++;
@@ -749,7 +763,8 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
                                                       .source = {{{9}}, 1},
                                                       .members = members,
                                                       .members_count = 2};
-    /* It buries a member first, and is refused because the other one has not voted. */
+    /* The request first marks a member as dead, and is then refused because the other member has
+     * not voted. */
     static const struct tdm__version_request other = {.kind = TDM__VERSION_BEGIN,
                                                       .update = {{2}},
                                                       .source = {{{9}}, 1},
@@ -768,7 +783,7 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
     before = record;
     assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
     assert_memory_equal(&record, &before, sizeof(record));
-    assert_true(changed); /* what came before is still to be written */
+    assert_true(changed); /* The change of the request before is still to be written. */
     changed = false;
     assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
     assert_int_equal(tdm__version_apply_batched(&record, &read, &changed), TDM_OK);

@@ -1,4 +1,4 @@
-/* commit_test.c - the commit protocol on a store, with requests that race and answers lost. */
+/* commit_test.c - the commit protocol on a store, with racing requests and lost replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit.h"
 
@@ -20,30 +20,32 @@ enum { ENGINES = 3, UPDATES = 60, TEST_DEADLINE_MS = 20000, REQUEST_DEADLINE_MS 
 
 enum phase { IDLE, BEGINNING, DRIVING, STAGED, VOTED, ASKING, FLIPPED };
 
-/* The source (index 0) or an engine.  At most one request of each is under way. */
+/* The source (index 0) or an engine. It has at most one request in progress. */
 struct party {
     struct fleet *fleet;
     uint32_t index;
     enum phase phase;
     bool busy;
     struct tdm__id update;
-    uint64_t version; /* of the update */
-    uint64_t serving; /* engines; 0: none */
+    uint64_t version; /* Version number of its update. */
+    uint64_t serving; /* Version that an engine serves; 0 if none. */
     bool generating;
 };
 
+/* All participants of the test and what they have learned. */
 struct fleet {
     struct tdm__version_client *records;
     int64_t request_deadline_ms;
     struct tdm__member members[ENGINES];
     struct party parties[ENGINES + 1];
     uint64_t random;
-    bool news; /* an answer came */
+    bool news; /* True if a reply has arrived since the last step. */
     uint32_t begun;
     uint64_t base;
     uint32_t commits;
     uint32_t aborts;
-    uint8_t outcomes[UPDATES + 1]; /* by number; an outcome once known stays */
+    /* Outcome of each update, by its number. An outcome that is known never changes. */
+    uint8_t outcomes[UPDATES + 1];
     uint64_t versions[UPDATES + 1];
 };
 
@@ -60,7 +62,7 @@ static uint8_t number_of(const struct tdm__id *update)
     return update->bytes[0];
 }
 
-/* What any answer tells must agree with all others. */
+/* Checks that a reply agrees with all replies before. */
 static void check_record(struct fleet *fleet, const struct tdm__version_record *record)
 {
     uint8_t number = number_of(&record->update.id);
@@ -94,7 +96,8 @@ static void check_fleet(const struct fleet *fleet)
     }
 }
 
-/* The stage message of the update that runs; an engine takes it when no answer is due to it. */
+/* Delivers the stage message of the current update. An engine accepts it when it does not wait for
+ * a reply. */
 static void take_stage(struct party *engine)
 {
     const struct party *source = &engine->fleet->parties[0];
@@ -113,7 +116,9 @@ static void source_answered(struct party *party, tdm_status status,
     enum tdm__update_outcome outcome;
 
     if (status != TDM_OK) {
-        return; /* asks again: not all have voted or flipped, or the answer was lost */
+        /* The source asks again, because not all members have voted or flipped, or the reply was
+         * lost. */
+        return;
     }
     if (party->phase == BEGINNING) {
         assert_true(tdm__id_equal(&record->update.id, &party->update));
@@ -222,10 +227,10 @@ static void engine_asks(struct fleet *fleet, struct party *party)
     case STAGED:
         party->generating = false;
         request.kind = TDM__VERSION_PREPARED;
-        /* One in ten updates has an engine with wrong bytes. */
+        /* In one of ten updates an engine has wrong bytes. */
         request.hash.low = party->index == 2 && number_of(&party->update) % 10 == 0;
         break;
-    case VOTED: /* waits for the source, or loses patience */
+    case VOTED: /* The engine waits for the source until its patience ends. */
         if (fleet->outcomes[number_of(&party->update)] <= TDM__UPDATE_UNDECIDED &&
             random_below(fleet, 12) != 0) {
             return;
@@ -258,7 +263,7 @@ static bool is_over(const struct fleet *fleet)
     return fleet->begun == UPDATES;
 }
 
-/* Somebody has news, or nobody waits for any. */
+/* Returns true if a reply has arrived or no participant waits for one. */
 static bool may_go_on(void *arg)
 {
     const struct fleet *fleet = arg;
@@ -355,7 +360,7 @@ static void a_wrong_model_name_is_refused(void **state)
     }
 }
 
-/* ---- requests that share a transaction -------------------------------------------------- */
+/* ---- requests that share a transaction ----------------------------------------------- */
 
 enum { VOTERS = 8 };
 
@@ -367,7 +372,7 @@ struct counted {
     struct tdm__member members[VOTERS];
     uint32_t due;
     tdm_status statuses[VOTERS + 1];
-    uint64_t prepared[VOTERS + 1]; /* as each answer's record shows it */
+    uint64_t prepared[VOTERS + 1]; /* Number of votes in the record of each reply. */
 };
 
 static const struct tdm__store_ops *memory_ops;
@@ -455,7 +460,7 @@ static void ask_counted(struct place *place, const struct tdm__version_request *
                      TDM_OK);
 }
 
-/* By another node: this one has to read the record. */
+/* Begins an update through another client, so that this one has to read the record. */
 static void begin_counted(struct counted *counted)
 {
     struct tdm__version_client *here = counted->versions;
@@ -476,7 +481,7 @@ static void begin_counted(struct counted *counted)
     reads_count = 0;
 }
 
-/* All vote; with them, in the middle, one whom the update does not list. */
+/* Submits the votes of all members, and in the middle one of a process that is not a member. */
 static void ask_votes(struct counted *counted, struct place places[VOTERS + 1])
 {
     for (uint32_t i = 0; i <= VOTERS; i++) {
@@ -539,7 +544,8 @@ static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
     assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     step.kind = TDM__VERSION_FLIPPED;
     for (uint32_t i = 0; i < VOTERS; i++) {
-        assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE); /* one has not flipped */
+        /* One member has not flipped. */
+        assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE);
         step.member = counted.members[i];
         assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     }
@@ -624,14 +630,15 @@ static void two_nodes_that_vote_in_turn_are_both_right(void **state)
     for (uint32_t i = 0; i < VOTERS; i++) {
         vote(&counted, i % 2 == 0 ? counted.versions : elsewhere, i);
     }
-    assert_in_range(commits_count, VOTERS + 1, VOTERS + 4); /* some guesses, not at each */
+    /* Some transactions start from a guess of the record, but not each of them. */
+    assert_in_range(commits_count, VOTERS + 1, VOTERS + 4);
     tdm__version_client_close(elsewhere);
     tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
-/* Another node's vote comes in between, so that the transaction has to be made again, for which
- * the first of the two has no time. */
+/* Another node votes in between, so the transaction has to run again, for which the first of both
+ * requests has no time left. */
 static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
 {
     struct counted counted = {.due = 0};
@@ -658,7 +665,7 @@ static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
     assert_int_equal(counted.statuses[0], TDM_OK);
     assert_int_equal(counted.statuses[1], TDM_E_TIMEOUT);
     assert_int_equal(counted.statuses[2], TDM_OK);
-    assert_int_equal(counted.prepared[2], 2); /* the one that failed has left no trace */
+    assert_int_equal(counted.prepared[2], 2); /* The request that failed has left no trace. */
     tdm__version_client_close(elsewhere);
     tdm__version_client_close(counted.versions);
     close_counted(&counted);

@@ -1,5 +1,4 @@
-/* convert_test.c - what a route converts is what converting the whole tensor gives, bit for
- * bit. */
+/* convert_test.c - a plan's conversions equal those of the whole tensor, bit for bit. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/convert.h"
 
@@ -21,22 +20,23 @@
 
 enum { BLOCK = 128, TENSORS = 3, RANKS_MAX = 5, ROOM_BYTES = 4 << 20, ROUNDS = 60 };
 
-/* One side: who has which part of each tensor where, from the beginning of its memory. */
+/* One side of the transfer: which slices each rank has, and where in its memory. */
 struct side {
     uint32_t ranks;
     struct tdm_slice slices[RANKS_MAX][TENSORS];
     struct tdm__layout layouts[RANKS_MAX];
     uint64_t ends[RANKS_MAX];
-    unsigned char *memory[RANKS_MAX]; /* owned */
+    unsigned char *memory[RANKS_MAX]; /* Memory of each rank; owned. */
 };
 
 struct world {
+    /* The random model of one round, with both sides and the expected bytes. */
     struct test_random chance;
     struct tdm_tensor_info infos[TENSORS];
     struct tdm__manifest *manifest;
     struct side from;
     struct side to;
-    /* Each tensor as a whole: as trainers have it, and converted. */
+    /* Each whole tensor as trainers have it, and in each converted form. */
     unsigned char *truth[TENSORS];
     uint16_t *halves[TENSORS];
     uint8_t *codes[TENSORS];
@@ -65,7 +65,7 @@ static uint64_t take(struct side *side, uint32_t rank, uint64_t size_bytes)
     return at;
 }
 
-/* Values of all sizes, and some of the worst. */
+/* Returns a value of random magnitude, sometimes an extreme one. */
 static float invent_value(uint64_t tensor, uint64_t element)
 {
     static const uint32_t worst[] = {0, 0x80000000, 0x7f800000, 0x7fc00001, 1, 0x7f7fffff};
@@ -105,7 +105,7 @@ static void invent_truth(struct world *world, uint32_t tensor)
                                                 columns, (uint32_t)blocks(columns)});
 }
 
-/* Mostly a few blocks; sometimes wide. */
+/* Chooses a shape, mostly of a few blocks and sometimes wide. */
 static void invent_shape(struct world *world, uint64_t shape[TDM_DIMS_MAX])
 {
     bool wide = test_random_below(&world->chance, 8) == 0;
@@ -129,7 +129,8 @@ static void invent_tensors(struct world *world)
     TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
 }
 
-/* A place to cut [at, length): between blocks, or nearly anywhere. */
+/* Returns a position at which to cut the range from `at` to `length`: at a block boundary, or
+ * nearly anywhere. */
 static uint64_t cut(struct world *world, uint64_t at, uint64_t length, bool by_blocks)
 {
     uint64_t end = at + test_random_below(&world->chance, (uint32_t)(length - at) + 1);
@@ -138,7 +139,7 @@ static uint64_t cut(struct world *world, uint64_t at, uint64_t length, bool by_b
     return end < length ? end : length;
 }
 
-/* Elements in a row for each rank, from anywhere to anywhere. */
+/* Gives each rank a range of consecutive elements with random ends. */
 static void cut_flat(struct world *world, struct side *side, uint32_t tensor)
 {
     const struct tdm_tensor_info *info = &world->infos[tensor];
@@ -158,7 +159,7 @@ static void cut_flat(struct world *world, struct side *side, uint32_t tensor)
     }
 }
 
-/* Rows or columns for each rank; trainers may also have flat lists. */
+/* Gives each rank rows or columns; trainers may also get flat ranges. */
 static void cut_tensor(struct world *world, struct side *side, uint32_t tensor, bool by_blocks)
 {
     const struct tdm_tensor_info *info = &world->infos[tensor];
@@ -193,7 +194,7 @@ static void cut_tensor(struct world *world, struct side *side, uint32_t tensor, 
     }
 }
 
-/* What each engine slice wants, and where it lies. */
+/* Chooses the dtype of each engine slice and its place. */
 static void place_engine(struct world *world)
 {
     for (uint32_t rank = 0; rank < world->to.ranks; rank++) {
@@ -241,7 +242,7 @@ static void place_trainers(struct world *world)
     }
 }
 
-/* Only the third tensor becomes FP8: only its cuts matter. */
+/* Opens a random model. Only the third tensor becomes FP8, so only its cuts matter. */
 static struct world *actor_fixture_open(uint64_t seed, bool by_blocks)
 {
     struct world *world = calloc(1, sizeof(*world));
@@ -302,7 +303,8 @@ static const unsigned char *source_of(const struct world *world, const struct td
            copy->from_offset * tdm_dtype_bytes(copy->from_dtype);
 }
 
-/* What all ranks have found together, in whatever order; to be freed. */
+/* Returns the scales that all ranks have computed together, in random order. The caller frees
+ * them. */
 static float *find_scales(const struct world *world, const struct tdm__transfer_plan *transfer_plan)
 {
     const struct tdm__scales *scales = &transfer_plan->scales;
@@ -325,7 +327,8 @@ static float *find_scales(const struct world *world, const struct tdm__transfer_
     return table;
 }
 
-/* As weight_writers do it; the sums must be those of what then stands there. */
+/* Runs the plan as weight writers do, and checks that the checksums are those of the written
+ * bytes. */
 static uint64_t run(struct world *world, const struct tdm__transfer_plan *transfer_plan)
 {
     float *table = find_scales(world, transfer_plan);
@@ -361,7 +364,7 @@ static uint64_t run(struct world *world, const struct tdm__transfer_plan *transf
     return written;
 }
 
-/* Row by row against the whole tensor's. */
+/* Compares a rectangle row by row with that of the whole tensor. */
 static void check_rectangle(const void *found, const void *whole, const uint64_t place[4],
                             uint64_t whole_columns, size_t bytes)
 {
@@ -424,7 +427,8 @@ static void parts_are_those_of_the_whole_converted(void **state)
     }
 }
 
-/* What a chunk may have at most: all of it, but rows of blocks are not parted. */
+/* Returns the largest size of a chunk: the wanted size, or that of a row of blocks, which is never
+ * divided. */
 static uint64_t most_bytes(const struct world *world, uint64_t wanted)
 {
     uint64_t most = wanted;
@@ -442,7 +446,7 @@ static uint64_t most_bytes(const struct world *world, uint64_t wanted)
     return most;
 }
 
-/* Down to a few KiB, whatever is converted on the way. */
+/* Chunks may be as small as a few KiB, whatever is converted on the way. */
 static void buckets_of_any_size_bring_the_same_bits(void **state)
 {
     (void)state;
@@ -460,9 +464,11 @@ static void buckets_of_any_size_bring_the_same_bits(void **state)
     }
 }
 
-/* Goal: codes and scales are those of the whole tensor, however trainers' slices cut through
- * its blocks.  Method: cuts anywhere, by rows, by columns and in the middle of rows, among two
- * to five ranks, some of which have nothing; chunks of all sizes. */
+/* Goal: codes and scales are those of the whole tensor, however trainers' slices cut through its
+ * blocks.
+ *
+ * Method: cuts anywhere, by rows, by columns and in the middle of rows, among two to five ranks,
+ * some of which have nothing; chunks of all sizes. */
 static void a_block_that_trainers_share_is_converted_as_a_whole(void **state)
 {
     uint32_t shared = 0;

@@ -1,6 +1,4 @@
-/* copy_split_test.c - a copy in pieces writes what the whole one does, each element once, in its
- * piece.
- */
+/* copy_split_test.c - the pieces of a copy write each element of it once and in its own piece. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/copy_split.h"
 
@@ -19,9 +17,10 @@
 
 enum { ROUNDS = 2000 };
 
-/* From where each element of the slice comes, plus one; 0: from nowhere. */
+/* A record of which source element each element of the slice was written from, plus one. 0 means
+ * not written. */
 struct picture {
-    uint64_t *from; /* owned */
+    uint64_t *from; /* Source of each element; owned. */
     uint64_t elements;
 };
 
@@ -30,7 +29,8 @@ static uint64_t blocks(uint64_t elements)
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
 
-/* Scales are written a block at a time, from the first of its rows. */
+/* Records the writes of a copy. Scales are written one for each block, from the first of its
+ * rows. */
 static void draw(struct picture *picture, const struct tdm__rect_copy *copy)
 {
     bool is_scales = copy->conversion == TDM__CONVERT_SCALES;
@@ -51,7 +51,7 @@ static void draw(struct picture *picture, const struct tdm__rect_copy *copy)
     }
 }
 
-/* All that it draws is between these. */
+/* Records the writes of a copy and checks that all lie between two positions. */
 static void draw_within(struct picture *picture, const struct tdm__rect_copy *copy, uint64_t begin,
                         uint64_t end)
 {
@@ -72,7 +72,7 @@ struct world {
     struct test_random chance;
     struct tdm_slice slice;
     struct tdm__rect_copy copy;
-    uint64_t pitch; /* of the slice, as it is written */
+    uint64_t pitch; /* Pitch of the slice as it is written. */
     uint64_t rows;
 };
 
@@ -81,7 +81,8 @@ static uint32_t between(struct world *world, uint64_t low, uint64_t high)
     return (uint32_t)low + test_random_below(&world->chance, (uint32_t)(high - low) + 1);
 }
 
-/* A rectangle of elements somewhere in a slice; one that is all of its columns is flat. */
+/* Chooses a random rectangle of elements in a slice. A rectangle that covers all columns is
+ * flat. */
 static void invent_elements(struct world *world)
 {
     struct tdm__rect_copy *copy = &world->copy;
@@ -103,8 +104,8 @@ static void invent_elements(struct world *world)
     tdm__rect_copy_flatten(copy);
 }
 
-/* A rectangle of whole blocks, its codes or its scales; a slice's last blocks may be smaller.
- */
+/* Chooses a rectangle of whole blocks, or of their scales. The last blocks of a slice may be
+ * smaller. */
 static void invent_blocks(struct world *world)
 {
     struct tdm__rect_copy *copy = &world->copy;
@@ -191,7 +192,7 @@ static void pieces_of_elements_are_the_whole(void **state)
     }
 }
 
-/* Fewer of them: they are larger. */
+/* This test has fewer rounds because its rectangles are larger. */
 static void pieces_of_blocks_are_the_whole(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* receiver_test.c - an engine rank loads what was sent, or nothing, and flips all at once. */
+/* receiver_test.c - an engine rank loads exactly what was sent, and flips all of it at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/receiver.h"
 
@@ -38,7 +38,7 @@ static void assert_told(const char *words)
     }
 }
 
-/* A copy of a bucket's description, to be spoiled. */
+/* A copy of a bucket's description that a test corrupts. */
 struct description {
     struct tdm_bytes bytes;
     unsigned char *copy;
@@ -61,7 +61,7 @@ static struct description describe(struct weight_fixture *world, uint32_t bucket
     return description;
 }
 
-/* Stages it and frees it. */
+/* Stages the description and frees it. */
 static tdm_status stage(struct weight_fixture *world, struct description *description)
 {
     tdm_status status = tdm__receiver_stage_bucket(world->receiver, description->bytes);
@@ -70,7 +70,7 @@ static tdm_status stage(struct weight_fixture *world, struct description *descri
     return status;
 }
 
-/* ---- what arrives ----------------------------------------------------------------------- */
+/* ---- what arrives -------------------------------------------------------------------- */
 
 static void every_tensor_arrives_byte_for_byte(void **state)
 {
@@ -154,9 +154,9 @@ static void the_vote_is_the_bytes_alone(void **state)
     assert_false(tdm__hash_equal(&hashes[0], &hashes[2]));
 }
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------- */
 
-/* Another process scribbles over the bucket, `offset` bytes into it. */
+/* Changes one byte of the bucket from another process, `offset` bytes into it. */
 static void flip_a_byte(struct weight_fixture *world, const struct tdm__id *key, size_t offset)
 {
     struct tdm__device *device = world->gpu->devices[1];
@@ -218,7 +218,8 @@ static void another_place_is_refused_before_a_byte_is_touched(void **state)
     TRY(weight_fixture_fill(world, 0));
     description = describe(world, 0);
     description.header->node.bytes[0] ^= 1;
-    memset(&description.storage->key, 1, sizeof(description.storage->key)); /* unknown */
+    /* This key is unknown. */
+    memset(&description.storage->key, 1, sizeof(description.storage->key));
     assert_int_equal(stage(world, &description), TDM_E_DEVICE);
     assert_told("node");
     description = describe(world, 0);
@@ -226,7 +227,7 @@ static void another_place_is_refused_before_a_byte_is_touched(void **state)
     memset(&description.storage->key, 1, sizeof(description.storage->key));
     assert_int_equal(stage(world, &description), TDM_E_DEVICE);
     assert_told("GPU");
-    assert_int_equal(world->engine.begins, 0); /* not even the epoch was believed */
+    assert_int_equal(world->engine.begins, 0); /* The engine did not even accept the epoch. */
 }
 
 static void tensors_that_are_not_the_manifests_are_refused(void **state)
@@ -245,7 +246,7 @@ static void tensors_that_are_not_the_manifests_are_refused(void **state)
     assert_int_equal(world->engine.begins, 0);
 }
 
-/* The sender's word for the size of its block is not taken. */
+/* The size of the block that the sender claims is not believed. */
 static void an_allocation_that_its_block_does_not_have_is_refused(void **state)
 {
     struct weight_fixture *world = *state;
@@ -273,7 +274,8 @@ static void every_truncated_description_is_refused(void **state)
     TRY(weight_fixture_fill(world, 0));
     description = describe(world, 0);
     for (size_t size = 0; size < description.bytes.size_bytes; size++) {
-        void *piece = malloc(size + 1); /* its own, so that reading on is seen */
+        /* The piece has its own allocation, so that reading past its end is detected. */
+        void *piece = malloc(size + 1);
 
         assert_non_null(piece);
         memcpy(piece, description.copy, size);
@@ -298,7 +300,7 @@ static void a_lower_epoch_is_refused(void **state)
     world->epoch--;
     assert_int_equal(weight_fixture_send(world, 1), TDM_E_STATE);
     world->epoch++;
-    world->update = first; /* the new epoch under the old name */
+    world->update = first; /* The description has the new epoch with the old update ID. */
     assert_int_equal(weight_fixture_send(world, 1), TDM_E_STATE);
     assert_int_equal(world->engine.begins, 2);
     assert_int_equal(world->engine.loads, 2);
@@ -329,7 +331,7 @@ static void a_bucket_before_the_shadow_has_memory_is_refused(void **state)
     TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
     before = host_gpu_used_bytes(world->gpu);
     assert_int_equal(weight_fixture_send(world, 0), TDM_E_STATE);
-    weight_fixture_pause_buckets(world); /* and nothing of them was kept */
+    weight_fixture_pause_buckets(world); /* Nothing of the buckets was kept. */
     assert_int_equal(host_gpu_used_bytes(world->gpu), before - WORLD_RANKS * 2 * MIB);
 }
 
@@ -356,7 +358,7 @@ static void no_vote_without_every_tensor(void **state)
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
 }
 
-/* A bucket that comes twice and is not loaded to its end the second time is not there. */
+/* A bucket that arrives twice, the second time incompletely, does not count as staged. */
 static void no_vote_for_a_tensor_that_was_spoiled_later(void **state)
 {
     struct weight_fixture *world = *state;
@@ -373,7 +375,7 @@ static void no_vote_for_a_tensor_that_was_spoiled_later(void **state)
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
 }
 
-/* ---- flip and drop ---------------------------------------------------------------------- */
+/* ---- flip and drop ------------------------------------------------------------------- */
 
 static void no_flip_without_a_vote(void **state)
 {
@@ -425,11 +427,11 @@ static void drop_keeps_what_is_served(void **state)
     assert_memory_equal(served, kept, 2 * MIB);
     free(served);
     free(kept);
-    weight_fixture_commit(world); /* the next one is as good as any */
+    weight_fixture_commit(world); /* The next update works as usual. */
     assert_true(weight_fixture_serves_truth(world));
 }
 
-/* Shadow and imports are gone after either, so a paused bucket is really free. */
+/* Flip and drop both release the shadow and the imports, so a paused bucket is really freed. */
 static void nothing_is_held_after_flip_and_after_drop(void **state)
 {
     struct weight_fixture *world = *state;
@@ -440,12 +442,13 @@ static void nothing_is_held_after_flip_and_after_drop(void **state)
     weight_fixture_begin(world);
     TRY(weight_fixture_send(world, 0));
     weight_fixture_pause_buckets(world);
-    assert_true(host_gpu_used_bytes(world->gpu) > idle + 2 * MIB); /* an import pins it */
+    /* An import keeps the memory allocated. */
+    assert_true(host_gpu_used_bytes(world->gpu) > idle + 2 * MIB);
     TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
     assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
 }
 
-/* The source gave an update up and began another: what the first showed is let go. */
+/* The source has aborted an update and begun another, so the imports of the first are released. */
 static void a_higher_epoch_lets_the_older_imports_go(void **state)
 {
     struct weight_fixture *world = *state;
@@ -453,7 +456,7 @@ static void a_higher_epoch_lets_the_older_imports_go(void **state)
 
     weight_fixture_begin(world);
     begun = host_gpu_used_bytes(world->gpu);
-    for (int i = 0; i < 40; i++) { /* more than there may be imports */
+    for (int i = 0; i < 40; i++) { /* These are more updates than there may be imports. */
         TRY(weight_fixture_send(world, 0));
         weight_fixture_pause_buckets(world);
         weight_fixture_begin(world);
@@ -462,7 +465,7 @@ static void a_higher_epoch_lets_the_older_imports_go(void **state)
     assert_int_equal(host_gpu_used_bytes(world->gpu), begun);
 }
 
-/* ---- from a file ------------------------------------------------------------------------ */
+/* ---- from a file --------------------------------------------------------------------- */
 
 static void write_model(struct weight_fixture *world, uint32_t count, char path[64])
 {
@@ -528,14 +531,14 @@ static void a_file_of_another_model_is_refused(void **state)
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-/* ---- from a peer ------------------------------------------------------------------------ */
+/* ---- from a peer --------------------------------------------------------------------- */
 
 static void begin_nothing(void *state)
 {
     (void)state;
 }
 
-/* Another engine rank of the same layout, in another process, as far as memory knows. */
+/* Another engine rank of the same layout, which uses memory like another process. */
 struct joiner {
     tdm_region *weights;
     struct tdm__receiver *receiver;
@@ -585,7 +588,8 @@ static void a_peers_weights_are_copied_whole(void **state)
     free(copied);
     free(shown);
     assert_true(weight_fixture_serves_truth(world));
-    TRY(tdm_region_pause(world->weights)); /* its memory really goes: nobody maps it */
+    /* The memory is really freed, because no process maps it. */
+    TRY(tdm_region_pause(world->weights));
     TRY(tdm_region_resume(world->weights, 0));
     joiner_close(&joiner);
 }

@@ -1,4 +1,4 @@
-/* scales_test.c - who finds what of blocks that ranks share; what comes of it: convert_test. */
+/* scales_test.c - which rank measures which scales of shared blocks (see also convert_test.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/scales.h"
 
@@ -15,8 +15,8 @@
 
 enum { RANKS = 4, ROWS = 768, COLUMNS = 300, COLUMN_BLOCKS = 3, EXPERTS = 2, HEAD = 0 };
 
-/* Experts of 768 rows, four ranks of 192, as Qwen3-30B-A3B has them; and a tensor that is cut
- * between its blocks. */
+/* The first tensor has experts of 768 rows on four ranks with 192 rows each, like Qwen3-30B-A3B.
+ * The other one is cut between its blocks. */
 struct world {
     struct tdm__manifest *manifest;
     struct tdm_slice held[RANKS][EXPERTS + 1];
@@ -90,7 +90,7 @@ static void only_what_is_cut_through_has_a_place(void **state)
     assert_true(tdm__scales_block_index(&world->scales, 2, 640, 256) == world->scales.count - 1);
 }
 
-/* The rest of a block first: then all begins where blocks do. */
+/* The first measurement is the rest of a block; all others begin at a block boundary. */
 static void every_rank_finds_its_own_part(void **state)
 {
     static const uint32_t rows[RANKS][2] = {{192, 0}, {64, 128}, {192, 0}, {64, 128}};

@@ -1,4 +1,4 @@
-/* scheme_transport_test.c - the same promises kept by every scheme of the table. */
+/* scheme_transport_test.c - the same properties hold for every scheme of the table. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/transport.h"
 
@@ -31,15 +31,16 @@ static void tried(tdm_status status, const char *what, int line)
     }
 }
 
-/* A sender in this process and two receivers: one keeps its own memory, one lets Tandem. */
+/* A sender in this process and two receivers. One receiver has its own memory; the other uses
+ * Tandem's. */
 struct fixture {
     enum tdm_weights_scheme scheme;
     char name[64];
     struct scheme_model model;
     tdm_weights_sender *sender;
     tdm_actor *pupils[PUPILS];
-    bool moves; /* bytes */
-    bool asks;  /* receivers do, by themselves */
+    bool moves; /* True if the scheme moves bytes. */
+    bool asks;  /* True if receivers receive by themselves. */
 };
 
 static void make_sender(struct fixture *f)
@@ -117,7 +118,7 @@ static void close_world(struct fixture *f)
     scheme_model_fini(&f->model);
 }
 
-/* ---- the promises ----------------------------------------------------------------------- */
+/* ---- the properties ------------------------------------------------------------------ */
 
 static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
 {
@@ -166,7 +167,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
         ref = scheme_receive(f.pupils[0], f.name, SOON_MS);
     }
     status = tdm_weights_send(f.sender, &version);
-    if (status != TDM_OK) { /* its death became known only in between */
+    if (status != TDM_OK) { /* The death became known only meanwhile. */
         assert_int_equal(status, TDM_E_ACTOR_DIED);
         assert_non_null(strstr(tdm_error_detail(), info.id));
         if (f.asks) {
@@ -209,12 +210,12 @@ static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
     close_world(&f);
 }
 
-/* ---- bytes that are damaged on their way ------------------------------------------------ */
+/* ---- bytes that are damaged in transit ----------------------------------------------- */
 
 static const struct tdm__weight_transport *honest;
 static struct tdm__weight_transport damaging;
 
-/* Turns one bit of "norm", the second tensor, after its sum was taken. */
+/* Flips one bit of the second tensor, "norm", after its checksum was computed. */
 static tdm_status give_damaged(const struct tdm__transport_context *way,
                                const struct tdm__outgoing_bucket *parcel)
 {
@@ -224,7 +225,8 @@ static tdm_status give_damaged(const struct tdm__transport_context *way,
     return honest->send_bucket(way, parcel);
 }
 
-/* The first who finds them ends the update; who is slower may only hear that it is over. */
+/* Checks that the update fails at all receivers. The first one that finds the damage ends the
+ * update; a slower one may learn only that it was aborted. */
 static void assert_all_refuse(struct fixture *f, tdm_ref **refs)
 {
     uint32_t found_count = 0;
@@ -255,7 +257,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
         assert_int_equal(tdm_weights_send(f.sender, &version), TDM_E_CHECKSUM);
         assert_non_null(strstr(tdm_error_detail(), "tensor norm"));
         assert_all_refuse(&f, refs);
-        assert_all_serve(&f, 1, 1); /* as if nothing had been sent */
+        assert_all_serve(&f, 1, 1); /* The receivers serve as if nothing had been sent. */
         f.sender->transport = honest;
     }
     begin_all(&f, refs);
@@ -265,7 +267,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
     close_world(&f);
 }
 
-/* ---- over the table --------------------------------------------------------------------- */
+/* ---- all entries of the table -------------------------------------------------------- */
 
 #define FOR_EVERY_SCHEME(promise)                                                                  \
     static void every_scheme_##promise(void **state)                                               \

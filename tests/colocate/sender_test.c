@@ -37,7 +37,8 @@ static struct tdm__tensor_handles decode(struct weight_fixture *world, uint32_t 
     return handles;
 }
 
-/* The sums are of what the engine will read, which is what the trainers hold. */
+/* Checks that the checksums are those of the bytes that the engine will read, which are the
+ * trainers' bytes. */
 static void assert_sums_are_of_the_truth(struct weight_fixture *world,
                                          const struct tdm__tensor_handles *handles)
 {
@@ -128,7 +129,7 @@ static void a_fill_shows_the_weights_as_they_are_then(void **state)
     assert_sums_are_of_the_truth(world, &handles);
     tdm__tensor_handles_fini(&handles);
     TRY(tdm__regions_pause(world->regions[0], "params"));
-    TRY(weight_fixture_fill(world, 1)); /* of the host copies */
+    TRY(weight_fixture_fill(world, 1)); /* The bucket is filled from the host copies. */
     handles = decode(world, 0, 1);
     assert_sums_are_of_the_truth(world, &handles);
     tdm__tensor_handles_fini(&handles);
@@ -139,7 +140,7 @@ static void a_bucket_without_memory_is_not_filled(void **state)
     struct weight_fixture *world = *state;
 
     assert_int_equal(weight_fixture_fill(world, 0), TDM_E_STATE);
-    weight_fixture_begin(world); /* and nobody waits for a rank that refused */
+    weight_fixture_begin(world); /* No rank waits for a rank that has refused. */
     TRY(weight_fixture_fill(world, 0));
 }
 
@@ -158,7 +159,7 @@ static void only_a_resumed_bucket_costs_memory(void **state)
     }
 }
 
-/* Ranks whose slices leave a gap would send garbage. */
+/* Ranks whose slices leave a gap would send undefined bytes. */
 static void slices_with_a_gap_make_no_sender(void **state)
 {
     struct weight_fixture *world = *state;

@@ -1,4 +1,4 @@
-/* transfer_plan_test.c - a route brings every element from whoever has it to whoever wants it. */
+/* transfer_plan_test.c - a plan brings every element to each rank that wants it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/transfer_plan.h"
 
@@ -20,12 +20,12 @@
 
 enum { TENSORS = 5, RANKS_MAX = 4, SLICES_MAX = 64, ROOM_BYTES = 1 << 16, ROUNDS = 300 };
 
-/* One side: who has which slices where, in memory of its own or in an image. */
+/* One side of the transfer: which slices each rank has, and where in its memory or image. */
 struct side {
     uint32_t ranks;
     struct tdm_slice slices[RANKS_MAX][SLICES_MAX];
     struct tdm__layout layouts[RANKS_MAX];
-    uint64_t ends[RANKS_MAX]; /* of what is used, in bytes */
+    uint64_t ends[RANKS_MAX]; /* Number of bytes that are used. */
 };
 
 struct world {
@@ -53,7 +53,7 @@ static void invent_tensors(struct world *world)
     TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
 }
 
-/* Addresses are offsets, in what a rank holds as in an image. */
+/* Returns a byte offset as an address, which is how both sides store addresses. */
 static const void *offset(uint64_t bytes)
 {
     const void *address;
@@ -75,7 +75,7 @@ static void give(struct world *world, struct side *side, uint32_t rank, struct t
     layout->slices = side->slices[rank];
 }
 
-/* The tensor cut along one dimension, or as a flat list, at random places. */
+/* Cuts the tensor along one dimension, or as a flat list, at random places. */
 static void cut_tensor(struct world *world, struct side *side, uint32_t tensor)
 {
     const struct tdm_tensor_info *info = &world->infos[tensor];
@@ -113,7 +113,7 @@ static void invent_sides(struct world *world)
     }
 }
 
-/* Calls `fn` for every element of a slice: where it is in the tensor, and in the slice. */
+/* Calls `fn` for every element of a slice, with its index in the tensor and in the slice. */
 static void each_element(const struct world *world, const struct tdm_slice *slice,
                          void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice), void *arg)
 {
@@ -136,7 +136,7 @@ static void each_element(const struct world *world, const struct tdm_slice *slic
 }
 
 struct visit {
-    unsigned char *memory; /* of the slice */
+    unsigned char *memory; /* Memory of the slice. */
     uint32_t tensor;
     size_t bytes;
 };
@@ -257,7 +257,7 @@ static void every_element_arrives_between_any_two_layouts(void **state)
     }
 }
 
-/* However large its slices are. */
+/* No chunk exceeds the wanted size, however large the slices are. */
 static void no_chunk_is_larger_than_wanted(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void no_chunk_is_larger_than_wanted(void **state)
     }
 }
 
-/* Whole rows of blocks, in what is sent of a bucket. */
+/* Checks that the copies of a chunk lie within it and have whole rows of blocks. */
 static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *transfer_plan)
 {
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[0];
@@ -311,7 +311,7 @@ static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *tra
     }
 }
 
-/* Rows of scales, and of blocks, that no chunk's alignment is a multiple of. */
+/* Rows of scales and of blocks whose size is no multiple of the alignment of chunks. */
 static void what_becomes_fp8_is_cut_between_its_rows(void **state)
 {
     static const uint64_t columns[] = {1, 640, 3072};
