@@ -3,7 +3,7 @@
 
 /* One update: map_targets, find_held (optional), find_scales and share_scales, then for each
  * chunk write_chunk, share_sums and describe_chunk for each engine rank, and at the end
- * unmap_targets. The caller (colocate/engine) orders these steps among the ranks and waits for
+ * unmap_targets. The caller (colocate/job) orders these steps among the ranks and waits for
  * the engines.
  *
  * The checksums of all copies of all ranks are kept per chunk (chunk_sums()), in the order of

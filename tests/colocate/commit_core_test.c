@@ -18,14 +18,14 @@
  * every possible step is taken in every order, and each state is visited once. The invariants
  * are checked in every state and on every step. Budgets limit crashes, lost replies, wrong bytes
  * and updates. */
-*updates.* / enum { MEMBERS = 2, UPDATES = 3 };
+enum { MEMBERS = 2, UPDATES = 3 };
 
-/* A simulated engine, which is a member of updates. */
+/* How far an engine has come with an update. */
 enum member_phase { RESTING, STAGED, VOTING, VOTED, FLIPPED };
 
-/* True while its process runs. */
+/* A simulated engine, which is a member of updates. */
 struct engine {
-    bool alive;
+    bool alive;      /* True while its process runs. */
     bool generating; /* True while it serves the version `serving`. */
     /* Incarnation of its actor. */
     uint8_t incarnation;

@@ -29,8 +29,8 @@ struct side {
     unsigned char *memory[RANKS_MAX]; /* Memory of each rank; owned. */
 };
 
+/* The random model of one round, with both sides and the expected bytes. */
 struct world {
-    /* The random model of one round, with both sides and the expected bytes. */
     struct test_random chance;
     struct tdm_tensor_info infos[TENSORS];
     struct tdm__manifest *manifest;
