@@ -128,11 +128,10 @@ static uint32_t find_member(const struct tdm__membership *membership,
 
 /* Which members have reported. The message of a report is (id b, incarnation u, status i, text
  * s). */
-/* For each member, by its index, true if it has reported. */
 struct member_reports {
+    /* For each member, by its index, true if it has reported. */
     bool came[TDM_WEIGHTS_RECEIVERS_MAX];
-    /* Number of members that have reported. */
-    uint32_t count;
+    uint32_t count; /* Number of members that have reported. */
 };
 
 /* Reads the reports in `messages`. Returns the failure that a member reports, with its name. */

@@ -26,8 +26,8 @@ struct tdm__bucket_location {
 
 /* A receiver of weights. The receiving thread (the caller's, or `thread`) writes all members. The
  * members from `readers_count` to `stopping`, `undecided`, `failed` and `detail` are protected by
- * the mutex. `serving` and the
- * tensors' contents change only while the gate is shut, when no reader exists. */
+ * the mutex. `serving` and the tensors' contents change only while the gate is shut, when no reader
+ * exists. */
 struct tdm_weights_receiver {
     struct tdm__update_session session; /* Model and version record. */
     struct tdm__member self;            /* This process as a member of updates. */

@@ -62,14 +62,14 @@ static tdm_status check_words(const struct tdm_ndarray *words,
 
 void tdm__received_bucket_fini(struct tdm__received_bucket *received)
 {
-    tdm_ref_release(received->note);
+    tdm_ref_release(received->message);
     tdm_ref_release(received->value);
     free(received->copy);
-    *received = (struct tdm__received_bucket){.note = NULL};
+    *received = (struct tdm__received_bucket){.message = NULL};
 }
 
-/* Waits for the bucket's message and sets `note` and `sums` of `received`. `value_out` is borrowed
- * from the message. */
+/* Waits for the bucket's message and sets `message` and `sums` of `received`. `value_out` is
+ * borrowed from the message. */
 static tdm_status receive_bucket_message(const struct tdm__transport_context *context,
                                          const struct tdm__outgoing_bucket *wanted,
                                          struct tdm__received_bucket *received,
@@ -79,8 +79,8 @@ static tdm_status receive_bucket_message(const struct tdm__transport_context *co
     const struct tdm_ndarray *sums;
 
     bucket_message_key(context, wanted->bucket, key);
-    TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms, &received->note,
-                                      value_out));
+    TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms,
+                                      &received->message, value_out));
     sums = tdm_value_ndarray(tdm_value_at(*value_out, 0));
     if (sums == NULL || sums->dtype != TDM_U64 ||
         tdm_ndarray_bytes(sums) != wanted->sums_count * sizeof(*received->sums)) {
@@ -125,12 +125,12 @@ static tdm_status send_reference(const struct tdm__transport_context *context,
 
 /* Resolves the reference in the message and waits for its object. */
 static tdm_status read_reference(const struct tdm__transport_context *context,
-                                 const struct tdm__outgoing_bucket *wanted, const tdm_value *note,
-                                 struct tdm__received_bucket *received)
+                                 const struct tdm__outgoing_bucket *wanted,
+                                 const tdm_value *message, struct tdm__received_bucket *received)
 {
     struct tdm_ndarray words;
 
-    TDM_TRY(tdm_value_ref(context->runtime, tdm_value_at(note, 1), &received->value));
+    TDM_TRY(tdm_value_ref(context->runtime, tdm_value_at(message, 1), &received->value));
     TDM_TRY(
         tdm_get(received->value, tdm__deadline_remaining_ms(context->deadline_ms), "a", &words));
     TDM_TRY(check_words(&words, wanted));
@@ -143,12 +143,12 @@ static tdm_status receive_reference(const struct tdm__transport_context *context
                                     const struct tdm__outgoing_bucket *wanted,
                                     struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
-    const tdm_value *note;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &note);
+    struct tdm__received_bucket received = {.message = NULL};
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
-        status = read_reference(context, wanted, note, &received);
+        status = read_reference(context, wanted, message, &received);
     }
     if (status != TDM_OK) {
         tdm__received_bucket_fini(&received);
@@ -179,13 +179,13 @@ static tdm_status receive_bytes(const struct tdm__transport_context *context,
                                 const struct tdm__outgoing_bucket *wanted,
                                 struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
+    struct tdm__received_bucket received = {.message = NULL};
     const struct tdm_ndarray *words;
-    const tdm_value *note;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &note);
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
-        words = tdm_value_ndarray(tdm_value_at(note, 1));
+        words = tdm_value_ndarray(tdm_value_at(message, 1));
         status = check_words(words, wanted);
     }
     if (status != TDM_OK) {
@@ -222,9 +222,9 @@ static tdm_status receive_broadcast(const struct tdm__transport_context *context
                                     const struct tdm__outgoing_bucket *wanted,
                                     struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
-    const tdm_value *note;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &note);
+    struct tdm__received_bucket received = {.message = NULL};
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
         received.copy = malloc(wanted->size_bytes);

@@ -32,7 +32,7 @@ struct tdm__outgoing_bucket {
 struct tdm__received_bucket {
     /* Message of the bucket. It contains `sums`, and `data` if the next two members are NULL.
      * Owned. */
-    tdm_ref *note;
+    tdm_ref *message;
     /* Object that contains `data`; NULL unless the scheme sends by reference. Owned. */
     tdm_ref *value;
     void *copy;       /* Memory that contains `data`; NULL unless the scheme broadcasts. Owned. */

@@ -1,4 +1,6 @@
 /* update_session.c - what a sender and its receivers both know: keys, members and requests. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /* A session is a model's name and the name of its version record. It has no threads and no
  * locks; its owner (a sender or a receiver) serializes calls. The messages in the sender's
  * mailbox have these keys:
@@ -10,7 +12,7 @@
  *
  * An incarnation of a receiver has the actor's restarts in its upper half and a counter of the
  * process's receivers in its lower half. */
-/* SPDX-License-Identifier: Apache-2.0 */
+
 #include "colocate/scheme/update_session.h"
 
 #include "actors/runtime.h"
@@ -26,8 +28,8 @@
 
 /* Constants of members. */
 enum {
-    ALIVE_MS =
-        300, /* Timeout in milliseconds of a question to the daemon whether a member lives. */
+    /* Timeout in milliseconds of a question to the daemon whether a member lives. */
+    ALIVE_MS = 300,
     RECEIVERS_BITS = 32, /* Low bits of an incarnation, which count the receivers of one process. */
 };
 

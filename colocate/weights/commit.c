@@ -174,8 +174,8 @@ static void pending_request_reply(struct pending_request *pending, tdm_status st
     pending_request_free(pending);
 }
 
-/* Answers and frees all requests of the list. If the transaction failed, all get its status;
- * otherwise each gets its own result. */
+/* Replies to all requests of the list and frees them. If the transaction failed, all get its
+ * status; otherwise each gets its own result. */
 static void request_list_reply(struct request_list *requests, tdm_status status, const char *detail)
 {
     struct pending_request *pending = requests->first;

@@ -307,7 +307,7 @@ static tdm_status load_records(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* ---- parts --------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------- */
 
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout)
@@ -343,7 +343,8 @@ static tdm_status find_slice_source(struct tdm__receiver *receiver,
                                     const char **source_out)
 {
     if (handles->header.storages_count != 1) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages", handles->header.storages_count);
+        return tdm__fail(TDM_E_UNSUPPORTED, "slices in %u storages instead of 1",
+                         handles->header.storages_count);
     }
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_exported) {
@@ -369,7 +370,7 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
         stage.verify = TDM__VERIFY_FULL;
     }
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
     }
     receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
@@ -493,12 +494,13 @@ static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
 {
     if (handles->header.storages_count != 1 || handles->header.tensors_count == 0 ||
         (handles->tensors[0].flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "%u tensors in %u storages, where parts in one come",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%u tensors in %u storages, expected slices in one storage",
                          handles->header.tensors_count, handles->header.storages_count);
     }
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
     if (slices_end(handles) > source_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "parts up to byte %llu of a bucket of %zu",
+        return tdm__fail(TDM_E_PROTOCOL, "slices up to byte %llu of a bucket of %zu bytes",
                          (unsigned long long)slices_end(handles), source_bytes);
     }
     TDM_TRY(check_shadow_resident(receiver));
@@ -645,7 +647,7 @@ tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
 {
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (!receiver->has_slices) {
-        return tdm__fail(TDM_E_STATE, "no parts have come");
+        return tdm__fail(TDM_E_STATE, "no slices have been received");
     }
     TDM_TRY(tdm__tensor_slices_check_complete(receiver->tensor_slices));
     tdm__replay_guard_vote(&receiver->guard);
@@ -660,7 +662,7 @@ tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const stru
 
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
     }
     here = tdm__tensor_slices_resume_log(receiver->tensor_slices, false);
     if (!tdm__resume_log_equal(&here, sent)) {

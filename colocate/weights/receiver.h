@@ -17,7 +17,6 @@
  * thread at a time may use a receiver. */
 struct tdm__receiver;
 
-/* Which bytes are compared with the sender's checksums, before they count as here. */
 /* Which received bytes are compared with the sender's checksums before they count as present. */
 enum tdm__verify {
     TDM__VERIFY_NONE, /* No bytes are compared. */

@@ -247,13 +247,13 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
     const struct slice_extent *place = find_slice_extent(tensor_slices, record->image);
 
     if ((record->flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "a whole tensor %s among parts",
+        return tdm__fail(TDM_E_PROTOCOL, "tensor %s is whole in a bucket of slices",
                          tensor_slices->manifest->tensors[record->tensor].name);
     }
     if (size_bytes > tensor_slices->image_bytes ||
         record->image > tensor_slices->image_bytes - size_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a part of %" PRIu64 " bytes at %" PRIu64
+                         "tensor %s: a slice of %" PRIu64 " bytes at %" PRIu64
                          " of weights of %" PRIu64,
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          record->image, tensor_slices->image_bytes);
@@ -262,7 +262,7 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
         place->dtype != (enum tdm_dtype)record->dtype ||
         record->image + size_bytes > place->extent.end) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a part of %" PRIu64 " bytes of %s at %" PRIu64
+                         "tensor %s: a slice of %" PRIu64 " bytes of %s at %" PRIu64
                          ", where this rank keeps something else",
                          tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          tdm_dtype_name((enum tdm_dtype)record->dtype), record->image);
@@ -280,6 +280,7 @@ struct stage_work {
     uint32_t count;    /* Number of operations. */
 };
 
+/* Frees the arrays of the work. */
 static void stage_work_free(struct stage_work *work)
 {
     free(work->copy_ops);
@@ -295,7 +296,7 @@ static tdm_status stage_work_create(size_t copy_ops_max, struct stage_work *work
                                 .sums = calloc(copy_ops_max + 1, sizeof(*work->sums))};
     if (work->copy_ops == NULL || work->records == NULL || work->sums == NULL) {
         stage_work_free(work);
-        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu parts", copy_ops_max);
+        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu slices", copy_ops_max);
     }
     return TDM_OK;
 }

@@ -544,9 +544,10 @@ static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_r
 static uint64_t next_piece_end(const struct plan_compiler *compiler, const struct plan_item *item,
                                uint64_t begin, uint64_t unit)
 {
-    uint64_t lines = compiler->options->chunk_bytes / TDM__TRANSFER_PLAN_ALIGNMENT;
-    uint64_t chunk_end = (begin / TDM__TRANSFER_PLAN_ALIGNMENT + (lines == 0 ? 1 : lines)) *
-                         TDM__TRANSFER_PLAN_ALIGNMENT;
+    uint64_t aligned_units = compiler->options->chunk_bytes / TDM__TRANSFER_PLAN_ALIGNMENT;
+    uint64_t chunk_end =
+        (begin / TDM__TRANSFER_PLAN_ALIGNMENT + (aligned_units == 0 ? 1 : aligned_units)) *
+        TDM__TRANSFER_PLAN_ALIGNMENT;
     uint64_t units = (chunk_end - begin) / unit;
     uint64_t end = begin + (units == 0 ? 1 : units) * unit;
 

@@ -13,6 +13,7 @@
  *
  * The method is version.request. runtime/messages/weights.def declares its request and its
  * reply. */
+
 /* Operations of the service; the daemon registers them. */
 extern const struct tdm__service_ops tdm__version_service;
 
