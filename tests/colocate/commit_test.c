@@ -21,7 +21,7 @@ enum { ENGINES = 3, UPDATES = 60, TEST_DEADLINE_MS = 20000, REQUEST_DEADLINE_MS 
 enum phase { IDLE, BEGINNING, DRIVING, STAGED, VOTED, ASKING, FLIPPED };
 
 /* The source (index 0) or an engine. It has at most one request in progress. */
-struct party {
+struct participant {
     struct fleet *fleet;
     uint32_t index;
     enum phase phase;
@@ -37,7 +37,7 @@ struct fleet {
     struct tdm__version_client *records;
     int64_t request_deadline_ms;
     struct tdm__member members[ENGINES];
-    struct party parties[ENGINES + 1];
+    struct participant participants[ENGINES + 1];
     uint64_t random;
     bool news; /* True if a reply has arrived since the last step. */
     uint32_t begun;
@@ -87,7 +87,7 @@ static void check_fleet(const struct fleet *fleet)
     uint64_t served = 0;
 
     for (uint32_t i = 1; i <= ENGINES; i++) {
-        const struct party *engine = &fleet->parties[i];
+        const struct participant *engine = &fleet->participants[i];
 
         if (engine->generating && engine->serving != 0) {
             assert_true(served == 0 || served == engine->serving);
@@ -98,9 +98,9 @@ static void check_fleet(const struct fleet *fleet)
 
 /* Delivers the stage message of the current update. An engine accepts it when it does not wait for
  * a reply. */
-static void take_stage(struct party *engine)
+static void take_stage(struct participant *engine)
 {
-    const struct party *source = &engine->fleet->parties[0];
+    const struct participant *source = &engine->fleet->participants[0];
 
     if (source->phase == DRIVING && !tdm__id_equal(&engine->update, &source->update)) {
         engine->phase = STAGED;
@@ -109,10 +109,10 @@ static void take_stage(struct party *engine)
     }
 }
 
-static void source_answered(struct party *party, tdm_status status,
+static void source_answered(struct participant *participant, tdm_status status,
                             const struct tdm__version_record *record)
 {
-    struct fleet *fleet = party->fleet;
+    struct fleet *fleet = participant->fleet;
     enum tdm__update_outcome outcome;
 
     if (status != TDM_OK) {
@@ -120,40 +120,40 @@ static void source_answered(struct party *party, tdm_status status,
          * lost. */
         return;
     }
-    if (party->phase == BEGINNING) {
-        assert_true(tdm__id_equal(&record->update.id, &party->update));
-        party->version = record->update.version;
-        party->phase = DRIVING;
+    if (participant->phase == BEGINNING) {
+        assert_true(tdm__id_equal(&record->update.id, &participant->update));
+        participant->version = record->update.version;
+        participant->phase = DRIVING;
         return;
     }
-    assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
+    assert_int_equal(tdm__version_outcome(record, &participant->update, &outcome), TDM_OK);
     fleet->commits += outcome == TDM__UPDATE_COMMITTED;
     fleet->aborts += outcome == TDM__UPDATE_ABORTED;
     fleet->base = record->version;
-    party->phase = IDLE;
+    participant->phase = IDLE;
 }
 
-static void engine_answered(struct party *party, tdm_status status,
+static void engine_answered(struct participant *participant, tdm_status status,
                             const struct tdm__version_record *record)
 {
     enum tdm__update_outcome outcome;
 
-    if (party->phase == STAGED && status == TDM_E_ABORTED) {
-        party->phase = IDLE;
-        party->generating = true;
-    } else if (status == TDM_OK && party->phase == STAGED) {
-        party->phase = VOTED;
-    } else if (status == TDM_OK && party->phase == ASKING) {
-        assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
-        party->phase = outcome == TDM__UPDATE_COMMITTED ? FLIPPED : IDLE;
+    if (participant->phase == STAGED && status == TDM_E_ABORTED) {
+        participant->phase = IDLE;
+        participant->generating = true;
+    } else if (status == TDM_OK && participant->phase == STAGED) {
+        participant->phase = VOTED;
+    } else if (status == TDM_OK && participant->phase == ASKING) {
+        assert_int_equal(tdm__version_outcome(record, &participant->update, &outcome), TDM_OK);
+        participant->phase = outcome == TDM__UPDATE_COMMITTED ? FLIPPED : IDLE;
         if (outcome == TDM__UPDATE_COMMITTED) {
-            assert_true(party->version > party->serving);
-            party->serving = party->version;
+            assert_true(participant->version > participant->serving);
+            participant->serving = participant->version;
         }
-        party->generating = outcome != TDM__UPDATE_COMMITTED;
-    } else if (status == TDM_OK && party->phase == FLIPPED) {
-        party->phase = IDLE;
-        party->generating = true;
+        participant->generating = outcome != TDM__UPDATE_COMMITTED;
+    } else if (status == TDM_OK && participant->phase == FLIPPED) {
+        participant->phase = IDLE;
+        participant->generating = true;
     } else {
         assert_true(status == TDM_E_STORE || status == TDM_E_TIMEOUT);
     }
@@ -162,48 +162,48 @@ static void engine_answered(struct party *party, tdm_status status,
 static void answered(void *arg, tdm_status status, const char *detail,
                      const struct tdm__version_record *record)
 {
-    struct party *party = arg;
+    struct participant *participant = arg;
 
-    party->busy = false;
-    party->fleet->news = true;
+    participant->busy = false;
+    participant->fleet->news = true;
     assert_true((status == TDM_OK) == (record != NULL));
     if (status != TDM_OK && status != TDM_E_STATE && status != TDM_E_ABORTED &&
         status != TDM_E_STORE && status != TDM_E_TIMEOUT) {
         fail_msg("%s: %s", tdm_strerror(status), detail);
     }
     if (record != NULL) {
-        check_record(party->fleet, record);
+        check_record(participant->fleet, record);
     }
-    if (party->index == 0) {
-        source_answered(party, status, record);
+    if (participant->index == 0) {
+        source_answered(participant, status, record);
     } else {
-        engine_answered(party, status, record);
+        engine_answered(participant, status, record);
     }
-    check_fleet(party->fleet);
+    check_fleet(participant->fleet);
 }
 
-static void ask(struct fleet *fleet, struct party *party,
+static void ask(struct fleet *fleet, struct participant *participant,
                 const struct tdm__version_request *request)
 {
     assert_int_equal(tdm__version_client_submit(fleet->records, "policy",
                                                 fleet->request_deadline_ms, request, answered,
-                                                party),
+                                                participant),
                      TDM_OK);
 }
 
-static void source_asks(struct fleet *fleet, struct party *party)
+static void source_asks(struct fleet *fleet, struct participant *participant)
 {
     struct tdm__version_request request = {.source = {{{99}}, 1}};
 
-    if (party->phase == IDLE) {
+    if (participant->phase == IDLE) {
         if (fleet->begun == UPDATES) {
             return;
         }
-        party->update = (struct tdm__id){{(uint8_t)++fleet->begun}};
-        party->phase = BEGINNING;
+        participant->update = (struct tdm__id){{(uint8_t)++fleet->begun}};
+        participant->phase = BEGINNING;
     }
-    request.update = party->update;
-    if (party->phase == BEGINNING) {
+    request.update = participant->update;
+    if (participant->phase == BEGINNING) {
         request.kind = TDM__VERSION_BEGIN;
         request.base = fleet->base;
         request.members = fleet->members;
@@ -213,29 +213,29 @@ static void source_asks(struct fleet *fleet, struct party *party)
         request.proposal =
             random_below(fleet, 20) == 0 ? TDM__UPDATE_ABORTED : TDM__UPDATE_COMMITTED;
     }
-    party->busy = true;
-    ask(fleet, party, &request);
+    participant->busy = true;
+    ask(fleet, participant, &request);
 }
 
-static void engine_asks(struct fleet *fleet, struct party *party)
+static void engine_asks(struct fleet *fleet, struct participant *participant)
 {
-    struct tdm__version_request request = {.member = fleet->members[party->index - 1]};
+    struct tdm__version_request request = {.member = fleet->members[participant->index - 1]};
 
-    take_stage(party);
-    request.update = party->update;
-    switch (party->phase) {
+    take_stage(participant);
+    request.update = participant->update;
+    switch (participant->phase) {
     case STAGED:
-        party->generating = false;
+        participant->generating = false;
         request.kind = TDM__VERSION_PREPARED;
         /* In one of ten updates an engine has wrong bytes. */
-        request.hash.low = party->index == 2 && number_of(&party->update) % 10 == 0;
+        request.hash.low = participant->index == 2 && number_of(&participant->update) % 10 == 0;
         break;
     case VOTED: /* The engine waits for the source until its patience ends. */
-        if (fleet->outcomes[number_of(&party->update)] <= TDM__UPDATE_UNDECIDED &&
+        if (fleet->outcomes[number_of(&participant->update)] <= TDM__UPDATE_UNDECIDED &&
             random_below(fleet, 12) != 0) {
             return;
         }
-        party->phase = ASKING;
+        participant->phase = ASKING;
         /* fall through */
     case ASKING:
         request.kind = TDM__VERSION_DECIDE;
@@ -249,14 +249,14 @@ static void engine_asks(struct fleet *fleet, struct party *party)
     case DRIVING:
         return;
     }
-    party->busy = true;
-    ask(fleet, party, &request);
+    participant->busy = true;
+    ask(fleet, participant, &request);
 }
 
 static bool is_over(const struct fleet *fleet)
 {
     for (uint32_t i = 0; i <= ENGINES; i++) {
-        if (fleet->parties[i].busy || fleet->parties[i].phase != IDLE) {
+        if (fleet->participants[i].busy || fleet->participants[i].phase != IDLE) {
             return false;
         }
     }
@@ -269,7 +269,7 @@ static bool may_go_on(void *arg)
     const struct fleet *fleet = arg;
 
     for (uint32_t i = 0; i <= ENGINES && !fleet->news; i++) {
-        if (fleet->parties[i].busy) {
+        if (fleet->participants[i].busy) {
             return false;
         }
     }
@@ -283,7 +283,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
 
     assert_int_equal(tdm__version_client_open(loop, store, &fleet.records), TDM_OK);
     for (uint32_t i = 0; i <= ENGINES; i++) {
-        fleet.parties[i] = (struct party){.fleet = &fleet, .index = i};
+        fleet.participants[i] = (struct participant){.fleet = &fleet, .index = i};
     }
     for (uint32_t i = 0; i < ENGINES; i++) {
         fleet.members[i] = (struct tdm__member){{{(uint8_t)(i + 1)}}, 1};
@@ -293,15 +293,15 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
         fleet.news = false;
         fleet.request_deadline_ms = tdm__clock_ms() + REQUEST_DEADLINE_MS;
         for (uint32_t i = 0; i <= ENGINES; i++) {
-            struct party *party = &fleet.parties[i];
+            struct participant *participant = &fleet.participants[i];
 
-            if (party->busy || random_below(&fleet, 3) == 0) {
+            if (participant->busy || random_below(&fleet, 3) == 0) {
                 continue;
             }
             if (i == 0) {
-                source_asks(&fleet, party);
+                source_asks(&fleet, participant);
             } else {
-                engine_asks(&fleet, party);
+                engine_asks(&fleet, participant);
             }
         }
         assert_int_equal(tdm__loop_run(loop, may_go_on, &fleet, deadline_ms), TDM_OK);
@@ -310,7 +310,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
            fleet.aborts);
     assert_true(fleet.commits > 0 && fleet.aborts > 0);
     for (uint32_t i = 1; i <= ENGINES; i++) {
-        assert_int_equal(fleet.parties[i].serving, fleet.base);
+        assert_int_equal(fleet.participants[i].serving, fleet.base);
     }
     tdm__version_client_close(fleet.records);
 }

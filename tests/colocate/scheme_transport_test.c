@@ -84,7 +84,7 @@ static void assert_all_serve(struct fixture *f, uint64_t seed, uint64_t version)
     }
 }
 
-static void open_world(struct fixture *f, enum tdm_weights_scheme scheme)
+static void fixture_open(struct fixture *f, enum tdm_weights_scheme scheme)
 {
     tdm_ref *refs[PUPILS];
 
@@ -109,7 +109,7 @@ static void open_world(struct fixture *f, enum tdm_weights_scheme scheme)
     assert_all_serve(f, 1, 1);
 }
 
-static void close_world(struct fixture *f)
+static void fixture_close(struct fixture *f)
 {
     tdm_weights_sender_shutdown(f->sender);
     for (uint32_t i = 0; i < PUPILS; i++) {
@@ -125,7 +125,7 @@ static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
     struct fixture f;
     tdm_ref *refs[PUPILS];
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     for (uint64_t version = 2; version <= 4; version++) {
         uint64_t sent = 0;
 
@@ -137,18 +137,18 @@ static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
         assert_all_serve(&f, version, version);
     }
     assert_int_equal(tdm_weights_receivers_count(f.sender), PUPILS);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void nothing_sent_is_a_timeout(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     assert_int_equal(scheme_end(scheme_receive(f.pupils[0], f.name, 0), NULL), TDM_E_TIMEOUT);
     assert_int_equal(scheme_end(scheme_receive(f.pupils[1], f.name, 30), NULL), TDM_E_TIMEOUT);
     assert_all_serve(&f, 1, 1);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme)
@@ -159,7 +159,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
     uint64_t version;
     tdm_status status;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     scheme_model_fill(&f.model, 7);
     one_node_kill_actor(f.pupils[1]);
     tdm_actor_describe(f.pupils[1], &info);
@@ -184,7 +184,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
     if (f.moves) {
         TRY(scheme_check(f.pupils[0], f.name, 7, version));
     }
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
@@ -193,7 +193,7 @@ static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
     tdm_ref *refs[PUPILS];
     uint64_t version = 0;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     assert_int_equal(tdm_weights_wait(f.sender, 0, &version), TDM_E_STATE);
     scheme_model_fill(&f.model, 9);
     TRY(tdm_weights_send_async(f.sender));
@@ -207,7 +207,7 @@ static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
     assert_true(version == 2);
     end_all(&f, refs, 2);
     assert_all_serve(&f, 9, 2);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 /* ---- bytes that are damaged in transit ----------------------------------------------- */
@@ -246,7 +246,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
     tdm_ref *refs[PUPILS];
     uint64_t version;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     honest = f.sender->transport;
     damaging = *honest;
     damaging.send_bucket = give_damaged;
@@ -264,7 +264,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
     TRY(tdm_weights_send(f.sender, &version));
     end_all(&f, refs, version);
     assert_all_serve(&f, 5, version);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 /* ---- all entries of the table -------------------------------------------------------- */
