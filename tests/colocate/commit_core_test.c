@@ -734,7 +734,7 @@ static void visit(const struct simulation *simulation)
     }
 }
 
-static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t updates)
+static void explore_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t updates)
 {
     struct simulation simulation = {
         .crashes_left = crashes, .losses_left = losses, .tears_left = tears};
@@ -749,7 +749,7 @@ static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t up
     exploration.keys = calloc(exploration.slots, sizeof(exploration.keys[0]));
     assert_non_null(exploration.keys);
     visit(&simulation);
-    printf("walk of %u updates, %u crashes, %u lost answers, %u torn shadows: "
+    printf("exploration of %u updates, %u crashes, %u lost replies, %u torn shadows: "
            "%zu states, %zu steps, %zu committed, %zu aborted, %zu joined\n",
            updates, crashes, losses, tears, exploration.states, exploration.steps,
            exploration.commits, exploration.aborts, exploration.joins);
@@ -761,10 +761,10 @@ static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t up
 static void no_interleaving_serves_two_versions_or_goes_back(void **state)
 {
     (void)state;
-    walk_from(1, 0, 0, 2);
-    walk_from(2, 0, 0, 2);
-    walk_from(0, 0, 0, 3);
-    walk_from(1, 1, 1, 2);
+    explore_from(1, 0, 0, 2);
+    explore_from(2, 0, 0, 2);
+    explore_from(0, 0, 0, 3);
+    explore_from(1, 1, 1, 2);
 }
 
 static void a_refused_request_changes_nothing_for_the_next(void **state)
