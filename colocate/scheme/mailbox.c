@@ -1,5 +1,14 @@
-/* mailbox.c - an actor where a sender and its receivers leave notes for one another. */
+/* mailbox.c - an actor through which a sender and its receivers exchange messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The first half is the actor "tandem.mailbox". Its state is a list of messages in the order of
+ * their arrival, a list of kept wait calls, and the prefixes that were closed with a failure. A
+ * wait is answered when enough messages match, when its prefix is closed, or when it was
+ * cancelled. The class is asynchronous, so one thread runs all methods and there are no locks.
+ *
+ * The second half has the functions with which a sender and its receivers call the actor, on any
+ * thread. The keys that they use are listed in update_session.h. */
+
 #include "colocate/scheme/mailbox.h"
 
 #include "runtime/clock.h"
@@ -11,47 +20,54 @@
 #include <sys/queue.h>
 #include <time.h>
 
-/* ---- the actor -------------------------------------------------------------------------- */
+/* ---- the actor ----------------------------------------------------------------------- */
 
+/* A message that was put into the mailbox. */
 struct message {
-    TAILQ_ENTRY(message) link;
-    char *key;    /* owned */
-    tdm_ref *ref; /* owned: a put, so that what the value refers to stays */
-    const tdm_value *value;
+    TAILQ_ENTRY(message) link; /* Position in the mailbox's messages. */
+    char *key;                 /* Key of the message; owned. */
+    /* Reference to a copy of the value, which retains everything the value refers to. Owned. */
+    tdm_ref *ref;
+    const tdm_value *value; /* The value; it lives as long as `ref`. */
 };
 
+/* A call of the method "wait" that is kept until its messages arrive. */
 struct waiter {
-    TAILQ_ENTRY(waiter) link;
-    tdm_call *call; /* kept */
-    char *prefix;   /* owned */
-    char *after;    /* owned */
-    uint64_t count;
+    TAILQ_ENTRY(waiter) link; /* Position in the mailbox's waiters. */
+    tdm_call *call;           /* The kept call; it gets exactly one reply. */
+    char *prefix;             /* Prefix of the keys for which it waits; owned. */
+    char *after;              /* Only messages with greater keys count; owned. */
+    uint64_t count;           /* Number of messages for which it waits. */
 };
 
+/* A prefix that was closed with a failure. */
 struct closed_prefix {
-    TAILQ_ENTRY(closed_prefix) link;
-    char *prefix; /* owned */
-    tdm_status status;
-    char *text; /* owned */
+    TAILQ_ENTRY(closed_prefix) link; /* Position in the mailbox's closed prefixes. */
+    char *prefix;                    /* Prefix of the keys for which waits fail; owned. */
+    tdm_status status;               /* Status with which they fail. */
+    char *text;                      /* Error text with which they fail; owned. */
 };
 
+/* Lists of a mailbox. */
 TAILQ_HEAD(messages, message);
 TAILQ_HEAD(waiters, waiter);
 TAILQ_HEAD(closings, closed_prefix);
 
-/* One thread: the class is asynchronous. */
+/* State of a mailbox actor. One thread runs all its methods because the class is asynchronous. */
 struct mailbox {
-    struct messages messages;
-    struct waiters waiters;
-    struct closings closed; /* the newest first */
-    uint32_t closed_count;
+    struct messages messages; /* Messages in the order of their arrival; owned. */
+    struct waiters waiters;   /* Calls that wait for messages; owned. */
+    struct closings closed; /* Prefixes that were closed with a failure, the newest first; owned. */
+    uint32_t closed_count;  /* Number of closed prefixes. */
 };
 
+/* Returns true if the text begins with the prefix. */
 static bool begins_with(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Removes the message from the mailbox and frees it. */
 static void message_remove(struct mailbox *mailbox, struct message *message)
 {
     TAILQ_REMOVE(&mailbox->messages, message, link);
@@ -60,6 +76,7 @@ static void message_remove(struct mailbox *mailbox, struct message *message)
     free(message);
 }
 
+/* Removes the waiter from the mailbox and frees it. Does not reply to its call. */
 static void waiter_remove(struct mailbox *mailbox, struct waiter *waiter)
 {
     TAILQ_REMOVE(&mailbox->waiters, waiter, link);
@@ -68,6 +85,7 @@ static void waiter_remove(struct mailbox *mailbox, struct waiter *waiter)
     free(waiter);
 }
 
+/* Removes the closed prefix from the mailbox and frees it. */
 static void closed_remove(struct mailbox *mailbox, struct closed_prefix *closed)
 {
     TAILQ_REMOVE(&mailbox->closed, closed, link);
@@ -77,13 +95,15 @@ static void closed_remove(struct mailbox *mailbox, struct closed_prefix *closed)
     free(closed);
 }
 
-/* ---- those who wait --------------------------------------------------------------------- */
+/* ---- waiting calls ------------------------------------------------------------------- */
 
-static bool note_matches_waiter(const struct waiter *waiter, const struct message *message)
+/* Returns true if the waiter waits for the message. */
+static bool message_matches_waiter(const struct waiter *waiter, const struct message *message)
 {
     return begins_with(message->key, waiter->prefix) && strcmp(message->key, waiter->after) > 0;
 }
 
+/* Returns how many messages match the waiter. */
 static uint32_t count_messages(const struct mailbox *mailbox, const struct waiter *waiter)
 {
     const struct message *message;
@@ -91,11 +111,12 @@ static uint32_t count_messages(const struct mailbox *mailbox, const struct waite
 
     TAILQ_FOREACH(message, &mailbox->messages, link)
     {
-        count += note_matches_waiter(waiter, message) ? 1 : 0;
+        count += message_matches_waiter(waiter, message) ? 1 : 0;
     }
     return count;
 }
 
+/* Replies to the waiter's call with the messages that match. */
 static tdm_status reply_messages(const struct mailbox *mailbox, const struct waiter *waiter)
 {
     const struct message *message;
@@ -106,7 +127,7 @@ static tdm_status reply_messages(const struct mailbox *mailbox, const struct wai
     tdm_write_array(writer, count_messages(mailbox, waiter));
     TAILQ_FOREACH(message, &mailbox->messages, link)
     {
-        if (note_matches_waiter(waiter, message)) {
+        if (message_matches_waiter(waiter, message)) {
             tdm_write_array(writer, 2);
             tdm_write_string(writer, message->key);
             tdm_write_value(writer, message->value);
@@ -120,6 +141,7 @@ static tdm_status reply_messages(const struct mailbox *mailbox, const struct wai
     return status;
 }
 
+/* Returns the closed prefix with which the given prefix begins, or NULL. */
 static const struct closed_prefix *find_closed(const struct mailbox *mailbox, const char *prefix)
 {
     const struct closed_prefix *closed;
@@ -133,7 +155,7 @@ static const struct closed_prefix *find_closed(const struct mailbox *mailbox, co
     return NULL;
 }
 
-/* True if its wait is over, and it with it. */
+/* Replies to the waiter's call if it is due, and then frees the waiter. Returns true if it did. */
 static bool waiter_try_reply(struct mailbox *mailbox, struct waiter *waiter)
 {
     const struct closed_prefix *closed = find_closed(mailbox, waiter->prefix);
@@ -141,7 +163,7 @@ static bool waiter_try_reply(struct mailbox *mailbox, struct waiter *waiter)
     if (closed != NULL) {
         tdm_call_fail(waiter->call, closed->status, "%s", closed->text);
     } else if (tdm_call_is_canceled(waiter->call) != 0) {
-        tdm_call_fail(waiter->call, TDM_E_CANCELED, "nobody waits for %s", waiter->prefix);
+        tdm_call_fail(waiter->call, TDM_E_CANCELED, "the wait for %s was canceled", waiter->prefix);
     } else if (count_messages(mailbox, waiter) < waiter->count) {
         return false;
     } else if (reply_messages(mailbox, waiter) != TDM_OK) {
@@ -151,6 +173,7 @@ static bool waiter_try_reply(struct mailbox *mailbox, struct waiter *waiter)
     return true;
 }
 
+/* Replies to all waiters whose messages have arrived or whose prefix is closed. */
 static void reply_ready_waiters(struct mailbox *mailbox)
 {
     struct waiter *next;
@@ -161,6 +184,7 @@ static void reply_ready_waiters(struct mailbox *mailbox)
     }
 }
 
+/* The method "wait": keeps the call until its messages arrive. */
 static tdm_status mailbox_wait(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
@@ -173,34 +197,36 @@ static tdm_status mailbox_wait(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "ssu", &prefix, &after, &count));
     waiter = calloc(1, sizeof(*waiter));
     if (waiter == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "one who waits for %s", prefix);
+        return tdm__fail(TDM_E_NOMEM, "a wait for %s", prefix);
     }
     waiter->call = call;
     waiter->count = count;
     waiter->prefix = strdup(prefix);
     waiter->after = strdup(after);
     status = waiter->prefix == NULL || waiter->after == NULL
-                 ? tdm__fail(TDM_E_NOMEM, "one who waits for notes")
+                 ? tdm__fail(TDM_E_NOMEM, "a wait for messages")
                  : tdm_call_keep(call);
     TAILQ_INSERT_TAIL(&mailbox->waiters, waiter, link);
     if (status != TDM_OK) {
         waiter_remove(mailbox, waiter);
         return status;
     }
-    reply_ready_waiters(mailbox); /* those who are gone leave, too */
+    reply_ready_waiters(mailbox); /* This also removes waiters whose calls were cancelled. */
     return TDM_OK;
 }
 
-/* ---- notes ------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------ */
 
-static tdm_status message_create(const char *key, const tdm_value *value, struct message **note_out)
+/* Creates a message with a copy of the value. */
+static tdm_status message_create(const char *key, const tdm_value *value,
+                                 struct message **message_out)
 {
     struct message *message = calloc(1, sizeof(*message));
     tdm_status status;
 
     if (message == NULL || (message->key = strdup(key)) == NULL) {
         free(message);
-        return tdm__fail(TDM_E_NOMEM, "a note %s", key);
+        return tdm__fail(TDM_E_NOMEM, "a message %s", key);
     }
     status = tdm_put(tdm_runtime_current(), &message->ref, "v", value);
     if (status == TDM_OK) {
@@ -212,11 +238,12 @@ static tdm_status message_create(const char *key, const tdm_value *value, struct
         free(message);
         return status;
     }
-    *note_out = message;
+    *message_out = message;
     return TDM_OK;
 }
 
-/* With `whole`, those whose key is exactly that. */
+/* Removes the messages whose keys begin with the prefix; with `whole` only the message whose key is
+ * exactly the prefix. */
 static void remove_messages(struct mailbox *mailbox, const char *prefix, bool whole)
 {
     struct message *next;
@@ -230,6 +257,7 @@ static void remove_messages(struct mailbox *mailbox, const char *prefix, bool wh
     }
 }
 
+/* The method "put": stores a message and replies to the waiters for it. */
 static tdm_status mailbox_put(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
@@ -245,6 +273,7 @@ static tdm_status mailbox_put(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* The method "close": removes messages, and fails waits unless the status is TDM_OK. */
 static tdm_status mailbox_close(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
@@ -277,6 +306,7 @@ static tdm_status mailbox_close(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Constructs an empty mailbox. */
 static tdm_status mailbox_construct(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
@@ -288,11 +318,13 @@ static tdm_status mailbox_construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Frees everything in the mailbox. */
 static void mailbox_destruct(void *self)
 {
     struct mailbox *mailbox = self;
 
-    while (!TAILQ_EMPTY(&mailbox->waiters)) { /* answered, when the actor was asked to end */
+    /* Their calls were answered when the actor was asked to end. */
+    while (!TAILQ_EMPTY(&mailbox->waiters)) {
         waiter_remove(mailbox, TAILQ_FIRST(&mailbox->waiters));
     }
     while (!TAILQ_EMPTY(&mailbox->messages)) {
@@ -312,14 +344,20 @@ static const struct tdm_actor_class mailbox_class = {
     .asynchronous = 1,
 };
 
+/* Registers the class when the library is loaded. */
 __attribute__((constructor)) static void register_mailbox(void)
 {
     tdm_class_register(&mailbox_class);
 }
 
-/* ---- those who use it ------------------------------------------------------------------- */
+/* ---- functions for senders and receivers --------------------------------------------- */
 
-enum { CALLS_KEPT_MAX = 10000, LOOK_AGAIN_MS = 20, FIND_MS = 2000 };
+/* Limits of the functions below. */
+enum {
+    CALLS_KEPT_MAX = 10000, /* Number of wait calls that a mailbox may keep. */
+    FIND_PAUSE_MS = 20,     /* Pause between two searches for a mailbox, in milliseconds. */
+    FIND_ATTEMPT_MS = 2000, /* Longest duration of one search, in milliseconds. */
+};
 
 tdm_status tdm__mailbox_create(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                                tdm_actor **mailbox_out)
@@ -338,7 +376,8 @@ tdm_status tdm__mailbox_create(tdm_runtime *runtime, const char *name, int64_t t
     return TDM_OK;
 }
 
-static int64_t compare_lengths(int64_t deadline_ms, int64_t most_ms)
+/* Returns the time left until the deadline in milliseconds, but at most `most_ms`. */
+static int64_t attempt_timeout_ms(int64_t deadline_ms, int64_t most_ms)
 {
     int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
 
@@ -348,16 +387,17 @@ static int64_t compare_lengths(int64_t deadline_ms, int64_t most_ms)
 tdm_status tdm__mailbox_find(tdm_runtime *runtime, const char *name, int64_t deadline_ms,
                              tdm_actor **mailbox_out)
 {
-    const struct timespec pause = {.tv_nsec = LOOK_AGAIN_MS * 1000000L};
+    const struct timespec pause = {.tv_nsec = FIND_PAUSE_MS * 1000000L};
     tdm_status status;
 
     for (;;) {
-        status = tdm_actor_find(runtime, name, compare_lengths(deadline_ms, FIND_MS), mailbox_out);
+        status = tdm_actor_find(runtime, name, attempt_timeout_ms(deadline_ms, FIND_ATTEMPT_MS),
+                                mailbox_out);
         if (status != TDM_E_NOT_FOUND && status != TDM_E_TIMEOUT) {
             return status;
         }
         if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
-            return tdm__fail(TDM_E_TIMEOUT, "nobody has opened %s", name);
+            return tdm__fail(TDM_E_TIMEOUT, "no sender has created the mailbox %s", name);
         }
         (void)nanosleep(&pause, NULL);
     }

@@ -1,5 +1,15 @@
-/* membership.c - who takes part in a send, what they report, and who of them has died. */
+/* membership.c - the receivers of a sender: which exist, what they report, and which have died. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A receiver announces itself with a message "join/ACTOR/INCARNATION" in the mailbox and changes
+ * that message when it shuts down. tdm__membership_collect() reads these messages before each
+ * update and divides the receivers into members and dead; dead means shut down or fenced. During
+ * an update members report with messages "update/EPOCH/vote/..." and "update/EPOCH/flip/...".
+ * While the sender waits for reports, it asks its node every LIVENESS_CHECK_MS milliseconds whether
+ * the missing members still live.
+ *
+ * Everything here runs in the thread that sends; see struct tdm_weights_sender. */
+
 #include "colocate/scheme/membership.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -9,10 +19,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOK_MS = 200 };
+/* Time between two checks whether missing members live, in milliseconds. */
+enum { LIVENESS_CHECK_MS = 200 };
 
-/* ---- who takes part --------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------- */
 
+/* Reads a receiver from the first two values of a message: (id b, incarnation u, ...). */
 static tdm_status read_member(const tdm_value *value, struct tdm__member *member)
 {
     struct tdm_bytes id = tdm_value_bytes(tdm_value_at(value, 0));
@@ -25,45 +37,48 @@ static tdm_status read_member(const tdm_value *value, struct tdm__member *member
     return TDM_OK;
 }
 
-/* A note of a receiver is (id b, incarnation u, is it there?). */
-static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value *note)
+/* Adds the receiver of a join message, (id b, incarnation u, present ?), to the members or to the
+ * dead. */
+static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value *message)
 {
     struct tdm__membership *membership = &sender->membership;
     struct tdm__member member;
 
-    TDM_TRY(read_member(note, &member));
+    TDM_TRY(read_member(message, &member));
     if (membership->members_count == TDM_WEIGHTS_RECEIVERS_MAX ||
         membership->dead_count == TDM_WEIGHTS_RECEIVERS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "more than %d receivers of %s", TDM_WEIGHTS_RECEIVERS_MAX,
                          sender->session.model);
     }
-    if (tdm_value_bool(tdm_value_at(note, 2), 0) &&
+    if (tdm_value_bool(tdm_value_at(message, 2), 0) &&
         tdm__update_session_check_alive(&sender->session, &member) == TDM_OK) {
         membership->members[membership->members_count++] = member;
     } else {
-        membership->dead[membership->dead_count++] = member; /* gone, or no receiver any more */
+        /* The receiver has shut down or its process has ended. */
+        membership->dead[membership->dead_count++] = member;
     }
     return TDM_OK;
 }
 
-/* Once so many notes are there, of those who came and of those who went. */
-static tdm_status collect_members(tdm_weights_sender *sender, uint64_t notes_count,
+/* Waits until the mailbox has `messages_count` join messages, of present and of former receivers,
+ * and fills the membership from all of them. */
+static tdm_status collect_members(tdm_weights_sender *sender, uint64_t messages_count,
                                   int64_t deadline_ms)
 {
-    const tdm_value *notes;
+    const tdm_value *messages;
     tdm_ref *ref;
     tdm_status status;
 
-    TDM_TRY(tdm__mailbox_wait_messages(sender->mailbox, "join/", "", notes_count, &ref));
-    status = tdm_get_value(ref, tdm__deadline_remaining_ms(deadline_ms), &notes);
+    TDM_TRY(tdm__mailbox_wait_messages(sender->mailbox, "join/", "", messages_count, &ref));
+    status = tdm_get_value(ref, tdm__deadline_remaining_ms(deadline_ms), &messages);
     if (status == TDM_OK) {
         sender->membership.members_count = 0;
         sender->membership.dead_count = 0;
     } else {
         (void)tdm_cancel(ref, 0);
     }
-    for (uint32_t i = 0; status == TDM_OK && i < tdm_value_count(notes); i++) {
-        status = add_to_membership(sender, tdm_value_at(tdm_value_at(notes, i), 1));
+    for (uint32_t i = 0; status == TDM_OK && i < tdm_value_count(messages); i++) {
+        status = add_to_membership(sender, tdm_value_at(tdm_value_at(messages, i), 1));
     }
     tdm_ref_release(ref);
     return status;
@@ -95,6 +110,7 @@ tdm_status tdm__membership_await_receivers(tdm_weights_sender *sender, int64_t d
                : status;
 }
 
+/* Returns the member's index, or members_count if it is not one. */
 static uint32_t find_member(const struct tdm__membership *membership,
                             const struct tdm__member *member)
 {
@@ -108,35 +124,37 @@ static uint32_t find_member(const struct tdm__membership *membership,
     return i;
 }
 
-/* ---- their reports ---------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------- */
 
-/* Who of the membership has reported what: a note of a receiver's report is (id b, incarnation u,
- * status i, text s). */
+/* Which members have reported. The message of a report is (id b, incarnation u, status i, text
+ * s). */
 struct member_reports {
+    /* For each member, by its index, true if it has reported. */
     bool came[TDM_WEIGHTS_RECEIVERS_MAX];
-    uint32_t count;
+    uint32_t count; /* Number of members that have reported. */
 };
 
-static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value *notes,
+/* Reads the reports in `messages`. Returns the failure that a member reports, with its name. */
+static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value *messages,
                                struct member_reports *reports)
 {
     char text[TDM__UPDATE_MEMBER_TEXT_BYTES];
 
-    for (uint32_t i = 0; i < tdm_value_count(notes); i++) {
-        const tdm_value *note = tdm_value_at(tdm_value_at(notes, i), 1);
+    for (uint32_t i = 0; i < tdm_value_count(messages); i++) {
+        const tdm_value *message = tdm_value_at(tdm_value_at(messages, i), 1);
         tdm_status failed =
-            (tdm_status)tdm_value_int(tdm_value_at(note, 2), (int64_t)TDM_E_PROTOCOL);
+            (tdm_status)tdm_value_int(tdm_value_at(message, 2), (int64_t)TDM_E_PROTOCOL);
         struct tdm__member member;
         uint32_t index;
 
-        TDM_TRY(read_member(note, &member));
+        TDM_TRY(read_member(message, &member));
         index = find_member(&sender->membership, &member);
         if (index == sender->membership.members_count) {
             continue;
         }
         if (failed != TDM_OK) {
             return tdm__fail(failed, "%s: %s", tdm__update_member_text(&member, text),
-                             tdm_value_string(tdm_value_at(note, 3), ""));
+                             tdm_value_string(tdm_value_at(message, 3), ""));
         }
         reports->count += reports->came[index] ? 0 : 1;
         reports->came[index] = true;
@@ -144,7 +162,8 @@ static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value
     return TDM_OK;
 }
 
-/* Adds those of the membership that have died to its dead; TDM_E_ACTOR_DIED names the last. */
+/* Adds the members that have died to the dead. Members in `reports`, which may be NULL, are not
+ * checked. Returns TDM_E_ACTOR_DIED with the name of the last dead member. */
 static tdm_status find_dead(tdm_weights_sender *sender, const struct member_reports *reports)
 {
     struct tdm__membership *membership = &sender->membership;
@@ -165,8 +184,9 @@ static tdm_status find_dead(tdm_weights_sender *sender, const struct member_repo
     return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
 }
 
-static tdm_status no_receivers_error(const tdm_weights_sender *sender,
-                                     const struct member_reports *reports, const char *done)
+/* Returns the timeout error, which names the first member that did not report. */
+static tdm_status missing_report_error(const tdm_weights_sender *sender,
+                                       const struct member_reports *reports, const char *done)
 {
     char text[TDM__UPDATE_MEMBER_TEXT_BYTES];
     uint32_t i = 0;
@@ -180,11 +200,12 @@ static tdm_status no_receivers_error(const tdm_weights_sender *sender,
                      sender->membership.members_count);
 }
 
-/* Waits for one more report, and looks now and then whether its author still lives. */
+/* Waits for one more report, and checks every LIVENESS_CHECK_MS milliseconds whether the missing
+ * members live. */
 static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key, const char *done,
                                      struct member_reports *reports, int64_t deadline_ms)
 {
-    const tdm_value *notes;
+    const tdm_value *messages;
     tdm_status status;
     tdm_ref *ref;
 
@@ -193,16 +214,18 @@ static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key
         int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
 
         status = tdm_get_value(
-            ref, remaining_ms < 0 || remaining_ms > LOOK_MS ? LOOK_MS : remaining_ms, &notes);
+            ref,
+            remaining_ms < 0 || remaining_ms > LIVENESS_CHECK_MS ? LIVENESS_CHECK_MS : remaining_ms,
+            &messages);
         if (status == TDM_E_TIMEOUT && find_dead(sender, reports) != TDM_OK) {
             status = TDM_E_ACTOR_DIED;
         }
     } while (status == TDM_E_TIMEOUT && tdm__deadline_remaining_ms(deadline_ms) != 0);
     if (status == TDM_OK) {
-        status = read_reports(sender, notes, reports);
+        status = read_reports(sender, messages, reports);
     } else {
         (void)tdm_cancel(ref, 0);
-        status = status == TDM_E_TIMEOUT ? no_receivers_error(sender, reports, done) : status;
+        status = status == TDM_E_TIMEOUT ? missing_report_error(sender, reports, done) : status;
     }
     tdm_ref_release(ref);
     return status;
@@ -222,6 +245,7 @@ tdm_status tdm__membership_await(tdm_weights_sender *sender, const char *kind, c
     return status;
 }
 
+/* Returns true if the member is among the dead. */
 static bool is_dead(const struct tdm__membership *membership, const struct tdm__member *member)
 {
     for (uint32_t i = 0; i < membership->dead_count; i++) {

@@ -1,4 +1,4 @@
-/* model_buckets.c - a model's tensors as they travel: bucket after bucket, with checksums. */
+/* model_buckets.c - divides a model's tensors into buckets, packs them and verifies checksums. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/model_buckets.h"
 
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Compiles a plan for one rank that holds each tensor as one flat slice. */
 static tdm_status compile_bucket_plan(struct tdm__model_buckets *model_buckets)
 {
     const struct tdm__manifest *manifest = model_buckets->manifest;

@@ -1,27 +1,31 @@
-/* model_buckets.h - a model's tensors as they travel: bucket after bucket, with checksums. */
+/* model_buckets.h - divides a model's tensors into buckets, packs them and verifies checksums. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_SCHEME_MODEL_BUCKETS_H
 #define TDM_COLOCATE_SCHEME_MODEL_BUCKETS_H
 
 #include "colocate/weights/bucket.h"
 
-/* Both ends compile the same from the same manifest.  Never changes once made. */
+/* The buckets of a model. Sender and receivers compile the same from the same manifest. It never
+ * changes after its creation. */
 struct tdm__model_buckets {
-    struct tdm__manifest *manifest; /* owned */
-    struct tdm__bucket_plan *plan;  /* owned; one rank, which holds everything */
-    uint64_t bucket_bytes;
+    struct tdm__manifest *manifest; /* Manifest of the model; owned. */
+    /* Plan of the buckets, for one rank that holds everything. Owned. */
+    struct tdm__bucket_plan *plan;
+    uint64_t bucket_bytes; /* Size in bytes at which buckets are cut. */
 };
 
-/* Takes the manifest, also on failure. */
+/* Compiles the buckets. Takes ownership of the manifest, also on failure. */
 tdm_status tdm__model_buckets_create(struct tdm__manifest *manifest, uint64_t bucket_bytes,
                                      struct tdm__model_buckets *model_buckets_out);
+/* Frees the manifest and the plan. */
 void tdm__model_buckets_fini(struct tdm__model_buckets *model_buckets);
 
-/* Copies a bucket's tensors from addresses[tensor] to its image, and takes the sum of each:
- * sums[0] is that of the bucket's first tensor. */
+/* Copies the tensors of a bucket from addresses[tensor] into the image and computes their
+ * checksums. sums[0] is the checksum of the bucket's first tensor. */
 void tdm__model_buckets_pack(const struct tdm__model_buckets *model_buckets, uint32_t bucket,
                              const void *const *addresses, void *image, uint64_t *sums);
-/* TDM_E_CHECKSUM names the first tensor of the image that has another sum. */
+/* Verifies the tensors of a received bucket. Returns TDM_E_CHECKSUM with the name of the first
+ * tensor that differs. */
 tdm_status tdm__model_buckets_verify(const struct tdm__model_buckets *model_buckets,
                                      uint32_t bucket, const void *image, const uint64_t *sums);
 

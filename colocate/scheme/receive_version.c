@@ -1,5 +1,18 @@
-/* receive_version.c - one version on its way into a receiver. */
+/* receive_or_settle_version.c - receives one version of the weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The steps of docs/protocols/commit.md from a member's side. The receiver waits for an offer
+ * in the mailbox that lists it, receives and verifies the buckets, shuts the gate and votes. Then
+ * it learns the outcome, and either goes live or discards the buckets. Failures before the vote are
+ * reported to the sender. After the vote the receiver serves nothing until it knows the outcome. If
+ * the sender does not publish it before the deadline, the receiver proposes ABORTED to the record
+ * and obeys the stored outcome.
+ *
+ * Invariants: the gate is shut from the vote until the outcome is known. A flip that the record
+ * has not stored is reported again before the next offer. One thread enters: the caller's or the
+ * receiver's background thread. It holds the mutex only for the members that readers and
+ * shutdown use. */
+
 #include "colocate/scheme/receive_version.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -13,21 +26,32 @@
 #include <string.h>
 #include <time.h>
 
-enum { DECIDE_MS = 10000, WORD_BYTES = 8 };
-
-/* What the sender says of a version, as far as this receiver needs it. */
-struct offer {
-    uint64_t epoch;
-    uint64_t version;
-    uint64_t group_epoch;
-    int64_t deadline_ms;
-    uint32_t members_count;
-    uint32_t self; /* index among them, or members_count */
+/* Constants of a receive. */
+enum {
+    DECIDE_MS = 10000, /* Timeout for learning the outcome of an update, in milliseconds. */
+    WORD_BYTES = 8,    /* Size in bytes of the words in which buckets travel. */
 };
 
-/* ---- the offer -------------------------------------------------------------------------- */
+/* What a receiver needs of the sender's offer of a version. */
+struct offer {
+    /* Epoch of the update. */
+    uint64_t epoch;
+    /* Version number that is offered. */
+    uint64_t version;
+    /* Epoch at which the collective group was or will be formed. */
+    uint64_t group_epoch;
+    /* When the update expires, in milliseconds of tdm__clock_ms(). */
+    int64_t deadline_ms;
+    /* Number of members of the update. */
+    uint32_t members_count;
+    uint32_t self; /* Index of this receiver among the members; members_count if it is not one. */
+};
 
-static tdm_status sender_is_gone(const tdm_weights_receiver *receiver, tdm_status status)
+/* ---- the offer ----------------------------------------------------------------------- */
+
+/* Turns a failure that means that the mailbox has ended into TDM_E_END; returns others
+ * unchanged. */
+static tdm_status sender_gone_error(const tdm_weights_receiver *receiver, tdm_status status)
 {
     if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_OWNER_DIED) {
         return tdm__fail(TDM_E_END, "the sender of %s is gone: %s", receiver->session.model,
@@ -36,7 +60,8 @@ static tdm_status sender_is_gone(const tdm_weights_receiver *receiver, tdm_statu
     return status;
 }
 
-/* The reference is kept while nothing comes, so that nobody asks twice. */
+/* Starts to wait for the next offer, unless that wait exists already. The reference is kept between
+ * calls, so that there is only one wait. */
 static tdm_status request_next_offer(tdm_weights_receiver *receiver)
 {
     tdm_status status = TDM_OK;
@@ -52,6 +77,7 @@ static tdm_status request_next_offer(tdm_weights_receiver *receiver)
     return status;
 }
 
+/* Releases the wait for the next offer. */
 static void drop_next_offer(tdm_weights_receiver *receiver)
 {
     (void)pthread_mutex_lock(&receiver->mutex);
@@ -60,6 +86,7 @@ static void drop_next_offer(tdm_weights_receiver *receiver)
     (void)pthread_mutex_unlock(&receiver->mutex);
 }
 
+/* Returns this receiver's index in the offer's members, or their number if it is not one. */
 static uint32_t find_own_index(const tdm_weights_receiver *receiver, const tdm_value *members)
 {
     const struct tdm__member *self = &receiver->self;
@@ -78,11 +105,12 @@ static uint32_t find_own_index(const tdm_weights_receiver *receiver, const tdm_v
     return i;
 }
 
-static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *notes,
+/* Reads the newest offer of the message list and remembers its key. */
+static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *messages,
                              struct offer *offer)
 {
-    const tdm_value *note = tdm_value_at(notes, tdm_value_count(notes) - 1);
-    const char *key = tdm_value_string(tdm_value_at(note, 0), NULL);
+    const tdm_value *message = tdm_value_at(messages, tdm_value_count(messages) - 1);
+    const char *key = tdm_value_string(tdm_value_at(message, 0), NULL);
     const tdm_value *members;
     int64_t remaining_ms;
 
@@ -90,7 +118,7 @@ static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *no
         return tdm__fail(TDM_E_PROTOCOL, "an offer of %s without a key", receiver->session.model);
     }
     (void)snprintf(receiver->last_offer_key, sizeof(receiver->last_offer_key), "%s", key);
-    TDM_TRY(tdm_unpack(tdm_value_at(note, 1), "uuuiv", &offer->epoch, &offer->version,
+    TDM_TRY(tdm_unpack(tdm_value_at(message, 1), "uuuiv", &offer->epoch, &offer->version,
                        &offer->group_epoch, &remaining_ms, &members));
     offer->deadline_ms = tdm__deadline_after(remaining_ms);
     offer->members_count = tdm_value_count(members);
@@ -98,53 +126,55 @@ static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *no
     return TDM_OK;
 }
 
-/* One that came while nobody received may be over: the sender has closed its notes. */
-static tdm_status check_open(const tdm_weights_receiver *receiver, const struct offer *offer,
-                             bool *open_out)
+/* Checks whether an offer is still open. An offer that came while this receiver was not receiving
+ * may be over; the sender has then closed its messages. */
+static tdm_status check_offer_open(const tdm_weights_receiver *receiver, const struct offer *offer,
+                                   bool *open_out)
 {
     char key[TDM__UPDATE_KEY_BYTES];
-    const tdm_value *notes;
+    const tdm_value *messages;
     tdm_status status;
     tdm_ref *ref;
 
     TDM_TRY(tdm__mailbox_wait_messages(
         receiver->mailbox, tdm__update_message_key(offer->epoch, "outcome", key), "", 0, &ref));
-    status = tdm_get_value(ref, tdm__deadline_remaining_ms(offer->deadline_ms), &notes);
+    status = tdm_get_value(ref, tdm__deadline_remaining_ms(offer->deadline_ms), &messages);
     tdm_ref_release(ref);
     *open_out = status != TDM_E_ABORTED;
     return status == TDM_E_ABORTED ? TDM_OK : status;
 }
 
-/* The next one that asks for this receiver. */
+/* Waits for the next open offer that lists this receiver. */
 static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_ms,
                               struct offer *offer)
 {
-    const tdm_value *notes;
+    const tdm_value *messages;
     bool open = false;
     tdm_status status;
 
     do {
         status = request_next_offer(receiver);
         if (status == TDM_OK) {
-            status = tdm_get_value(receiver->next, tdm__deadline_remaining_ms(deadline_ms), &notes);
+            status =
+                tdm_get_value(receiver->next, tdm__deadline_remaining_ms(deadline_ms), &messages);
         }
         if (status == TDM_E_TIMEOUT) {
             return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
                              receiver->session.model, (unsigned long long)receiver->version);
         }
         if (status == TDM_OK) {
-            status = read_offer(receiver, notes, offer);
+            status = read_offer(receiver, messages, offer);
         }
         drop_next_offer(receiver);
         if (status == TDM_OK && offer->self < offer->members_count) {
-            status = check_open(receiver, offer, &open);
+            status = check_offer_open(receiver, offer, &open);
         }
-        TDM_TRY(sender_is_gone(receiver, status));
+        TDM_TRY(sender_gone_error(receiver, status));
     } while (!open);
     return TDM_OK;
 }
 
-/* ---- stage ------------------------------------------------------------------------------ */
+/* ---- stage --------------------------------------------------------------------------- */
 
 void tdm__incoming_version_fini(struct tdm__incoming_version *incoming,
                                 const struct tdm__model_buckets *model_buckets)
@@ -156,6 +186,7 @@ void tdm__incoming_version_fini(struct tdm__incoming_version *incoming,
     *incoming = (struct tdm__incoming_version){.buckets = NULL};
 }
 
+/* Joins the group of the offer, if the transport uses one and this receiver is not in it. */
 static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer *offer)
 {
     char name[TDM__MODEL_NAME_BYTES_MAX + TDM__UPDATE_KEY_BYTES];
@@ -178,9 +209,10 @@ static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer 
     return TDM_OK;
 }
 
+/* Receives one bucket and copies the sender's checksums to `sums`. */
 static tdm_status receive_one_bucket(const tdm_weights_receiver *receiver,
                                      const struct tdm__transport_context *context, uint32_t index,
-                                     uint64_t *sums, struct tdm__received_bucket *held)
+                                     uint64_t *sums, struct tdm__received_bucket *received)
 {
     const struct tdm__bucket *bucket = &receiver->model_buckets.plan->buckets[index];
     const struct tdm__outgoing_bucket wanted = {
@@ -188,12 +220,13 @@ static tdm_status receive_one_bucket(const tdm_weights_receiver *receiver,
         .size_bytes = (bucket->size_bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES,
         .sums_count = bucket->tensors_count};
 
-    TDM_TRY(receiver->transport->receive_bucket(context, &wanted, held));
-    memcpy(sums + bucket->tensors_first, held->sums, bucket->tensors_count * sizeof(*sums));
+    TDM_TRY(receiver->transport->receive_bucket(context, &wanted, received));
+    memcpy(sums + bucket->tensors_first, received->sums, bucket->tensors_count * sizeof(*sums));
     return TDM_OK;
 }
 
-/* Wrong bytes are told only in the end: until then others may count on this rank. */
+/* Receives and verifies all buckets. A wrong checksum is reported only after the last bucket,
+ * because other ranks of a group may depend on this one until then. */
 static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const struct offer *offer,
                                       uint64_t *sums, struct tdm__incoming_version *incoming)
 {
@@ -206,12 +239,13 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
     tdm_status wrong = TDM_OK;
 
     for (uint32_t i = 0; i < receiver->model_buckets.plan->buckets_count; i++) {
-        struct tdm__received_bucket *held = &incoming->buckets[i];
+        struct tdm__received_bucket *received = &incoming->buckets[i];
         tdm_status status;
 
-        TDM_TRY(receive_one_bucket(receiver, &context, i, sums, held));
+        TDM_TRY(receive_one_bucket(receiver, &context, i, sums, received));
         tdm__failpoint_hit("weights.bucket_received");
-        status = tdm__model_buckets_verify(&receiver->model_buckets, i, held->data, held->sums);
+        status =
+            tdm__model_buckets_verify(&receiver->model_buckets, i, received->data, received->sums);
         if (status != TDM_OK && wrong == TDM_OK) {
             wrong = status;
             (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
@@ -220,6 +254,7 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
     return wrong == TDM_OK ? TDM_OK : tdm__fail(wrong, "%s", detail);
 }
 
+/* Receives a version into `incoming`. `hash_out` is the hash for which to vote. */
 static tdm_status stage_version(tdm_weights_receiver *receiver, const struct offer *offer,
                                 struct tdm__incoming_version *incoming, struct tdm__hash *hash_out)
 {
@@ -249,9 +284,10 @@ static tdm_status stage_version(tdm_weights_receiver *receiver, const struct off
     return status;
 }
 
-/* ---- the gate --------------------------------------------------------------------------- */
+/* ---- the gate ------------------------------------------------------------------------ */
 
-/* Who has voted serves nothing until the outcome is known: so readers are waited for first. */
+/* Shuts the gate and waits until no reader is left. A receiver that has voted serves nothing until
+ * the outcome is known. */
 static tdm_status shut_gate(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     const struct timespec until = {.tv_sec = deadline_ms / 1000,
@@ -272,7 +308,7 @@ static tdm_status shut_gate(tdm_weights_receiver *receiver, int64_t deadline_ms)
                                           readers_count, receiver->session.model);
 }
 
-/* Readers may go on, with `version`, or read that the outcome is unknown. */
+/* Sets the served version and opens the gate; with `undecided` it stays shut and reads fail. */
 static void open_gate(tdm_weights_receiver *receiver, uint64_t version, bool undecided)
 {
     (void)pthread_mutex_lock(&receiver->mutex);
@@ -283,10 +319,11 @@ static void open_gate(tdm_weights_receiver *receiver, uint64_t version, bool und
     (void)pthread_mutex_unlock(&receiver->mutex);
 }
 
-/* ---- go live ---------------------------------------------------------------------------- */
+/* ---- go live ------------------------------------------------------------------------- */
 
-static void place_tensor(tdm_weights_receiver *receiver, uint32_t index,
-                         const struct tdm__incoming_version *incoming)
+/* Copies one tensor to its address. A tensor without an address is served from its bucket. */
+static void install_tensor(tdm_weights_receiver *receiver, uint32_t index,
+                           const struct tdm__incoming_version *incoming)
 {
     const struct tdm_weights_tensor *tensor = &receiver->tensors[index];
     const struct tdm__bucket_location *place = &receiver->tensor_locations[index];
@@ -296,7 +333,7 @@ static void place_tensor(tdm_weights_receiver *receiver, uint32_t index,
 
     receiver->tensor_addresses[index] = tensor->address;
     if (from == NULL) {
-        return; /* no bytes moved */
+        return; /* The scheme sends no bytes. */
     }
     from += place->offset + (shards_count > 1 ? tensor->shard * bytes : 0);
     if (tensor->address != NULL) {
@@ -306,6 +343,7 @@ static void place_tensor(tdm_weights_receiver *receiver, uint32_t index,
     }
 }
 
+/* Returns true if some tensor is served from its bucket. */
 static bool receiver_keeps_buckets(const tdm_weights_receiver *receiver)
 {
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
@@ -316,12 +354,13 @@ static bool receiver_keeps_buckets(const tdm_weights_receiver *receiver)
     return false;
 }
 
+/* Makes the received version the served one and opens the gate. */
 static void version_go_live(tdm_weights_receiver *receiver)
 {
     struct tdm__incoming_version *incoming = &receiver->incoming;
 
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
-        place_tensor(receiver, i, incoming);
+        install_tensor(receiver, i, incoming);
     }
     tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
     receiver->unreported_epoch = incoming->epoch;
@@ -334,7 +373,7 @@ static void version_go_live(tdm_weights_receiver *receiver)
     }
 }
 
-/* A note for the sender, and nobody waits until it has it. */
+/* Sends a report to the mailbox. Does not wait for its confirmation. */
 static void send_report(tdm_weights_receiver *receiver, uint64_t epoch, const char *what,
                         tdm_status status)
 {
@@ -351,37 +390,40 @@ static void send_report(tdm_weights_receiver *receiver, uint64_t epoch, const ch
                          status == TDM_OK ? "" : tdm_error_detail());
 }
 
-/* The record first: the sender's next update counts on it. */
+/* Reports that this receiver serves a version, to the record first, because the sender's next
+ * update depends on that. Does nothing if there is nothing to report. */
 static void report_flip(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     const struct tdm__version_request request = {
         .kind = TDM__VERSION_FLIPPED,
         .update = tdm__update_session_update_id(&receiver->session, receiver->unreported_epoch),
         .member = receiver->self};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
     if (receiver->unreported_epoch == 0) {
         return;
     }
-    if (tdm__update_session_request(&receiver->session, &request, deadline_ms, &answer) != TDM_OK) {
+    if (tdm__update_session_request(&receiver->session, &request, deadline_ms, &reply) != TDM_OK) {
         tdm__log(TDM__WARN, "weights", "version %llu of %s is live and not reported: %s",
                  (unsigned long long)receiver->version, receiver->session.model,
                  tdm_error_detail());
-        return; /* again before the next one */
+        return; /* The report is repeated before the next offer. */
     }
     send_report(receiver, receiver->unreported_epoch, "flip/", TDM_OK);
     receiver->unreported_epoch = 0;
 }
 
-/* ---- vote, and what comes of it --------------------------------------------------------- */
+/* ---- vote, and what comes of it ------------------------------------------------------ */
 
-/* An answer that was lost may have counted: only a refusal is none. */
+/* Returns true if the record has certainly not stored the vote. Any other failure may be a lost
+ * reply to a stored vote. */
 static bool is_refused(tdm_status status)
 {
     return status == TDM_E_ABORTED || status == TDM_E_CONFLICT || status == TDM_E_NOT_FOUND ||
            status == TDM_E_ACTOR_DIED || status == TDM_E_STATE || status == TDM_E_INVAL;
 }
 
+/* Shuts the gate and votes. Opens the gate again if the record refuses the vote. */
 static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__hash *hash)
 {
     const struct tdm__incoming_version *incoming = &receiver->incoming;
@@ -390,13 +432,13 @@ static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__ha
         .update = tdm__update_session_update_id(&receiver->session, incoming->epoch),
         .member = receiver->self,
         .hash = *hash};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
     tdm_status status;
 
     TDM_TRY(shut_gate(receiver, incoming->deadline_ms));
     tdm__failpoint_hit("weights.vote");
     status =
-        tdm__update_session_request(&receiver->session, &request, incoming->deadline_ms, &answer);
+        tdm__update_session_request(&receiver->session, &request, incoming->deadline_ms, &reply);
     if (is_refused(status)) {
         open_gate(receiver, receiver->version, false);
         return status;
@@ -406,21 +448,21 @@ static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__ha
     return TDM_OK;
 }
 
-/* The sender tells; one that does not is gone or silent, and then the record is asked, with a
- * proposal that settles it. */
+/* Reads the outcome that the sender publishes. If the sender does not publish it before the
+ * deadline, proposes ABORTED to the record, which settles the update. */
 static tdm_status learn_outcome(tdm_weights_receiver *receiver, bool *committed)
 {
     const struct tdm__version_request proposal = {.proposal = TDM__UPDATE_ABORTED};
     const struct tdm__incoming_version *incoming = &receiver->incoming;
     char key[TDM__UPDATE_KEY_BYTES];
-    const tdm_value *note;
+    const tdm_value *message;
     tdm_ref *ref;
 
     if (!receiver->undecided &&
         tdm__mailbox_read_message(receiver->mailbox,
                                   tdm__update_message_key(incoming->epoch, "outcome", key),
-                                  incoming->deadline_ms, &ref, &note) == TDM_OK) {
-        *committed = tdm_value_bool(tdm_value_at(note, 0), 0) != 0;
+                                  incoming->deadline_ms, &ref, &message) == TDM_OK) {
+        *committed = tdm_value_bool(tdm_value_at(message, 0), 0) != 0;
         tdm_ref_release(ref);
         return TDM_OK;
     }
@@ -428,6 +470,7 @@ static tdm_status learn_outcome(tdm_weights_receiver *receiver, bool *committed)
                                       tdm__deadline_after(DECIDE_MS), committed);
 }
 
+/* Learns the outcome of the version that was voted for, and goes live with it or discards it. */
 static tdm_status apply_outcome(tdm_weights_receiver *receiver)
 {
     bool committed = false;
@@ -455,9 +498,9 @@ static tdm_status apply_outcome(tdm_weights_receiver *receiver)
     return TDM_OK;
 }
 
-/* Everything before the vote.  What fails is told to the sender, unless it is the sender that
- * has given up. */
-static tdm_status take_up_offer(tdm_weights_receiver *receiver, const struct offer *offer)
+/* Receives the offered version and votes. A failure is reported to the sender, unless the sender
+ * itself has given up. */
+static tdm_status accept_offer(tdm_weights_receiver *receiver, const struct offer *offer)
 {
     struct tdm__hash hash = {0, 0};
     tdm_status status = stage_version(receiver, offer, &receiver->incoming, &hash);
@@ -470,31 +513,34 @@ static tdm_status take_up_offer(tdm_weights_receiver *receiver, const struct off
     }
     tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
     if (status != TDM_E_CHECKSUM) {
-        tdm_collective_leave(receiver->group); /* its calls may be out of step */
+        /* This rank's calls in the group may be out of step with those of the others. */
+        tdm_collective_leave(receiver->group);
         receiver->group = NULL;
     }
     if (status != TDM_E_ABORTED && status != TDM_E_END) {
         send_report(receiver, offer->epoch, "vote/", status);
     }
-    return sender_is_gone(receiver, status);
+    return sender_gone_error(receiver, status);
 }
 
-static tdm_status receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
+/* Receives one version, or settles the one whose outcome is unknown. */
+static tdm_status receive_or_settle_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     struct offer offer;
 
     report_flip(receiver, tdm__deadline_after(DECIDE_MS));
     if (!receiver->undecided) {
         TDM_TRY(await_offer(receiver, deadline_ms, &offer));
-        TDM_TRY(take_up_offer(receiver, &offer));
+        TDM_TRY(accept_offer(receiver, &offer));
     }
     return apply_outcome(receiver);
 }
 
-/* The next offer is asked for beforehand, so that one who looks without waiting finds it. */
+/* The wait for the next offer is started before this returns, so that a caller that does not block
+ * finds an offer that exists. */
 tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
-    TDM_TRY(receive_version(receiver, deadline_ms));
+    TDM_TRY(receive_or_settle_version(receiver, deadline_ms));
     (void)request_next_offer(receiver);
     return TDM_OK;
 }

@@ -1,5 +1,16 @@
-/* receiver.c - the receiving end of a scheme: its life, its gate, and who may read. */
+/* receiver.c - the life of weights receivers, and reads of the served version. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements the receiver's half of <tandem/weights.h>. A process has at most one receiver of a
+ * model; all receivers of the process are in one list. A receiver is created, joined (it
+ * announces itself in the sender's mailbox), receives versions, and is shut down. Versions are
+ * received by tdm__receive_version(), in the caller's thread or in the background thread.
+ *
+ * Readers call tdm_weights_read_begin() and tdm_weights_read_end(). The gate (gate_is_shut,
+ * readers_count) keeps them out between this receiver's vote and the outcome of the update. If
+ * the outcome cannot be learned, `undecided` makes reads fail instead of wait. The lock order
+ * is: process_mutex alone, or the receiver's mutex alone. */
+
 #include "colocate/scheme/receiver.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -12,13 +23,20 @@
 #include <string.h>
 #include <time.h>
 
-enum { TIMEOUT_MS = 60000, LEAVE_MS = 1000, AFTER_FAILURE_MS = 20 };
+/* Constants of receivers. */
+enum {
+    TIMEOUT_MS = 60000, /* Default timeout of connect, in milliseconds. */
+    LEAVE_MS = 1000, /* Timeout for telling the mailbox that this receiver ends, in milliseconds. */
+    AFTER_FAILURE_MS = 20, /* Pause of the background thread after a failure, in milliseconds. */
+};
 
-/* ---- all of this process ---------------------------------------------------------------- */
+/* ---- receivers of this process ------------------------------------------------------- */
 
+/* Protects process_receivers and the links of its list. */
 static pthread_mutex_t process_mutex = PTHREAD_MUTEX_INITIALIZER;
-static tdm_weights_receiver *process_receivers; /* guarded by it */
+static tdm_weights_receiver *process_receivers; /* Receivers of this process. */
 
+/* Returns this process's receiver of the model, or NULL. */
 static tdm_weights_receiver *find_in_process(const char *model)
 {
     tdm_weights_receiver *receiver;
@@ -32,6 +50,7 @@ static tdm_weights_receiver *find_in_process(const char *model)
     return receiver;
 }
 
+/* Adds the receiver to the list of the process. */
 static void add_to_process(tdm_weights_receiver *receiver)
 {
     (void)pthread_mutex_lock(&process_mutex);
@@ -40,6 +59,7 @@ static void add_to_process(tdm_weights_receiver *receiver)
     (void)pthread_mutex_unlock(&process_mutex);
 }
 
+/* Removes the receiver from the list of the process. */
 static void remove_from_process(const tdm_weights_receiver *receiver)
 {
     (void)pthread_mutex_lock(&process_mutex);
@@ -53,17 +73,18 @@ static void remove_from_process(const tdm_weights_receiver *receiver)
     (void)pthread_mutex_unlock(&process_mutex);
 }
 
-/* ---- create ----------------------------------------------------------------------------- */
+/* ---- create -------------------------------------------------------------------------- */
 
+/* Checks a wanted tensor, which may be one shard of its rows, and copies it with its name. */
 static tdm_status copy_tensor(const struct tdm_weights_tensor *from, struct tdm_weights_tensor *to)
 {
-    bool parted = from->shards_count > 1;
+    bool is_sharded = from->shards_count > 1;
 
     if (from->info.name == NULL) {
         return tdm__fail(TDM_E_INVAL, "a tensor has no name");
     }
-    if (parted && (from->shard >= from->shards_count || from->info.dims_count == 0 ||
-                   from->info.shape[0] % from->shards_count != 0)) {
+    if (is_sharded && (from->shard >= from->shards_count || from->info.dims_count == 0 ||
+                       from->info.shape[0] % from->shards_count != 0)) {
         return tdm__fail(TDM_E_INVAL, "tensor %s: part %u of %u of its %llu rows", from->info.name,
                          from->shard, from->shards_count,
                          from->info.dims_count == 0 ? 0ULL
@@ -74,6 +95,7 @@ static tdm_status copy_tensor(const struct tdm_weights_tensor *from, struct tdm_
     return to->info.name == NULL ? tdm__fail(TDM_E_NOMEM, "the name of a tensor") : TDM_OK;
 }
 
+/* Copies the wanted tensors and allocates the arrays. */
 static tdm_status receiver_init(tdm_weights_receiver *receiver,
                                 const struct tdm_weights_receiver_options *options)
 {
@@ -97,6 +119,7 @@ static tdm_status receiver_init(tdm_weights_receiver *receiver,
     return TDM_OK;
 }
 
+/* Frees the receiver. No thread of it runs any more. */
 static void receiver_destroy(tdm_weights_receiver *receiver)
 {
     for (uint32_t i = 0; receiver->tensors != NULL && i < receiver->tensors_count; i++) {
@@ -116,6 +139,7 @@ static void receiver_destroy(tdm_weights_receiver *receiver)
     free(receiver);
 }
 
+/* Initializes the mutex and the condition, which uses the monotonic clock. */
 static void init_locks(tdm_weights_receiver *receiver)
 {
     pthread_condattr_t attributes;
@@ -173,14 +197,17 @@ const struct tdm_weights_tensor *tdm__weights_receiver_tensors(const tdm_weights
     return receiver->tensors;
 }
 
-/* ---- join ------------------------------------------------------------------------------- */
+/* ---- join ---------------------------------------------------------------------------- */
 
+/* Returns true if both tensors have the same dtype and shape. */
 static bool same_shape(const struct tdm_tensor_info *a, const struct tdm_tensor_info *b)
 {
     return a->dtype == b->dtype && a->dims_count == b->dims_count &&
            memcmp(a->shape, b->shape, a->dims_count * sizeof(a->shape[0])) == 0;
 }
 
+/* Finds a wanted tensor in the sender's buckets. Returns TDM_E_INVAL if the sender does not have it
+ * or has it with another dtype or shape. */
 static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
                                 const struct tdm_tensor_info *info,
                                 struct tdm__bucket_location *place)
@@ -215,22 +242,23 @@ static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
     return TDM_OK;
 }
 
-/* The note of a model is (manifest v, scheme u, bytes of a bucket u). */
-static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *note)
+/* Reads the message of the model, (manifest v, scheme u, bytes of a bucket u), and finds the wanted
+ * tensors in it. */
+static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *message)
 {
     const struct tdm__weight_transport *transport = tdm__weight_transport_of_scheme(
-        (enum tdm_weights_scheme)tdm_value_uint(tdm_value_at(note, 1), UINT16_MAX));
-    uint64_t bucket_bytes = tdm_value_uint(tdm_value_at(note, 2), 0);
+        (enum tdm_weights_scheme)tdm_value_uint(tdm_value_at(message, 1), UINT16_MAX));
+    uint64_t bucket_bytes = tdm_value_uint(tdm_value_at(message, 2), 0);
     struct tdm__manifest *manifest;
     tdm_writer *writer;
     tdm_status status;
 
     if (transport == NULL || bucket_bytes == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s comes by no known scheme, or in buckets of nothing",
+        return tdm__fail(TDM_E_PROTOCOL, "%s has an unknown scheme or a bucket size of 0",
                          receiver->session.model);
     }
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_value(writer, tdm_value_at(note, 0));
+    tdm_write_value(writer, tdm_value_at(message, 0));
     status = tdm_writer_status(writer);
     if (status == TDM_OK) {
         status = tdm__manifest_decode(tdm_writer_bytes(writer), &manifest);
@@ -246,7 +274,8 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *no
     return TDM_OK;
 }
 
-/* Says that this receiver is there, or is no more. */
+/* Puts a message into the mailbox that says whether this receiver exists, and waits for its
+ * confirmation. */
 static tdm_status announce_receiver(tdm_weights_receiver *receiver, bool present,
                                     int64_t deadline_ms)
 {
@@ -261,10 +290,12 @@ static tdm_status announce_receiver(tdm_weights_receiver *receiver, bool present
     return tdm__mailbox_await_put(done, deadline_ms);
 }
 
+/* Finds the sender's mailbox, reads the model and announces this receiver. After a failure it
+ * continues where it stopped. */
 static tdm_status receiver_join(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     char name[TDM_WEIGHTS_MODEL_BYTES_MAX + 16];
-    const tdm_value *note;
+    const tdm_value *message;
     tdm_ref *ref;
     tdm_status status;
 
@@ -276,36 +307,39 @@ static tdm_status receiver_join(tdm_weights_receiver *receiver, int64_t deadline
         tdm__update_session_set_record(&receiver->session, receiver->mailbox);
     }
     if (receiver->transport == NULL) {
-        tdm__model_buckets_fini(&receiver->model_buckets); /* of an attempt before */
-        TDM_TRY(tdm__mailbox_read_message(receiver->mailbox, "model", deadline_ms, &ref, &note));
-        status = read_model(receiver, note);
+        /* These buckets belong to an earlier, failed attempt. */
+        tdm__model_buckets_fini(&receiver->model_buckets);
+        TDM_TRY(tdm__mailbox_read_message(receiver->mailbox, "model", deadline_ms, &ref, &message));
+        status = read_model(receiver, message);
         tdm_ref_release(ref);
         TDM_TRY(status);
     }
-    receiver->announced = true; /* it may count, though no answer comes */
+    receiver->announced = true; /* The message may count although no reply arrives. */
     TDM_TRY(announce_receiver(receiver, true, deadline_ms));
     receiver->joined = true;
     return TDM_OK;
 }
 
-/* ---- the background thread -------------------------------------------------------------- */
+/* ---- the background thread ----------------------------------------------------------- */
 
-/* False when the thread is to end. */
+/* Stores the result of one background receive and wakes waiting callers. Returns false if the
+ * thread must end. */
 static bool record_background_outcome(tdm_weights_receiver *receiver, tdm_status status)
 {
-    bool goes_on;
+    bool continues;
 
     (void)pthread_mutex_lock(&receiver->mutex);
     if (status != TDM_OK && !receiver->stopping) {
         receiver->failed = status;
         (void)snprintf(receiver->detail, sizeof(receiver->detail), "%s", tdm_error_detail());
     }
-    goes_on = status != TDM_E_END && !receiver->stopping;
+    continues = status != TDM_E_END && !receiver->stopping;
     (void)pthread_cond_broadcast(&receiver->changed);
     (void)pthread_mutex_unlock(&receiver->mutex);
-    return goes_on;
+    return continues;
 }
 
+/* The background thread: receives versions until the sender ends or the receiver stops. */
 static void *receiver_thread_main(void *arg)
 {
     const struct timespec pause = {.tv_nsec = AFTER_FAILURE_MS * 1000000L};
@@ -321,6 +355,7 @@ static void *receiver_thread_main(void *arg)
     return NULL;
 }
 
+/* Starts the background thread, if the options ask for one and it does not run. */
 static tdm_status start_background(tdm_weights_receiver *receiver)
 {
     if (!receiver->background || receiver->running) {
@@ -334,7 +369,7 @@ static tdm_status start_background(tdm_weights_receiver *receiver)
     return TDM_OK;
 }
 
-/* ---- connect, receive ------------------------------------------------------------------- */
+/* ---- connect, receive ---------------------------------------------------------------- */
 
 tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver)
 {
@@ -352,11 +387,15 @@ tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver)
     return start_background(receiver);
 }
 
+/* Returns true if the background thread has a version or a failure that was not returned yet. The
+ * caller holds the mutex. */
 static bool has_background_result(const tdm_weights_receiver *receiver)
 {
     return receiver->version > receiver->reported_version || receiver->failed != TDM_OK;
 }
 
+/* Returns the new version or the failure of the background thread, or TDM_E_TIMEOUT. The caller
+ * holds the mutex. */
 static tdm_status return_background_result(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                            uint64_t *version_out)
 {
@@ -373,11 +412,12 @@ static tdm_status return_background_result(tdm_weights_receiver *receiver, int64
                          (long long)timeout_ms);
     }
     if (failed != TDM_E_END) {
-        receiver->failed = TDM_OK; /* told once */
+        receiver->failed = TDM_OK; /* A failure is returned only once. */
     }
     return tdm__fail(failed, "%s", receiver->detail);
 }
 
+/* Waits until the background thread has a result. */
 static tdm_status await_background(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                    uint64_t *version_out)
 {
@@ -423,7 +463,7 @@ tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_m
     return TDM_OK;
 }
 
-/* ---- read ------------------------------------------------------------------------------- */
+/* ---- read ---------------------------------------------------------------------------- */
 
 tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out)
 {
@@ -433,7 +473,8 @@ tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *vers
     uint64_t version;
 
     (void)pthread_mutex_lock(&receiver->mutex);
-    while (receiver->gate_is_shut && !receiver->undecided) { /* as long as the update's deadline */
+    /* This wait ends with the deadline of the update. */
+    while (receiver->gate_is_shut && !receiver->undecided) {
         (void)pthread_cond_wait(&receiver->changed, &receiver->mutex);
     }
     undecided = receiver->undecided;
@@ -470,8 +511,9 @@ const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t inde
     return index < receiver->tensors_count ? receiver->tensor_addresses[index] : NULL;
 }
 
-/* ---- the end ---------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------- */
 
+/* Asks the background thread to stop, cancels its wait for an offer, and joins it. */
 static void stop_background(tdm_weights_receiver *receiver)
 {
     (void)pthread_mutex_lock(&receiver->mutex);
@@ -498,7 +540,7 @@ void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver)
     receiver_destroy(receiver);
 }
 
-/* ---- modules ---------------------------------------------------------------------------- */
+/* ---- modules ------------------------------------------------------------------------- */
 
 tdm_status tdm_weights_serve(tdm_call *call, void *self)
 {

@@ -1,4 +1,4 @@
-/* receiver.h - the inside of tdm_weights_receiver. */
+/* receiver.h - the state of a tdm_weights_receiver. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_SCHEME_RECEIVER_H
 #define TDM_COLOCATE_SCHEME_RECEIVER_H
@@ -9,64 +9,81 @@
 
 #include <pthread.h>
 
-/* One version's bytes. */
+/* A version that is being received or served, with its bytes. */
 struct tdm__incoming_version {
-    struct tdm__received_bucket *buckets; /* owned, buckets_count of the plan; NULL: none */
-    uint64_t epoch;
-    uint64_t version;
-    int64_t deadline_ms;
+    /* Buckets of the model's plan, in its order; NULL if there are none. Owned. */
+    struct tdm__received_bucket *buckets;
+    uint64_t epoch;      /* Epoch of the update. */
+    uint64_t version;    /* Version number. */
+    int64_t deadline_ms; /* When the update expires, in milliseconds of tdm__clock_ms(). */
 };
 
-/* Where a tensor lies in what arrives. */
+/* Where a tensor lies in the received buckets. */
 struct tdm__bucket_location {
-    uint32_t bucket;
-    uint64_t offset; /* in bytes */
+    uint32_t bucket; /* Index of the bucket. */
+    uint64_t offset; /* Offset in the bucket, in bytes. */
 };
 
-/* The thread that receives (the caller's, or `thread`) writes everything.  Under the mutex:
- * the gate and what `told` says; `serving` and `current` change while the gate is shut. */
+/* A receiver of weights. The receiving thread (the caller's, or `thread`) writes all members. The
+ * members from `readers_count` to `stopping`, `undecided`, `failed` and `detail` are protected by
+ * the mutex. `serving` and the tensors' contents change only while the gate is shut, when no reader
+ * exists. */
 struct tdm_weights_receiver {
-    struct tdm__update_session session;
-    struct tdm__member self;
-    struct tdm_weights_tensor *tensors; /* owned, with their names */
-    uint32_t tensors_count;
-    int64_t timeout_ms;
+    struct tdm__update_session session; /* Model and version record. */
+    struct tdm__member self;            /* This process as a member of updates. */
+    /* Tensors that this process wants; the array and the names are owned. */
+    struct tdm_weights_tensor *tensors;
+    uint32_t tensors_count; /* Number of tensors. */
+    int64_t timeout_ms;     /* Timeout of connect in milliseconds. */
+    /* Called after a version has gone live; NULL if the caller wants none. */
     void (*on_version)(void *arg, uint64_t version);
-    void *arg;
+    void *arg; /* First argument of on_version. */
 
-    tdm_actor *mailbox;                            /* owned; NULL before connect */
-    const struct tdm__weight_transport *transport; /* NULL before connect */
-    struct tdm__model_buckets model_buckets;       /* of the sender */
-    struct tdm__bucket_location *tensor_locations; /* owned: of each tensor */
-    bool background;                               /* a thread is to receive */
-    bool announced;                                /* told the mailbox that it is here … */
-    bool joined;                                   /* … and has its answer */
-    tdm_collective_group *group;                   /* owned */
-    uint64_t group_epoch;
-    char last_offer_key[TDM__UPDATE_KEY_BYTES]; /* key of the last offer that was taken up */
-    struct tdm__incoming_version incoming;      /* voted for, and its outcome not known yet */
-    bool undecided;                             /* that it is so; under the mutex */
-    uint64_t unreported_epoch;                  /* epoch whose flip is to be reported; 0: none */
-    struct tdm__incoming_version serving;       /* what tensors without an address lie in */
-    const void **tensor_addresses;              /* owned: of each tensor */
+    tdm_actor *mailbox; /* Mailbox of the sender; NULL before connect. Owned. */
+    /* Transport of the sender's scheme; NULL before connect. */
+    const struct tdm__weight_transport *transport;
+    struct tdm__model_buckets model_buckets; /* Manifest and buckets of the sender; owned. */
+    /* For each tensor its place in the buckets. Owned. */
+    struct tdm__bucket_location *tensor_locations;
+    bool background; /* True if a background thread is to receive. */
+    bool announced;  /* True once the mailbox may know this receiver. */
+    bool joined;     /* True once the mailbox has confirmed the join message. */
+    /* Collective group of sender and receivers; NULL if none exists. Owned. */
+    tdm_collective_group *group;
+    uint64_t group_epoch; /* Epoch at which the group was formed; a part of its name. */
+    char last_offer_key[TDM__UPDATE_KEY_BYTES]; /* Key of the last offer that was read. */
+    /* Version that is being received, or that was voted for. */
+    struct tdm__incoming_version incoming;
+    /* True if this receiver has voted and failed to learn the outcome. Protected by the mutex. */
+    bool undecided;
+    /* Epoch whose flip the version record does not know yet; 0 if none exists. */
+    uint64_t unreported_epoch;
+    /* Buckets in which the served tensors without an address of their own lie. */
+    struct tdm__incoming_version serving;
+    /* For each tensor the address of its served bytes. Owned array. */
+    const void **tensor_addresses;
 
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex; /* Protects the members below. */
+    /* Signalled when readers leave, the gate opens, or the background thread has a result. */
     pthread_cond_t changed;
-    uint32_t readers_count;
-    bool gate_is_shut; /* a version is going live: readers wait */
-    uint64_t version;  /* served; 0: none */
-    tdm_ref *next;     /* owned: the wait for the next offer */
-    bool stopping;
-    bool running; /* the background thread is to be joined */
-    pthread_t thread;
-    uint64_t reported_version; /* by tdm_weights_receive() */
-    tdm_status failed;         /* what the background thread has to tell, once */
-    char detail[512];
+    uint32_t readers_count;    /* Number of open reads. */
+    bool gate_is_shut;         /* True while a version goes live; new readers wait. */
+    uint64_t version;          /* Served version; 0 if none exists. */
+    tdm_ref *next;             /* Wait for the next offer; NULL if none exists. Owned. */
+    bool stopping;             /* True once the receiver is being shut down. */
+    bool running;              /* True while the background thread has to be joined. */
+    pthread_t thread;          /* The background thread; valid while `running` is true. */
+    uint64_t reported_version; /* Version that tdm_weights_receive() has returned last. */
+    /* Failure of the background thread that has not been returned yet; TDM_OK if none exists. */
+    tdm_status failed;
+    char detail[512]; /* Error text of that failure. */
 
+    /* Next receiver of this process; NULL at the end of the list. */
     tdm_weights_receiver *next_in_process;
 };
 
-/* Everything that is served, in the order of its own tensors, while a read is open. */
+/* Returns the tensors of the receiver in its own order, tensors_count of them. The receiver owns
+ * them. */
 const struct tdm_weights_tensor *tdm__weights_receiver_tensors(const tdm_weights_receiver *receiver,
                                                                uint32_t *count_out);
 

@@ -1,5 +1,16 @@
-/* send_version.c - one version on its way out of a sender. */
+/* send_version.c - sends one version of the weights to all receivers. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The steps of docs/protocols/commit.md from the source's side. The sender collects the
+ * members, begins the update in the version record, publishes an offer in the mailbox and sends the
+ * buckets. It waits for the votes, decides, publishes the outcome and waits for the flips. If a
+ * step before the decision fails, the sender proposes ABORTED. The decision has its own timeout
+ * (DECIDE_MS), because it must be made even when the deadline has passed.
+ *
+ * Invariant: `undecided` is true from before BEGIN until the outcome is known. The next send
+ * first settles such an update. Everything runs in the thread that sends: the caller's or that
+ * of tdm_weights_send_async(). The receiving side is receive_version.c. */
+
 #include "colocate/scheme/send_version.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -12,12 +23,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DECIDE_MS = 10000, WORD_BYTES = 8 };
+/* Constants of a send. */
+enum {
+    DECIDE_MS = 10000, /* Timeout of the decision about an update, in milliseconds. */
+    WORD_BYTES = 8,    /* Size in bytes of the words in which buckets travel. */
+};
 
-/* ---- what is relayed -------------------------------------------------------------------- */
+/* ---- what is relayed ----------------------------------------------------------------- */
 
-/* The version that a relay has, and where it lies: it does not change until close_relay(). */
-static tdm_status open_relay(tdm_weights_sender *sender, uint64_t *version_out)
+/* Begins a read of the version that a relay sends on, and stores the addresses of its tensors. They
+ * do not change until end_relay_read(). Sets `version_out` to 0 for a sender that is not a relay.
+ */
+static tdm_status begin_relay_read(tdm_weights_sender *sender, uint64_t *version_out)
 {
     if (sender->relay_of == NULL) {
         *version_out = 0;
@@ -31,8 +48,9 @@ static tdm_status open_relay(tdm_weights_sender *sender, uint64_t *version_out)
     return TDM_OK;
 }
 
-/* As soon as all is staged: who is slow below must not hold up what comes from above. */
-static void close_relay(tdm_weights_sender *sender)
+/* Ends the relay's read as soon as all buckets are sent, so that slow receivers of the relay do not
+ * delay the versions that the relay itself receives. */
+static void end_relay_read(tdm_weights_sender *sender)
 {
     if (sender->relay_open) {
         sender->relay_open = false;
@@ -40,35 +58,37 @@ static void close_relay(tdm_weights_sender *sender)
     }
 }
 
-/* ---- the steps -------------------------------------------------------------------------- */
+/* ---- the steps ----------------------------------------------------------------------- */
 
-/* A version_floor keeps a relay's numbers at least at those of what it relays.  The update
- * counts as begun from before it is asked for: the answer may be lost. */
+/* Begins an update in the version record. `number` is the version that a relay sends on, or 0; the
+ * new version is at least that number. The update counts as begun before the request is sent,
+ * because the reply may be lost. */
 static tdm_status begin_update(tdm_weights_sender *sender, uint64_t number, int64_t deadline_ms)
 {
     struct tdm__version_request request = {.kind = TDM__VERSION_READ};
     const struct tdm__membership *membership = &sender->membership;
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
-    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &answer));
+    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &reply));
     request = (struct tdm__version_request){
         .kind = TDM__VERSION_BEGIN,
-        .update = tdm__update_session_update_id(&sender->session, answer.epoch + 1),
-        .base = answer.version,
+        .update = tdm__update_session_update_id(&sender->session, reply.epoch + 1),
+        .base = reply.version,
         .version_floor = number == 0 ? 0 : number - 1,
         .source = {.actor = membership->members[0].actor, .incarnation = 1},
         .members = membership->members,
         .members_count = membership->members_count,
         .dead = membership->dead,
         .dead_count = membership->dead_count};
-    sender->epoch = answer.epoch + 1;
+    sender->epoch = reply.epoch + 1;
     sender->undecided = true;
-    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &answer));
-    sender->version_begun = answer.update_version;
+    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &reply));
+    sender->version_begun = reply.update_version;
     tdm__membership_forget_dead(sender);
     return TDM_OK;
 }
 
+/* Returns true if the collective group consists of the current members. */
 static bool group_is_current(const tdm_weights_sender *sender)
 {
     const struct tdm__membership *membership = &sender->membership;
@@ -78,8 +98,9 @@ static bool group_is_current(const tdm_weights_sender *sender)
                   membership->members_count * sizeof(membership->members[0])) == 0;
 }
 
-/* An offer is (epoch u, version u, epoch of the group u, milliseconds i, [(id b, incarnation
- * u) …]): the place in the list is the rank in the group, from 1. */
+/* Puts the offer of a version into the mailbox. An offer is (epoch u, version u, epoch of the group
+ * u, milliseconds left i, [(id b, incarnation u)...]). A receiver's rank in the group is its
+ * position in the list, from 1. */
 static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, int64_t deadline_ms)
 {
     const struct tdm__membership *membership = &sender->membership;
@@ -117,7 +138,9 @@ static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, in
     return tdm__mailbox_await_put(done, deadline_ms);
 }
 
-static tdm_status form_group(tdm_weights_sender *sender, int64_t deadline_ms)
+/* Joins the collective group of sender and members, if the transport uses one and it does not exist
+ * yet. */
+static tdm_status join_group(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct tdm__membership *membership = &sender->membership;
     char name[TDM__MODEL_NAME_BYTES_MAX + TDM__UPDATE_KEY_BYTES];
@@ -138,6 +161,7 @@ static tdm_status form_group(tdm_weights_sender *sender, int64_t deadline_ms)
     return TDM_OK;
 }
 
+/* Packs and sends all buckets, with checksums of their tensors. */
 static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct tdm__model_buckets *model_buckets = &sender->model_buckets;
@@ -149,7 +173,7 @@ static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
     if (sender->transport->send_bucket == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(form_group(sender, deadline_ms));
+    TDM_TRY(join_group(sender, deadline_ms));
     context.group = sender->group;
     for (uint32_t i = 0; i < model_buckets->plan->buckets_count; i++) {
         const struct tdm__bucket *bucket = &model_buckets->plan->buckets[i];
@@ -168,7 +192,6 @@ static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
     return TDM_OK;
 }
 
-/* Has the modules' actors receive, those that do not yet. */
 void tdm__start_module_receives(tdm_weights_sender *sender)
 {
     for (uint32_t i = 0; i < sender->modules_count; i++) {
@@ -186,9 +209,10 @@ void tdm__start_module_receives(tdm_weights_sender *sender)
     }
 }
 
-/* ---- the outcome ------------------------------------------------------------------------ */
+/* ---- the outcome --------------------------------------------------------------------- */
 
-/* The deadline may be over, and yet somebody has to decide. */
+/* Stores the outcome of the update. The deadline of the send may be over, so this has its own
+ * timeout. */
 static tdm_status decide_outcome(tdm_weights_sender *sender, tdm_status staged, bool *committed)
 {
     const struct tdm__version_request proposal = {
@@ -202,13 +226,14 @@ static tdm_status decide_outcome(tdm_weights_sender *sender, tdm_status staged, 
     return TDM_OK;
 }
 
-/* Those who died after the commit take nothing with them: it stands, and the others go on. */
+/* Waits until all members report that they serve the committed version. Members that died after the
+ * commit are reported to the record, and the others continue. */
 static tdm_status await_flips(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     struct tdm__version_request request = {
         .kind = TDM__VERSION_DEAD,
         .update = tdm__update_session_update_id(&sender->session, sender->epoch)};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
     tdm_status status = tdm__membership_await(sender, "flip/", "gone live with", deadline_ms);
 
     while (status == TDM_E_ACTOR_DIED) {
@@ -218,7 +243,7 @@ static tdm_status await_flips(tdm_weights_sender *sender, int64_t deadline_ms)
         tdm__membership_drop_dead(sender);
         request.dead = sender->membership.dead;
         request.dead_count = sender->membership.dead_count;
-        status = tdm__update_session_request(&sender->session, &request, deadline_ms, &answer);
+        status = tdm__update_session_request(&sender->session, &request, deadline_ms, &reply);
         if (status == TDM_OK) {
             status = tdm__membership_await(sender, "flip/", "gone live with", deadline_ms);
         }
@@ -229,6 +254,7 @@ static tdm_status await_flips(tdm_weights_sender *sender, int64_t deadline_ms)
                            (unsigned long long)sender->version_begun, sender->session.model);
 }
 
+/* Removes the offer and the messages of its update; waits for them fail with TDM_E_ABORTED. */
 static void remove_offer(tdm_weights_sender *sender, const char *why)
 {
     char key[TDM__UPDATE_KEY_BYTES];
@@ -238,14 +264,17 @@ static void remove_offer(tdm_weights_sender *sender, const char *why)
                              TDM_E_ABORTED, why);
 }
 
-static tdm_status abort_with(tdm_weights_sender *sender, tdm_status status, const char *detail)
+/* Cleans up after an aborted update and returns `status` with the text `detail`. */
+static tdm_status abort_update(tdm_weights_sender *sender, tdm_status status, const char *detail)
 {
-    tdm_collective_leave(sender->group); /* it may have failed, and ends what waits in it */
+    /* The group may have failed; leaving it ends the calls that wait in it. */
+    tdm_collective_leave(sender->group);
     sender->group = NULL;
     remove_offer(sender, detail);
     return tdm__fail(status, "%s", detail);
 }
 
+/* Publishes the commit and waits for the flips. */
 static tdm_status finish_update(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     char key[TDM__UPDATE_KEY_BYTES];
@@ -264,7 +293,7 @@ static tdm_status finish_update(tdm_weights_sender *sender, int64_t deadline_ms)
     return status;
 }
 
-/* An update whose outcome this sender could not store, or learn, comes to its end first. */
+/* Ends an update whose outcome this sender could not store or did not learn. */
 static tdm_status settle_undecided(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct tdm__version_request proposal = {.proposal = TDM__UPDATE_ABORTED};
@@ -278,7 +307,7 @@ static tdm_status settle_undecided(tdm_weights_sender *sender, int64_t deadline_
                                         &committed);
     sender->undecided = status != TDM_OK && status != TDM_E_NOT_FOUND;
     if (status == TDM_E_NOT_FOUND) {
-        return TDM_OK; /* never begun, so nothing was offered, and its epoch is free */
+        return TDM_OK; /* The update never began, so nothing was offered and its epoch is free. */
     }
     TDM_TRY(status);
     if (committed) {
@@ -288,8 +317,8 @@ static tdm_status settle_undecided(tdm_weights_sender *sender, int64_t deadline_
     return TDM_OK;
 }
 
-/* A group says that it was aborted, and a receiver that others gave up; the runtime knows who
- * died. */
+/* Copies the failure's text to `detail` and returns its status. If a member has died, that is the
+ * cause and replaces both, because a group or a receiver reports only that it was aborted. */
 static tdm_status append_failure_cause(tdm_weights_sender *sender, tdm_status failed,
                                        char detail[TDM__SENDER_DETAIL_BYTES])
 {
@@ -302,7 +331,8 @@ static tdm_status append_failure_cause(tdm_weights_sender *sender, tdm_status fa
     return TDM_E_ACTOR_DIED;
 }
 
-static tdm_status run_update(tdm_weights_sender *sender, uint64_t version, int64_t deadline_ms)
+/* Runs an update after its BEGIN: offer, buckets, votes, decision, flips. */
+static tdm_status send_update(tdm_weights_sender *sender, uint64_t version, int64_t deadline_ms)
 {
     char detail[TDM__SENDER_DETAIL_BYTES] = "a receiver gave up before the decision";
     tdm_status staged = publish_offer(sender, version, deadline_ms);
@@ -312,7 +342,7 @@ static tdm_status run_update(tdm_weights_sender *sender, uint64_t version, int64
         tdm__start_module_receives(sender);
         staged = send_buckets(sender, deadline_ms);
     }
-    close_relay(sender);
+    end_relay_read(sender);
     if (staged == TDM_OK) {
         staged = tdm__membership_await(sender, "vote/", "voted in", deadline_ms);
     }
@@ -325,7 +355,7 @@ static tdm_status run_update(tdm_weights_sender *sender, uint64_t version, int64
     if (committed) {
         return finish_update(sender, deadline_ms);
     }
-    return abort_with(sender, staged != TDM_OK ? staged : TDM_E_ABORTED, detail);
+    return abort_update(sender, staged != TDM_OK ? staged : TDM_E_ABORTED, detail);
 }
 
 tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
@@ -340,13 +370,13 @@ tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
     }
     TDM_TRY(settle_undecided(sender, deadline_ms));
     TDM_TRY(tdm__membership_collect(sender, deadline_ms));
-    TDM_TRY(open_relay(sender, &version));
+    TDM_TRY(begin_relay_read(sender, &version));
     status = begin_update(sender, version, deadline_ms);
     if (status == TDM_OK) {
         version = sender->relay_of == NULL ? sender->version_begun : version;
-        status = run_update(sender, version, deadline_ms);
+        status = send_update(sender, version, deadline_ms);
     }
-    close_relay(sender);
+    end_relay_read(sender);
     TDM_TRY(status);
     *version_out = version;
     return TDM_OK;

@@ -1,5 +1,14 @@
-/* sender.c - the sending end of a scheme: its life, and one version after the other. */
+/* sender.c - creates and connects senders of weights, and runs their sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Implements the sender's half of <tandem/weights.h>. A sender is created, connected and shut down.
+ * Connecting creates its mailbox actor "weights/MODEL", publishes the model, waits for the
+ * receivers and sends the first version. Each send runs tdm__send_version(), in the caller's thread
+ * or in the thread of an asynchronous send. While that thread exists (`sending`), calls of the
+ * sender fail until tdm_weights_wait() has joined it. Shutdown closes the mailbox, which tells
+ * receivers that the sender has ended, and deletes the version record if no receiver can still ask
+ * for it. */
+
 #include "colocate/scheme/sender.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -14,10 +23,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMEOUT_MS = 60000, BUCKET_BYTES = 16 << 20, ALIGNMENT = 64, CLOSE_MS = 2000 };
+/* Constants of senders. */
+enum {
+    TIMEOUT_MS = 60000,      /* Default timeout of connect and send, in milliseconds. */
+    BUCKET_BYTES = 16 << 20, /* Default size of a bucket in bytes. */
+    ALIGNMENT = 64,          /* Alignment of the memory of a bucket in bytes. */
+    CLOSE_MS = 2000,         /* Timeout of each step that closes the mailbox, in milliseconds. */
+};
 
-/* ---- create ----------------------------------------------------------------------------- */
+/* ---- create -------------------------------------------------------------------------- */
 
+/* Creates the manifest and the buckets of the tensors and stores their addresses. */
 static tdm_status build_manifest(tdm_weights_sender *sender,
                                  const struct tdm_weights_tensor *tensors, uint32_t count,
                                  uint64_t bucket_bytes)
@@ -42,6 +58,7 @@ static tdm_status build_manifest(tdm_weights_sender *sender,
     return tdm__model_buckets_create(manifest, bucket_bytes, &sender->model_buckets);
 }
 
+/* Checks that the tensors are whole and have addresses, unless the sender is a relay. */
 static tdm_status check_tensors(const tdm_weights_sender *sender,
                                 const struct tdm_weights_tensor *tensors, uint32_t count)
 {
@@ -57,6 +74,7 @@ static tdm_status check_tensors(const tdm_weights_sender *sender,
     return TDM_OK;
 }
 
+/* Copies the handles of the module actors, which only some schemes have. */
 static tdm_status copy_modules(tdm_weights_sender *sender, tdm_actor *const *modules,
                                uint32_t count)
 {
@@ -76,6 +94,7 @@ static tdm_status copy_modules(tdm_weights_sender *sender, tdm_actor *const *mod
     return TDM_OK;
 }
 
+/* Allocates the bucket's memory and the list of group members. */
 static tdm_status allocate_buffers(tdm_weights_sender *sender)
 {
     uint64_t bytes = sender->model_buckets.plan->bucket_bytes_max;
@@ -85,10 +104,11 @@ static tdm_status allocate_buffers(tdm_weights_sender *sender)
         sender->group_members == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a bucket of %llu bytes", (unsigned long long)bytes);
     }
-    memset(sender->image, 0, bytes + ALIGNMENT); /* also what lies between tensors travels */
+    memset(sender->image, 0, bytes + ALIGNMENT); /* The bytes between tensors are sent, too. */
     return TDM_OK;
 }
 
+/* Checks the options and builds everything that does not need the cluster. */
 static tdm_status sender_init(tdm_weights_sender *sender,
                               const struct tdm_weights_sender_options *options)
 {
@@ -97,7 +117,7 @@ static tdm_status sender_init(tdm_weights_sender *sender,
 
     sender->transport = tdm__weight_transport_of_scheme(options->scheme);
     if (sender->transport == NULL) {
-        return tdm__fail(TDM_E_INVAL, "scheme %d is none", (int)options->scheme);
+        return tdm__fail(TDM_E_INVAL, "unknown scheme %d", (int)options->scheme);
     }
     if (options->relay_of != NULL) {
         if (strcmp(options->relay_of->session.model, sender->session.model) == 0) {
@@ -117,7 +137,7 @@ static tdm_status sender_init(tdm_weights_sender *sender,
     return allocate_buffers(sender);
 }
 
-/* Frees what was made; nothing runs any more. */
+/* Frees the sender. No thread of it runs any more. */
 static void sender_destroy(tdm_weights_sender *sender)
 {
     for (uint32_t i = 0; i < sender->modules_count; i++) {
@@ -137,6 +157,7 @@ static void sender_destroy(tdm_weights_sender *sender)
     free(sender);
 }
 
+/* Initializes the mutex and the condition, which uses the monotonic clock. */
 static void init_locks(tdm_weights_sender *sender)
 {
     pthread_condattr_t attributes;
@@ -180,9 +201,9 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
     return TDM_OK;
 }
 
-/* ---- connect ---------------------------------------------------------------------------- */
+/* ---- connect ------------------------------------------------------------------------- */
 
-/* The note of a model is (manifest v, scheme u, bytes of a bucket u). */
+/* Puts the message of the model, (manifest v, scheme u, bytes of a bucket u), into the mailbox. */
 static tdm_status publish_model(tdm_weights_sender *sender, tdm_actor *mailbox, int64_t deadline_ms)
 {
     tdm_writer *writer;
@@ -207,6 +228,7 @@ static tdm_status publish_model(tdm_weights_sender *sender, tdm_actor *mailbox, 
     return tdm__mailbox_await_put(done, deadline_ms);
 }
 
+/* Creates the mailbox and publishes the model in it. */
 static tdm_status open_mailbox(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     char name[TDM_WEIGHTS_MODEL_BYTES_MAX + 16];
@@ -226,7 +248,8 @@ static tdm_status open_mailbox(tdm_weights_sender *sender, int64_t deadline_ms)
     return TDM_OK;
 }
 
-static tdm_status check_idle(const tdm_weights_sender *sender)
+/* Returns TDM_E_STATE while an asynchronous send has not been waited for. */
+static tdm_status check_not_sending(const tdm_weights_sender *sender)
 {
     return sender->sending
                ? tdm__fail(TDM_E_STATE, "%s is being sent: wait for it", sender->session.model)
@@ -240,7 +263,7 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
     int64_t deadline_ms = tdm__deadline_after(sender->timeout_ms);
     uint64_t version;
 
-    TDM_TRY(check_idle(sender));
+    TDM_TRY(check_not_sending(sender));
     if (sender->mailbox == NULL) {
         TDM_TRY(open_mailbox(sender, deadline_ms));
     }
@@ -249,7 +272,7 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
     return tdm__send_version(sender, &version);
 }
 
-/* ---- send ------------------------------------------------------------------------------- */
+/* ---- send ---------------------------------------------------------------------------- */
 
 tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
 {
@@ -257,7 +280,7 @@ tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
 
     uint64_t version;
 
-    TDM_TRY(check_idle(sender));
+    TDM_TRY(check_not_sending(sender));
     TDM_TRY(tdm__send_version(sender, &version));
     if (version_out != NULL) {
         *version_out = version;
@@ -265,6 +288,7 @@ tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
     return TDM_OK;
 }
 
+/* Thread of an asynchronous send: sends one version and stores the result. */
 static void *sender_thread_main(void *arg)
 {
     tdm_weights_sender *sender = arg;
@@ -285,7 +309,7 @@ tdm_status tdm_weights_send_async(tdm_weights_sender *sender)
 {
     TDM__REQUIRE(sender);
 
-    TDM_TRY(check_idle(sender));
+    TDM_TRY(check_not_sending(sender));
     sender->sent = false;
     if (pthread_create(&sender->thread, NULL, sender_thread_main, sender) != 0) {
         return tdm__fail(TDM_E_IO, "pthread_create: the thread that sends %s",
@@ -295,6 +319,7 @@ tdm_status tdm_weights_send_async(tdm_weights_sender *sender)
     return TDM_OK;
 }
 
+/* Waits until the deadline for the asynchronous send to end. Returns true if it has. */
 static bool await_sent(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct timespec until = {.tv_sec = deadline_ms / 1000,
@@ -343,8 +368,8 @@ uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender)
     return sender->membership.members_count;
 }
 
-/* Those who wait read that it is the end.  The name is free when this returns, so that the next
- * sender can have it. */
+/* Closes the mailbox, so that receivers which wait read TDM_E_END. The name is free when this
+ * returns, so that the next sender can use it. */
 static void close_mailbox(tdm_weights_sender *sender)
 {
     tdm_ref *done;
@@ -356,18 +381,18 @@ static void close_mailbox(tdm_weights_sender *sender)
     (void)tdm_actor_kill(sender->mailbox, CLOSE_MS);
 }
 
-/* The mailbox's name for a record is never used again.  Where a receiver may still ask, or the
- * store is away, it stays. */
+/* Deletes the version record, whose name is never used again. The record stays if a receiver may
+ * still ask for it or the store is unavailable. */
 static void forget_record(const tdm_weights_sender *sender)
 {
     const struct tdm__version_request request = {
         .kind = TDM__VERSION_FORGET,
         .update = tdm__update_session_update_id(&sender->session, sender->epoch)};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
     if (sender->epoch != 0 &&
         tdm__update_session_request(&sender->session, &request, tdm__deadline_after(CLOSE_MS),
-                                    &answer) != TDM_OK) {
+                                    &reply) != TDM_OK) {
         tdm__log(TDM__INFO, "weights", "the record of %s stays: %s", sender->session.record,
                  tdm_error_detail());
     }

@@ -1,5 +1,16 @@
-/* transport.c - how a bucket gets from the sender to a receiver: one row for each scheme. */
+/* transport.c - how buckets get from the sender to a receiver, one entry per scheme. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A sender puts one message for each bucket into its mailbox, under
+ * "update/EPOCH/bucket/INDEX/". The message always has the checksums of the bucket's tensors.
+ * The bytes take one of three ways:
+ * - By reference: the message has a reference to an object in shared memory, or on another node.
+ * - In the call: the message has the bytes themselves.
+ * - By broadcast: sender and receivers are ranks of a collective group; the sender has rank 0.
+ *
+ * Transports have no state; a transport context lives on the stack of one send or receive. They
+ * block the thread of their caller. */
+
 #include "colocate/scheme/transport.h"
 
 #include "colocate/scheme/mailbox.h"
@@ -10,9 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 64, WORD_BYTES = 8 };
+/* Sizes of messages. */
+enum {
+    KEY_BYTES = 64, /* Size of a message key in bytes, with its terminating NUL. */
+    WORD_BYTES = 8, /* Size in bytes of the words in which buckets travel. */
+};
 
-/* A bucket's note is (sums b, what the transport adds …). */
+/* Writes the key of a bucket's message. The value of the message is (checksums a, what the
+ * transport adds...). */
 static void bucket_message_key(const struct tdm__transport_context *context, uint32_t bucket,
                                char key[KEY_BYTES])
 {
@@ -20,8 +36,8 @@ static void bucket_message_key(const struct tdm__transport_context *context, uin
                    bucket);
 }
 
-/* As an array of words, since arrays come aligned. */
-static struct tdm_ndarray checksum_words(const struct tdm__outgoing_bucket *outgoing_bucket)
+/* Returns the bucket's contents as an array of 64-bit words, because arrays arrive aligned. */
+static struct tdm_ndarray image_words(const struct tdm__outgoing_bucket *outgoing_bucket)
 {
     return (struct tdm_ndarray){.dtype = TDM_U64,
                                 .dims_count = 1,
@@ -29,6 +45,8 @@ static struct tdm_ndarray checksum_words(const struct tdm__outgoing_bucket *outg
                                 .data = outgoing_bucket->image};
 }
 
+/* Returns TDM_E_PROTOCOL if the received array does not have the type and the size of the expected
+ * bucket. */
 static tdm_status check_words(const struct tdm_ndarray *words,
                               const struct tdm__outgoing_bucket *wanted)
 {
@@ -44,23 +62,25 @@ static tdm_status check_words(const struct tdm_ndarray *words,
 
 void tdm__received_bucket_fini(struct tdm__received_bucket *received)
 {
-    tdm_ref_release(received->note);
+    tdm_ref_release(received->message);
     tdm_ref_release(received->value);
     free(received->copy);
-    *received = (struct tdm__received_bucket){.note = NULL};
+    *received = (struct tdm__received_bucket){.message = NULL};
 }
 
-/* Waits for the bucket's note; its sums are then in `held`. */
-static tdm_status receive_note(const struct tdm__transport_context *context,
-                               const struct tdm__outgoing_bucket *wanted,
-                               struct tdm__received_bucket *received, const tdm_value **value_out)
+/* Waits for the bucket's message and sets `message` and `sums` of `received`. `value_out` is
+ * borrowed from the message. */
+static tdm_status receive_bucket_message(const struct tdm__transport_context *context,
+                                         const struct tdm__outgoing_bucket *wanted,
+                                         struct tdm__received_bucket *received,
+                                         const tdm_value **value_out)
 {
     char key[KEY_BYTES];
     const struct tdm_ndarray *sums;
 
     bucket_message_key(context, wanted->bucket, key);
-    TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms, &received->note,
-                                      value_out));
+    TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms,
+                                      &received->message, value_out));
     sums = tdm_value_ndarray(tdm_value_at(*value_out, 0));
     if (sums == NULL || sums->dtype != TDM_U64 ||
         tdm_ndarray_bytes(sums) != wanted->sums_count * sizeof(*received->sums)) {
@@ -71,7 +91,8 @@ static tdm_status receive_note(const struct tdm__transport_context *context,
     return TDM_OK;
 }
 
-static struct tdm_ndarray note_checksums(const struct tdm__outgoing_bucket *outgoing_bucket)
+/* Returns the bucket's checksums as an array. */
+static struct tdm_ndarray checksums_array(const struct tdm__outgoing_bucket *outgoing_bucket)
 {
     return (struct tdm_ndarray){.dtype = TDM_U64,
                                 .dims_count = 1,
@@ -79,13 +100,14 @@ static struct tdm_ndarray note_checksums(const struct tdm__outgoing_bucket *outg
                                 .data = outgoing_bucket->sums};
 }
 
-/* ---- by reference ----------------------------------------------------------------------- */
+/* ---- by reference -------------------------------------------------------------------- */
 
+/* Stores the bucket as an object and puts a reference to it into the message. */
 static tdm_status send_reference(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *outgoing_bucket)
 {
-    const struct tdm_ndarray words = checksum_words(outgoing_bucket);
-    const struct tdm_ndarray sums = note_checksums(outgoing_bucket);
+    const struct tdm_ndarray words = image_words(outgoing_bucket);
+    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
     char key[KEY_BYTES];
     tdm_ref *value;
     tdm_ref *done = NULL;
@@ -97,17 +119,18 @@ static tdm_status send_reference(const struct tdm__transport_context *context,
     if (status == TDM_OK) {
         status = tdm__mailbox_await_put(done, context->deadline_ms);
     }
-    tdm_ref_release(value); /* the mailbox holds it, and whoever reads it */
+    tdm_ref_release(value); /* The mailbox and the receivers retain the object. */
     return status;
 }
 
+/* Resolves the reference in the message and waits for its object. */
 static tdm_status read_reference(const struct tdm__transport_context *context,
-                                 const struct tdm__outgoing_bucket *wanted, const tdm_value *note,
-                                 struct tdm__received_bucket *received)
+                                 const struct tdm__outgoing_bucket *wanted,
+                                 const tdm_value *message, struct tdm__received_bucket *received)
 {
     struct tdm_ndarray words;
 
-    TDM_TRY(tdm_value_ref(context->runtime, tdm_value_at(note, 1), &received->value));
+    TDM_TRY(tdm_value_ref(context->runtime, tdm_value_at(message, 1), &received->value));
     TDM_TRY(
         tdm_get(received->value, tdm__deadline_remaining_ms(context->deadline_ms), "a", &words));
     TDM_TRY(check_words(&words, wanted));
@@ -115,32 +138,34 @@ static tdm_status read_reference(const struct tdm__transport_context *context,
     return TDM_OK;
 }
 
+/* Receives a bucket that is sent by reference. */
 static tdm_status receive_reference(const struct tdm__transport_context *context,
                                     const struct tdm__outgoing_bucket *wanted,
-                                    struct tdm__received_bucket *held_out)
+                                    struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
-    const tdm_value *note;
-    tdm_status status = receive_note(context, wanted, &received, &note);
+    struct tdm__received_bucket received = {.message = NULL};
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
-        status = read_reference(context, wanted, note, &received);
+        status = read_reference(context, wanted, message, &received);
     }
     if (status != TDM_OK) {
         tdm__received_bucket_fini(&received);
         return status;
     }
-    *held_out = received;
+    *received_out = received;
     return TDM_OK;
 }
 
-/* ---- inside calls ----------------------------------------------------------------------- */
+/* ---- inside calls -------------------------------------------------------------------- */
 
+/* Puts the bucket's bytes into the message. */
 static tdm_status send_bytes(const struct tdm__transport_context *context,
                              const struct tdm__outgoing_bucket *outgoing_bucket)
 {
-    const struct tdm_ndarray words = checksum_words(outgoing_bucket);
-    const struct tdm_ndarray sums = note_checksums(outgoing_bucket);
+    const struct tdm_ndarray words = image_words(outgoing_bucket);
+    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
     char key[KEY_BYTES];
     tdm_ref *done;
 
@@ -149,17 +174,18 @@ static tdm_status send_bytes(const struct tdm__transport_context *context,
     return tdm__mailbox_await_put(done, context->deadline_ms);
 }
 
+/* Receives a bucket whose bytes are in the message. */
 static tdm_status receive_bytes(const struct tdm__transport_context *context,
                                 const struct tdm__outgoing_bucket *wanted,
-                                struct tdm__received_bucket *held_out)
+                                struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
+    struct tdm__received_bucket received = {.message = NULL};
     const struct tdm_ndarray *words;
-    const tdm_value *note;
-    tdm_status status = receive_note(context, wanted, &received, &note);
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
-        words = tdm_value_ndarray(tdm_value_at(note, 1));
+        words = tdm_value_ndarray(tdm_value_at(message, 1));
         status = check_words(words, wanted);
     }
     if (status != TDM_OK) {
@@ -167,18 +193,20 @@ static tdm_status receive_bytes(const struct tdm__transport_context *context,
         return status;
     }
     received.data = words->data;
-    *held_out = received;
+    *received_out = received;
     return TDM_OK;
 }
 
-/* ---- by broadcast ----------------------------------------------------------------------- */
+/* ---- by broadcast -------------------------------------------------------------------- */
 
-enum { SENDERS_RANK = 0 };
+/* Rank of the sender in the collective group; receivers have the ranks from 1. */
+enum { SENDER_RANK = 0 };
 
+/* Puts the checksums into the message and broadcasts the bytes. */
 static tdm_status send_broadcast(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *outgoing_bucket)
 {
-    const struct tdm_ndarray sums = note_checksums(outgoing_bucket);
+    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
     char key[KEY_BYTES];
     tdm_ref *done;
 
@@ -186,22 +214,23 @@ static tdm_status send_broadcast(const struct tdm__transport_context *context,
     TDM_TRY(tdm_actor_call(context->mailbox, "put", &done, "s(a)", key, &sums));
     TDM_TRY(tdm__mailbox_await_put(done, context->deadline_ms));
     return tdm_collective_broadcast(context->group, outgoing_bucket->image,
-                                    outgoing_bucket->size_bytes, SENDERS_RANK);
+                                    outgoing_bucket->size_bytes, SENDER_RANK);
 }
 
+/* Receives a bucket that is broadcast, into newly allocated memory. */
 static tdm_status receive_broadcast(const struct tdm__transport_context *context,
                                     const struct tdm__outgoing_bucket *wanted,
-                                    struct tdm__received_bucket *held_out)
+                                    struct tdm__received_bucket *received_out)
 {
-    struct tdm__received_bucket received = {.note = NULL};
-    const tdm_value *note;
-    tdm_status status = receive_note(context, wanted, &received, &note);
+    struct tdm__received_bucket received = {.message = NULL};
+    const tdm_value *message;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
 
     if (status == TDM_OK) {
         received.copy = malloc(wanted->size_bytes);
         status = received.copy != NULL
                      ? tdm_collective_broadcast(context->group, received.copy, wanted->size_bytes,
-                                                SENDERS_RANK)
+                                                SENDER_RANK)
                      : tdm__fail(TDM_E_NOMEM, "a bucket of %zu bytes", wanted->size_bytes);
     }
     if (status != TDM_OK) {
@@ -209,11 +238,11 @@ static tdm_status receive_broadcast(const struct tdm__transport_context *context
         return status;
     }
     received.data = received.copy;
-    *held_out = received;
+    *received_out = received;
     return TDM_OK;
 }
 
-/* ---- the table -------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------- */
 
 /* clang-format off */
 static const struct tdm__weight_transport transports[] = {

@@ -1,4 +1,4 @@
-/* transport.h - how a bucket gets from the sender to a receiver: one row for each scheme. */
+/* transport.h - how buckets get from the sender to a receiver, one entry per scheme. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_SCHEME_TRANSPORT_H
 #define TDM_COLOCATE_SCHEME_TRANSPORT_H
@@ -7,49 +7,58 @@
 #include <tandem/collective.h>
 #include <tandem/weights.h>
 
-/* The way that the buckets of one update take. */
+/* What transports need to know of the update whose buckets they carry. It lives on the stack of a
+ * send or a receive; all pointers are borrowed. */
 struct tdm__transport_context {
-    tdm_runtime *runtime;
-    tdm_actor *mailbox;
-    tdm_collective_group *group; /* NULL unless the transport meets */
-    uint64_t epoch;
-    int64_t deadline_ms; /* on tdm__clock_ms() */
+    tdm_runtime *runtime; /* Runtime of this process. */
+    tdm_actor *mailbox;   /* Mailbox of the sender. */
+    /* Collective group of the sender and its receivers; NULL unless the transport uses a group. */
+    tdm_collective_group *group;
+    uint64_t epoch;      /* Epoch of the update. */
+    int64_t deadline_ms; /* When sending and receiving fail, in milliseconds of tdm__clock_ms(). */
 };
 
-/* A bucket on the way out. */
+/* A bucket that is sent, or that a receiver expects. All pointers are borrowed. */
 struct tdm__outgoing_bucket {
-    uint32_t bucket;
-    void *image; /* not changed */
-    size_t size_bytes;
-    const uint64_t *sums; /* of each tensor of it */
-    uint32_t sums_count;
+    uint32_t bucket; /* Index of the bucket in the plan. */
+    /* Contents of the bucket, which transports do not change; NULL for an expected bucket. */
+    void *image;
+    size_t size_bytes;    /* Size of the contents in bytes, a multiple of 8. */
+    const uint64_t *sums; /* Checksum of each tensor in the bucket; NULL for an expected bucket. */
+    uint32_t sums_count;  /* Number of checksums. */
 };
 
-/* A bucket that came: its memory stays until it is let go. */
+/* A bucket that was received. Its memory stays until tdm__received_bucket_fini(). */
 struct tdm__received_bucket {
-    tdm_ref *note;    /* owned: what `sums` lie in, and `data` unless one of the next two is it */
-    tdm_ref *value;   /* owned */
-    void *copy;       /* owned */
-    const void *data; /* aligned to 8 bytes */
-    const uint64_t *sums; /* so many as the bucket has tensors */
+    /* Message of the bucket. It contains `sums`, and `data` if the next two members are NULL.
+     * Owned. */
+    tdm_ref *message;
+    /* Object that contains `data`; NULL unless the scheme sends by reference. Owned. */
+    tdm_ref *value;
+    void *copy;       /* Memory that contains `data`; NULL unless the scheme broadcasts. Owned. */
+    const void *data; /* Contents of the bucket, aligned to 8 bytes. */
+    const uint64_t *sums; /* Checksum of each tensor in the bucket, as the sender computed it. */
 };
+/* Releases what the bucket owns. */
 void tdm__received_bucket_fini(struct tdm__received_bucket *received);
 
-/* Both block until the deadline at most.  They leave the sums to their callers. */
+/* The functions with which one scheme carries buckets. Both block until the deadline at most. They
+ * carry the checksums but do not verify them. */
 struct tdm__weight_transport {
-    const char *name;
-    bool uses_group;       /* sender and receivers join a group first */
-    bool starts_receivers; /* the sender makes the receivers' actors receive */
-    /* Both NULL: there are no buckets. */
+    const char *name;      /* Name of the scheme in messages. */
+    bool uses_group;       /* True if sender and receivers join a collective group first. */
+    bool starts_receivers; /* True if the sender calls its module actors to make them receive. */
+    /* Sends one bucket to all receivers; NULL if the scheme sends no bytes. */
     tdm_status (*send_bucket)(const struct tdm__transport_context *context,
                               const struct tdm__outgoing_bucket *outgoing_bucket);
-    /* `wanted` says what is to come.  TDM_E_PROTOCOL for a bucket of another size. */
+    /* Receives one bucket; NULL if the scheme sends no bytes. `wanted` has the expected index, size
+     * and number of checksums. Returns TDM_E_PROTOCOL for a bucket of another size. */
     tdm_status (*receive_bucket)(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *wanted,
-                                 struct tdm__received_bucket *held_out);
+                                 struct tdm__received_bucket *received_out);
 };
 
-/* NULL for an unknown scheme. */
+/* Returns the transport of a scheme, or NULL for an unknown scheme. */
 const struct tdm__weight_transport *tdm__weight_transport_of_scheme(enum tdm_weights_scheme scheme);
 
 #endif

@@ -1,6 +1,18 @@
-/* update_session.c - what both ends of a scheme know of an update: its names, its steps, its dead.
- */
+/* update_session.c - what a sender and its receivers both know: keys, members and requests. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A session is a model's name and the name of its version record. It has no threads and no
+ * locks; its owner (a sender or a receiver) serializes calls. The messages in the sender's
+ * mailbox have these keys:
+ * - "model": the manifest, the scheme and the size of buckets.
+ * - "join/ACTOR/INCARNATION": a receiver exists, or no longer exists.
+ * - "offer/EPOCH": the sender begins an update.
+ * - "update/EPOCH/bucket/INDEX/", ".../vote/ACTOR", ".../outcome" and ".../flip/ACTOR": its
+ * steps.
+ *
+ * An incarnation of a receiver has the actor's restarts in its upper half and a counter of the
+ * process's receivers in its lower half. */
+
 #include "colocate/scheme/update_session.h"
 
 #include "actors/runtime.h"
@@ -14,8 +26,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIVE_MS = 300, RECEIVERS_BITS = 32 };
+/* Constants of members. */
+enum {
+    /* Timeout in milliseconds of a question to the daemon whether a member lives. */
+    ALIVE_MS = 300,
+    RECEIVERS_BITS = 32, /* Low bits of an incarnation, which count the receivers of one process. */
+};
 
+/* Returns true if the name is allowed as the name of a model. */
 static bool is_valid_model(const char *model)
 {
     size_t length = model == NULL ? 0 : strlen(model);
@@ -85,7 +103,8 @@ const char *tdm__update_member_text(const struct tdm__member *member,
     return text;
 }
 
-static bool is_restarted(const tdm_document *description, const struct tdm__member *member)
+/* Returns true if the actor was restarted after the member was created. */
+static bool was_restarted(const tdm_document *description, const struct tdm__member *member)
 {
     struct tdm__actor_description_message message;
 
@@ -93,9 +112,10 @@ static bool is_restarted(const tdm_document *description, const struct tdm__memb
            message.incarnation > member->incarnation >> RECEIVERS_BITS;
 }
 
+/* Calls a method of the daemon with the member's actor ID. The caller frees the document. */
 static tdm_status query_actor_state(const struct tdm__update_session *session,
                                     const struct tdm__member *member, const char *method,
-                                    tdm_document **answer_out)
+                                    tdm_document **reply_out)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -104,16 +124,16 @@ static tdm_status query_actor_state(const struct tdm__update_session *session,
     status = tdm_pack(writer, "b", (const void *)member->actor.bytes, sizeof(member->actor.bytes));
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(session->runtime, method, tdm_writer_bytes(writer),
-                                          ALIVE_MS, answer_out);
+                                          ALIVE_MS, reply_out);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-/* A link between nodes that is cut says nothing of the processes behind it: who is to be called
- * dead for that is killed first, which takes until the node is reached, or its lease is over.
- */
-static bool is_fenced(const struct tdm__update_session *session, const struct tdm__member *member)
+/* Kills the member's actor and returns true if that succeeded. A broken connection between nodes
+ * says nothing about the processes behind it. A member may only be called dead if it is killed
+ * first, which succeeds once the node is reached or its lease has expired. */
+static bool kill_member(const struct tdm__update_session *session, const struct tdm__member *member)
 {
     tdm_document *nothing = NULL;
     bool fenced = query_actor_state(session, member, "actor.kill", &nothing) == TDM_OK;
@@ -132,7 +152,7 @@ tdm_status tdm__update_session_check_alive(const struct tdm__update_session *ses
 
     (void)tdm__update_member_text(member, text);
     if (status == TDM_OK) {
-        bool restarted = is_restarted(description, member);
+        bool restarted = was_restarted(description, member);
 
         tdm_document_destroy(description);
         return restarted ? tdm__fail(TDM_E_ACTOR_DIED, "%s: the actor was restarted", text)
@@ -140,10 +160,10 @@ tdm_status tdm__update_session_check_alive(const struct tdm__update_session *ses
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     if (status == TDM_E_ACTOR_DIED || status == TDM_E_ACTOR_RESTARTING ||
-        status == TDM_E_NOT_FOUND || (status == TDM_E_NODE_LOST && is_fenced(session, member))) {
+        status == TDM_E_NOT_FOUND || (status == TDM_E_NODE_LOST && kill_member(session, member))) {
         return tdm__fail(TDM_E_ACTOR_DIED, "%s: %s", text, detail);
     }
-    return TDM_OK; /* nobody knows: it may be */
+    return TDM_OK; /* Its state is unknown, so it may be alive. */
 }
 
 const char *tdm__update_message_key(uint64_t epoch, const char *what,
@@ -164,10 +184,10 @@ const char *tdm__update_join_key(const struct tdm__member *member, char key[TDM_
 
 tdm_status tdm__update_session_request(const struct tdm__update_session *session,
                                        const struct tdm__version_request *request,
-                                       int64_t deadline_ms, struct tdm__version_reply *answer_out)
+                                       int64_t deadline_ms, struct tdm__version_reply *reply_out)
 {
     return tdm__version_service_call(session->runtime, session->record, request,
-                                     tdm__deadline_remaining_ms(deadline_ms), answer_out);
+                                     tdm__deadline_remaining_ms(deadline_ms), reply_out);
 }
 
 tdm_status tdm__update_session_decide(const struct tdm__update_session *session, uint64_t epoch,
@@ -175,11 +195,11 @@ tdm_status tdm__update_session_decide(const struct tdm__update_session *session,
                                       int64_t deadline_ms, bool *committed_out)
 {
     struct tdm__version_request request = *proposal;
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
     request.kind = TDM__VERSION_DECIDE;
     request.update = tdm__update_session_update_id(session, epoch);
-    TDM_TRY(tdm__update_session_request(session, &request, deadline_ms, &answer));
-    *committed_out = answer.outcome == TDM__UPDATE_COMMITTED;
+    TDM_TRY(tdm__update_session_request(session, &request, deadline_ms, &reply));
+    *committed_out = reply.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
 }

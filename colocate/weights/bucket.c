@@ -1,5 +1,13 @@
-/* bucket.c - how a model travels: cut into buckets, each filled by all ranks together. */
+/* bucket.c - cuts a model into buckets of whole tensors, which all ranks fill together. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Compilation cuts the manifest into buckets and turns each rank's slices into runs in bucket
+ * order. Then it checks that the runs of all ranks cover every byte exactly once. A slice
+ * that is a box becomes runs of its contiguous inner dimensions; neighbouring runs are merged. The
+ * result depends only on the manifest and the layouts, so every rank compiles the same plan.
+ * Replaying (pack and unpack) only lists copy operations; the caller runs them on its device. There
+ * are no locks: a plan is read-only after its creation. */
+
 #include "colocate/weights/bucket.h"
 
 #include "runtime/assert.h"
@@ -10,23 +18,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What compiling carries around. */
+/* State of one compilation; it lives on the stack of tdm__bucket_plan_create(). */
 struct bucket_compiler {
-    const struct tdm__manifest *manifest;
-    const struct tdm__layout *layouts;
-    struct tdm__bucket_plan *plan;
-    uint32_t *order; /* of one rank's slices: by tensor, then as they were */
-    uint32_t runs_room;
+    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
+    const struct tdm__layout *layouts;    /* Layouts of all ranks; borrowed. */
+    struct tdm__bucket_plan *plan;        /* The plan that is being built. */
+    uint32_t *order; /* Indices of one rank's slices, sorted by tensor and then by index. Owned. */
+    uint32_t runs_capacity; /* Number of runs for which the plan has room. */
 };
 
+/* Rounds an offset in bytes up to the alignment of tensors. */
 static uint64_t align_up(uint64_t offset)
 {
     return (offset + TDM__BUCKET_ALIGNMENT - 1) & ~(uint64_t)(TDM__BUCKET_ALIGNMENT - 1);
 }
 
-/* ---- cutting ---------------------------------------------------------------------------- */
+/* ---- cutting ------------------------------------------------------------------------- */
 
-/* Sequential fill: the order of tensors stays, so that a reader can go along with it. */
+/* Cuts the manifest into buckets in sequential order, so that a reader can follow the order of
+ * tensors. */
 static tdm_status cut_buckets(struct bucket_compiler *compiler,
                               const struct tdm__bucket_options *options)
 {
@@ -58,8 +68,9 @@ static tdm_status cut_buckets(struct bucket_compiler *compiler,
     return TDM_OK;
 }
 
-/* ---- runs ------------------------------------------------------------------------------- */
+/* ---- runs ---------------------------------------------------------------------------- */
 
+/* Appends a run to the segment, or extends the last run if the new one continues it everywhere. */
 static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           struct tdm__bucket_run run)
 {
@@ -75,18 +86,18 @@ static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_s
         last->size_bytes += run.size_bytes;
         return TDM_OK;
     }
-    if (plan->runs_count == compiler->runs_room) {
-        uint32_t room = compiler->runs_room == 0 ? 1024 : compiler->runs_room * 2;
+    if (plan->runs_count == compiler->runs_capacity) {
+        uint32_t capacity = compiler->runs_capacity == 0 ? 1024 : compiler->runs_capacity * 2;
         struct tdm__bucket_run *runs = NULL;
 
-        if (room <= (uint32_t)1 << 30) {
-            runs = reallocarray(plan->runs, room, sizeof(*runs));
+        if (capacity <= (uint32_t)1 << 30) {
+            runs = reallocarray(plan->runs, capacity, sizeof(*runs));
         }
         if (runs == NULL) {
             return tdm__fail(TDM_E_NOMEM, "a plan of more than %" PRIu32 " runs", plan->runs_count);
         }
         plan->runs = runs;
-        compiler->runs_room = room;
+        compiler->runs_capacity = capacity;
     }
     TDM_ASSERT(plan->runs != NULL);
     plan->runs[plan->runs_count++] = run;
@@ -94,14 +105,15 @@ static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_s
     return TDM_OK;
 }
 
-/* A box as runs: the trailing dimensions that it has in full, and one before them, are
- * contiguous in the tensor; the dimensions before those are walked like an odometer. */
+/* Appends the runs of a box. The trailing dimensions that the box covers fully, and the one before
+ * them, are contiguous in the tensor; the dimensions before those are counted like an odometer. */
 static tdm_status add_box(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           uint32_t slice_index, const struct tdm_slice *slice)
 {
     const struct tdm_tensor_info *tensor = &compiler->manifest->tensors[slice->tensor];
     uint64_t element_bytes = tdm_dtype_bytes(tensor->dtype);
-    uint64_t step[TDM_DIMS_MAX] = {0}; /* elements between neighbours of a dimension */
+    /* Number of elements between neighbours in each dimension. */
+    uint64_t step[TDM_DIMS_MAX] = {0};
     uint64_t at[TDM_DIMS_MAX] = {0};
     uint64_t inner = 1;
     uint32_t outer = tensor->dims_count;
@@ -135,6 +147,7 @@ static tdm_status add_box(struct bucket_compiler *compiler, struct tdm__bucket_s
     return TDM_OK;
 }
 
+/* Appends the runs of one slice, which is a box or a flat range of elements. */
 static tdm_status add_slice(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                             uint32_t slice_index, const struct tdm_slice *slice)
 {
@@ -153,6 +166,7 @@ static tdm_status add_slice(struct bucket_compiler *compiler, struct tdm__bucket
                    });
 }
 
+/* Orders slice indices by tensor and then by index, for qsort_r(). */
 static int compare_slices(const void *a, const void *b, void *arg)
 {
     const struct tdm_slice *slices = arg;
@@ -165,7 +179,8 @@ static int compare_slices(const void *a, const void *b, void *arg)
     return left < right ? -1 : left > right;
 }
 
-/* `cursor` goes along the sorted slices, from bucket to bucket. */
+/* Adds the rank's runs in one bucket. `cursor` is the position in the sorted slices and moves on
+ * from bucket to bucket. */
 static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__bucket *bucket,
                               struct tdm__bucket_segment *segment, const struct tdm__layout *layout,
                               uint32_t *cursor)
@@ -191,6 +206,7 @@ static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__buck
     return TDM_OK;
 }
 
+/* Sorts the indices of a rank's slices by tensor. */
 static tdm_status sort_slices(struct bucket_compiler *compiler, const struct tdm__layout *layout)
 {
     free(compiler->order);
@@ -206,6 +222,7 @@ static tdm_status sort_slices(struct bucket_compiler *compiler, const struct tdm
     return TDM_OK;
 }
 
+/* Checks one rank's layout and adds its runs to all buckets. */
 static tdm_status add_rank(struct bucket_compiler *compiler, uint32_t rank)
 {
     const struct tdm__layout *layout = &compiler->layouts[rank];
@@ -222,16 +239,17 @@ static tdm_status add_rank(struct bucket_compiler *compiler, uint32_t rank)
     return TDM_OK;
 }
 
-/* ---- coverage --------------------------------------------------------------------------- */
+/* ---- coverage ------------------------------------------------------------------------ */
 
-/* A run and who has it. */
+/* A run of a bucket and the rank that has it, for the check of coverage. */
 struct slice_claim {
-    uint64_t begin; /* in the bucket, in bytes */
-    uint64_t end;
-    uint32_t tensor;
-    uint32_t rank;
+    uint64_t begin;  /* Offset of the run in the bucket, in bytes. */
+    uint64_t end;    /* Offset after the run in the bucket, in bytes. */
+    uint32_t tensor; /* Index of the tensor in the manifest. */
+    uint32_t rank;   /* Rank whose slice contains the run. */
 };
 
+/* Orders claims by offset and rank, for qsort(). */
 static int compare_claims(const void *a, const void *b)
 {
     const struct slice_claim *left = a;
@@ -243,6 +261,7 @@ static int compare_claims(const void *a, const void *b)
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
 
+/* Lists the runs of all ranks in one bucket, sorted by offset, and returns their number. */
 static uint32_t list_claims(const struct tdm__bucket_plan *plan, uint32_t bucket,
                             struct slice_claim *claims)
 {
@@ -264,8 +283,9 @@ static uint32_t list_claims(const struct tdm__bucket_plan *plan, uint32_t bucket
     return count;
 }
 
-static tdm_status refuse_gap(const struct bucket_compiler *compiler, uint32_t tensor,
-                             uint64_t begin, uint64_t end)
+/* Returns the error for elements that no rank has. */
+static tdm_status gap_error(const struct bucket_compiler *compiler, uint32_t tensor, uint64_t begin,
+                            uint64_t end)
 {
     const struct tdm_tensor_info *info = &compiler->manifest->tensors[tensor];
     uint64_t offset = compiler->plan->tensor_offsets[tensor];
@@ -276,8 +296,9 @@ static tdm_status refuse_gap(const struct bucket_compiler *compiler, uint32_t te
         info->name, (begin - offset) / element_bytes, (end - offset) / element_bytes - 1);
 }
 
-static tdm_status refuse_overlap(const struct bucket_compiler *compiler,
-                                 const struct slice_claim *first, const struct slice_claim *second)
+/* Returns the error for elements that two slices have. */
+static tdm_status overlap_error(const struct bucket_compiler *compiler,
+                                const struct slice_claim *first, const struct slice_claim *second)
 {
     const struct tdm_tensor_info *info = &compiler->manifest->tensors[second->tensor];
     uint64_t offset = compiler->plan->tensor_offsets[second->tensor];
@@ -291,8 +312,8 @@ static tdm_status refuse_overlap(const struct bucket_compiler *compiler,
                      (end - offset) / element_bytes - 1, first->rank, second->rank);
 }
 
-/* Goes along the tensors and the sorted claims together: each claim must begin where the last
- * one ended. */
+/* Checks that the claims cover the tensors of a bucket: each claim must begin where the one before
+ * ended. */
 static tdm_status check_bucket(const struct bucket_compiler *compiler,
                                const struct tdm__bucket *bucket, const struct slice_claim *claims,
                                uint32_t claims_count)
@@ -306,21 +327,22 @@ static tdm_status check_bucket(const struct bucket_compiler *compiler,
 
         for (; next < claims_count && claims[next].tensor == tensor; next++) {
             if (claims[next].begin > at) {
-                return refuse_gap(compiler, tensor, at, claims[next].begin);
+                return gap_error(compiler, tensor, at, claims[next].begin);
             }
             if (claims[next].begin < at) {
-                return refuse_overlap(compiler, &claims[next - 1], &claims[next]);
+                return overlap_error(compiler, &claims[next - 1], &claims[next]);
             }
             at = claims[next].end;
         }
         if (at < end) {
-            return refuse_gap(compiler, tensor, at, end);
+            return gap_error(compiler, tensor, at, end);
         }
     }
     TDM_ASSERT(next == claims_count);
     return TDM_OK;
 }
 
+/* Checks the coverage of all buckets. */
 static tdm_status check_coverage(const struct bucket_compiler *compiler)
 {
     const struct tdm__bucket_plan *plan = compiler->plan;
@@ -339,8 +361,9 @@ static tdm_status check_coverage(const struct bucket_compiler *compiler)
     return status;
 }
 
-/* ---- plan ------------------------------------------------------------------------------- */
+/* ---- plan ---------------------------------------------------------------------------- */
 
+/* Runs all steps of the compilation. On failure the caller frees the plan. */
 static tdm_status bucket_plan_compile(struct bucket_compiler *compiler,
                                       const struct tdm__bucket_options *options)
 {
@@ -414,8 +437,9 @@ const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__buc
     return &plan->segments[(size_t)bucket * plan->ranks_count + rank];
 }
 
-/* ---- replay ----------------------------------------------------------------------------- */
+/* ---- replay -------------------------------------------------------------------------- */
 
+/* Returns the device operation that copies a contiguous run. */
 static struct tdm__copy_op run_copy_op(const void *from, void *to, size_t size_bytes)
 {
     const struct tdm__strided_rows row = {.count = 1, .size_bytes = size_bytes};

@@ -1,4 +1,4 @@
-/* checksum.c - sums of tensors, so that wrong bytes are found and named. */
+/* checksum.c - checksums of tensors, with which wrong bytes are found and named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/checksum.h"
 
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Sums travel as little-endian words and contents are hashed as they lie in memory. */
+/* Checksums travel as little-endian words, and contents are hashed as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Tandem runs on little-endian hosts");
 
 bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b)

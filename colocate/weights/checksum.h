@@ -1,4 +1,4 @@
-/* checksum.h - sums of tensors, so that wrong bytes are found and named. */
+/* checksum.h - checksums of tensors, with which wrong bytes are found and named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_CHECKSUM_H
 #define TDM_COLOCATE_WEIGHTS_CHECKSUM_H
@@ -10,32 +10,41 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* 128 bits that stand for bytes: a manifest, or all of a model's contents. */
+/* A 128-bit hash that identifies a manifest or all weights of a model. */
 struct tdm__hash {
+    /* Upper 64 bits. */
     uint64_t high;
+    /* Lower 64 bits. */
     uint64_t low;
 };
 
+/* Size in bytes of a hash as text, including the terminating NUL. */
 enum { TDM__HASH_TEXT_BYTES = 33 };
 
+/* Returns true if both hashes are equal. */
 bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b);
-/* Writes 32 hexadecimal digits and returns them. */
+/* Writes the 32 hexadecimal digits of the hash to `text` and returns `text`. */
 const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES]);
 
-/* Of a tensor's contiguous bytes: they are one row (colocate/transfer/rect_checksum.h). */
+/* Returns the checksum of a contiguous tensor, which is that of one row
+ * (colocate/transfer/rect_checksum.h). */
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes);
-/* For a device to take it: nothing is written, and the part's sum is the tensor's. */
+/* Returns a copy operation with which a device computes the checksum of the bytes without writing
+ * them. */
 struct tdm__copy_op tdm__checksum_copy_op(const void *data, size_t size_bytes);
 
-/* TDM_E_CHECKSUM names the tensor and both sums unless the bytes have the sum `expected`. */
+/* Computes the checksum of the bytes and compares it with `expected`. Returns TDM_E_CHECKSUM with a
+ * message that names the tensor and both checksums if they differ. */
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
                                 uint64_t expected);
-/* The same of bytes that were summed elsewhere. */
+/* Compares a checksum that was computed elsewhere, for example by the device, with `expected`.
+ * Returns TDM_E_CHECKSUM as tdm__checksum_verify() does. */
 tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t found,
                                  uint64_t expected);
 
-/* What a member votes for: the manifest and the checksum of each of its tensors, in order.  Two
- * members with the same one hold the same bytes under the same names. */
+/* Returns the hash for which a member of an update votes. It combines the hash of the manifest with
+ * the checksum of each tensor in the manifest's order. Two members with the same hash hold the same
+ * bytes under the same names. */
 struct tdm__hash tdm__checksum_contents_hash(const struct tdm__hash *manifest, const uint64_t *sums,
                                              uint32_t sums_count);
 

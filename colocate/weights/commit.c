@@ -1,5 +1,17 @@
-/* commit.c - the commit protocol of weight versions, run on the cluster's store. */
+/* commit.c - applies the requests of the commit protocol to the records in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* There is one queue for each model with requests. A queue is idle, or has one transaction on
+ * the record "weight/MODEL" in progress. New requests wait in `waiting`. The body of the
+ * transaction moves them to `in_transaction` and applies them in order to a copy of the record
+ * (commit_core.h). The store may run the body again after a conflict. When the transaction ends,
+ * every request in it is answered, and a new transaction begins if requests wait.
+ *
+ * Invariants: a request is in exactly one list and is answered exactly once. A queue with a
+ * running transaction is owned by that transaction: after the client is closed,
+ * model_queue_done() frees it. An idle queue keeps its read cache, at most IDLE_QUEUES_MAX of
+ * them. Only the loop's thread enters. The protocol is docs/protocols/commit.md. */
+
 #include "colocate/weights/commit.h"
 
 #include "colocate/weights/commit_record.h"
@@ -10,57 +22,65 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One request, from the call until its answer. */
+/* One request, from its submission until its reply. */
 struct pending_request {
-    struct pending_request *next;
-    struct tdm__version_request request;
-    struct tdm__member *lists; /* owned: the members, then the dead */
-    int64_t deadline_ms;
-    tdm__version_done_fn *fn;
-    void *arg;
-    /* As the body left it last: */
-    tdm_status status;
-    char *detail;                      /* owned; NULL: none */
-    struct tdm__version_record record; /* as it is after this request */
+    struct pending_request *next;        /* Next request of the same list; NULL at its end. */
+    struct tdm__version_request request; /* The request; its lists point into `lists`. */
+    struct tdm__member *lists; /* The members of the request, then its dead members. Owned. */
+    int64_t deadline_ms;       /* Deadline in milliseconds of tdm__clock_ms(). */
+    tdm__version_done_fn *fn;  /* Callback that gets the reply. */
+    void *arg;                 /* First argument of the callback. */
+    tdm_status status; /* Result of the request in the last run of the transaction's body. */
+    char *detail;      /* Error text of that result; NULL if none exists. Owned. */
+    struct tdm__version_record record; /* The record after this request was applied. */
 };
 
-/* First come, first served. */
+/* A queue of requests in the order of their submission. */
 struct request_list {
-    struct pending_request *first; /* owned */
-    struct pending_request **end;
+    /* First request; NULL if the list is empty. The list owns its requests. */
+    struct pending_request *first;
+    struct pending_request **end; /* Where the pointer to the next appended request goes. */
 };
 
-/* The most models whose last record is known beyond their last question. */
-enum { IDLE_LINES_MAX = 16 };
+/* The largest number of idle queues that are kept with their cached records. */
+enum { IDLE_QUEUES_MAX = 16 };
 
-/* The questions about one model.  While it has a transaction under way it is the transaction's:
- * when `versions` is gone, it ends with it. */
+/* The requests about one model. The client's list owns an idle queue. A queue with a running
+ * transaction is freed when the transaction ends, if the client was closed meanwhile. */
 struct model_queue {
-    struct model_queue *next;
-    struct tdm__version_client *versions; /* NULL: closed */
-    struct tdm__read_cache *read_cache;   /* owned: the record, where this process wrote it last */
-    bool running;                         /* a transaction is under way */
-    struct request_list in_transaction;   /* seen by the transaction's body */
-    struct request_list waiting;
-    int64_t deadline_ms;               /* of the transaction */
-    struct tdm__version_record record; /* the body's */
-    tdm_writer *writer;                /* owned */
+    struct model_queue *next; /* Next queue of the client. */
+    /* Client to which the queue belongs; NULL after the client was closed. */
+    struct tdm__version_client *versions;
+    /* Cache of the record as this process last wrote or read it. Owned. */
+    struct tdm__read_cache *read_cache;
+    bool running;                       /* True while a transaction is in progress. */
+    struct request_list in_transaction; /* Requests that the transaction's body has applied. */
+    struct request_list waiting;        /* Requests that wait for a body to run. */
+    /* Deadline of the running transaction, in milliseconds of tdm__clock_ms(). */
+    int64_t deadline_ms;
+    struct tdm__version_record record; /* The record on which the transaction's body works. */
+    tdm_writer *writer;                /* Encoder for the record; owned. */
+    /* Key of the record in the store: "weight/" and the model's name. */
     char key[TDM__MODEL_NAME_BYTES_MAX + 8];
 };
 
+/* The queues of all models that have requests or a cached record. Used on the loop's thread
+ * only. */
 struct tdm__version_client {
-    struct tdm__loop *loop;   /* borrowed */
-    struct tdm__store *store; /* borrowed */
-    struct model_queue *model_queues;
+    struct tdm__loop *loop;           /* Loop whose thread runs everything; borrowed. */
+    struct tdm__store *store;         /* Store with the records; borrowed. */
+    struct model_queue *model_queues; /* List of queues; owned. */
 };
 
-/* ---- questions -------------------------------------------------------------------------- */
+/* ---- pending requests ---------------------------------------------------------------- */
 
+/* Initializes an empty list. */
 static void request_list_init(struct request_list *requests)
 {
     *requests = (struct request_list){NULL, &requests->first};
 }
 
+/* Appends a request, which the list then owns. */
 static void request_list_append(struct request_list *requests, struct pending_request *pending)
 {
     pending->next = NULL;
@@ -68,7 +88,8 @@ static void request_list_append(struct request_list *requests, struct pending_re
     requests->end = &pending->next;
 }
 
-/* Those of `from` whose deadline is later than `deadline_ms`, behind those that are there. */
+/* Moves the requests of `from` whose deadline is later than `deadline_ms` to the end of
+ * `requests`. */
 static void request_list_split_later(struct request_list *requests, struct request_list *from,
                                      int64_t deadline_ms)
 {
@@ -83,7 +104,7 @@ static void request_list_split_later(struct request_list *requests, struct reque
     }
 }
 
-/* All of `from`, behind those that are there. */
+/* Moves all requests of `from` to the end of `requests`. */
 static void request_list_move(struct request_list *requests, struct request_list *from)
 {
     if (from->first != NULL) {
@@ -93,6 +114,7 @@ static void request_list_move(struct request_list *requests, struct request_list
     request_list_init(from);
 }
 
+/* Frees a request that has been answered or was never queued. */
 static void pending_request_free(struct pending_request *pending)
 {
     free(pending->detail);
@@ -100,7 +122,8 @@ static void pending_request_free(struct pending_request *pending)
     free(pending);
 }
 
-/* The lists travel with the question: the caller's may be gone when the body runs. */
+/* Copies the member lists into the pending request, because the caller's lists may be gone when the
+ * body runs. */
 static tdm_status copy_lists(struct pending_request *pending)
 {
     struct tdm__version_request *request = &pending->request;
@@ -123,8 +146,9 @@ static tdm_status copy_lists(struct pending_request *pending)
     return TDM_OK;
 }
 
+/* Creates a pending request with copies of the request and its lists. */
 static tdm_status pending_request_create(const struct tdm__version_request *request,
-                                         struct pending_request **question_out)
+                                         struct pending_request **pending_out)
 {
     struct pending_request *pending = calloc(1, sizeof(*pending));
     tdm_status status;
@@ -138,10 +162,11 @@ static tdm_status pending_request_create(const struct tdm__version_request *requ
         pending_request_free(pending);
         return status;
     }
-    *question_out = pending;
+    *pending_out = pending;
     return TDM_OK;
 }
 
+/* Calls the request's callback and frees the request. */
 static void pending_request_reply(struct pending_request *pending, tdm_status status,
                                   const char *detail)
 {
@@ -149,7 +174,8 @@ static void pending_request_reply(struct pending_request *pending, tdm_status st
     pending_request_free(pending);
 }
 
-/* What the body found; or, where the transaction failed, that. */
+/* Replies to all requests of the list and frees them. If the transaction failed, all get its
+ * status; otherwise each gets its own result. */
 static void request_list_reply(struct request_list *requests, tdm_status status, const char *detail)
 {
     struct pending_request *pending = requests->first;
@@ -168,8 +194,10 @@ static void request_list_reply(struct request_list *requests, tdm_status status,
     }
 }
 
-/* ---- a transaction ---------------------------------------------------------------------- */
+/* ---- a transaction ------------------------------------------------------------------- */
 
+/* Applies one request to the queue's record and stores its result. Sets `changed` if the record was
+ * changed. */
 static void pending_request_apply(struct pending_request *pending, struct model_queue *queue,
                                   bool *changed)
 {
@@ -183,7 +211,8 @@ static void pending_request_apply(struct pending_request *pending, struct model_
     }
 }
 
-/* Whoever came while the record was being read comes along. */
+/* The body of a transaction. Also takes the requests that arrived while the record was being read.
+ * It may run more than once for one transaction. */
 static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
 {
     struct model_queue *queue = arg;
@@ -203,7 +232,7 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     if (!changed) {
         return TDM_OK;
     }
-    if (tdm__id_is_none(&queue->record.update.id)) { /* forgotten */
+    if (tdm__id_is_none(&queue->record.update.id)) { /* A FORGET request has emptied the record. */
         return tdm__txn_delete(txn, queue->key);
     }
     tdm_writer_clear(queue->writer);
@@ -211,10 +240,12 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, queue->key, tdm_writer_bytes(queue->writer), 0);
 }
 
+/* Called by the store when a transaction has ended. */
 static void model_queue_done(void *arg, tdm_status status, const char *detail);
 
-/* Who has waited too long is no reason to fail those who have just come. */
-static tdm_status model_queue_run(struct model_queue *queue)
+/* Starts a transaction for the waiting requests. Its deadline is the latest of theirs, so that an
+ * expired request does not make newer ones fail. */
+static tdm_status model_queue_start(struct model_queue *queue)
 {
     const char *pattern = queue->key;
     int64_t deadline_ms = 0;
@@ -230,6 +261,7 @@ static tdm_status model_queue_run(struct model_queue *queue)
     return TDM_OK;
 }
 
+/* Removes the queue from its client, if that is open, and frees it. */
 static void model_queue_free(struct model_queue *queue)
 {
     for (struct model_queue **place = queue->versions == NULL ? NULL
@@ -245,7 +277,8 @@ static void model_queue_free(struct model_queue *queue)
     free(queue);
 }
 
-static bool has_too_many(const struct tdm__version_client *versions)
+/* Returns true if the client has more idle queues than it may keep. */
+static bool has_too_many_idle_queues(const struct tdm__version_client *versions)
 {
     uint32_t idle_count = 0;
 
@@ -253,12 +286,12 @@ static bool has_too_many(const struct tdm__version_client *versions)
          queue = queue->next) {
         idle_count += !queue->running;
     }
-    return idle_count > IDLE_LINES_MAX;
+    return idle_count > IDLE_QUEUES_MAX;
 }
 
-/* After a failure those who still wait fail as well, and ask again: the store is away, or the
- * record is not to be read.  But those who came with more time than it had are not out of time
- * with it. */
+/* Answers the requests of the ended transaction and starts the next one if requests wait. After a
+ * failure the waiting requests fail, too, because the store is unavailable or the record cannot be
+ * read. After a timeout, requests with a later deadline than the transaction stay in the queue. */
 static void model_queue_done(void *arg, tdm_status status, const char *detail)
 {
     struct model_queue *queue = arg;
@@ -274,7 +307,7 @@ static void model_queue_done(void *arg, tdm_status status, const char *detail)
     if (queue->versions == NULL || queue->versions->store->closing) {
         request_list_reply(&queue->waiting, TDM_E_STORE, "the store is being closed");
     } else if (queue->waiting.first != NULL) {
-        status = model_queue_run(queue);
+        status = model_queue_start(queue);
         if (status == TDM_OK) {
             return;
         }
@@ -282,12 +315,12 @@ static void model_queue_done(void *arg, tdm_status status, const char *detail)
         is_good = false;
     }
     queue->running = false;
-    if (!is_good || queue->versions == NULL || has_too_many(queue->versions)) {
+    if (!is_good || queue->versions == NULL || has_too_many_idle_queues(queue->versions)) {
         model_queue_free(queue);
     }
 }
 
-/* ---- from outside ----------------------------------------------------------------------- */
+/* ---- from outside -------------------------------------------------------------------- */
 
 tdm_status tdm__version_client_open(struct tdm__loop *loop, struct tdm__store *store,
                                     struct tdm__version_client **versions_out)
@@ -318,7 +351,8 @@ void tdm__version_client_close(struct tdm__version_client *versions)
     free(versions);
 }
 
-static tdm_status check_model(const char *model)
+/* Checks that the model's name may be a part of a store key. */
+static tdm_status check_model_name(const char *model)
 {
     size_t bytes = strnlen(model, TDM__MODEL_NAME_BYTES_MAX);
 
@@ -335,7 +369,8 @@ static tdm_status check_model(const char *model)
     return TDM_OK;
 }
 
-static struct model_queue *find_model_queue(const struct tdm__version_client *versions,
+/* Returns the queue with this key, or NULL. */
+static struct model_queue *model_queue_find(const struct tdm__version_client *versions,
                                             const char *key)
 {
     struct model_queue *queue = versions->model_queues;
@@ -346,8 +381,9 @@ static struct model_queue *find_model_queue(const struct tdm__version_client *ve
     return queue;
 }
 
-static tdm_status create_model_queue(struct tdm__version_client *versions, const char *key,
-                                     struct model_queue **line_out)
+/* Creates a queue and adds it to the client. */
+static tdm_status model_queue_create(struct tdm__version_client *versions, const char *key,
+                                     struct model_queue **queue_out)
 {
     struct model_queue *queue = calloc(1, sizeof(*queue));
     tdm_status status;
@@ -369,25 +405,26 @@ static tdm_status create_model_queue(struct tdm__version_client *versions, const
         model_queue_free(queue);
         return status;
     }
-    *line_out = queue;
+    *queue_out = queue;
     return TDM_OK;
 }
 
-/* The question is the line's from TDM_OK on. */
+/* Adds the request to the model's queue and starts a transaction if none is running. The queue owns
+ * the request if the result is TDM_OK. */
 static tdm_status model_queue_submit(struct tdm__version_client *versions, const char *key,
                                      struct pending_request *pending)
 {
-    struct model_queue *queue = find_model_queue(versions, key);
+    struct model_queue *queue = model_queue_find(versions, key);
     tdm_status status;
 
     if (queue == NULL) {
-        TDM_TRY(create_model_queue(versions, key, &queue));
+        TDM_TRY(model_queue_create(versions, key, &queue));
     }
     request_list_append(&queue->waiting, pending);
     if (queue->running) {
         return TDM_OK;
     }
-    status = model_queue_run(queue);
+    status = model_queue_start(queue);
     if (status != TDM_OK) {
         model_queue_free(queue);
     }
@@ -403,7 +440,7 @@ tdm_status tdm__version_client_submit(struct tdm__version_client *versions, cons
     struct pending_request *pending;
     tdm_status status;
 
-    TDM_TRY(check_model(model));
+    TDM_TRY(check_model_name(model));
     (void)snprintf(key, sizeof(key), "weight/%s", model);
     TDM_TRY(pending_request_create(request, &pending));
     pending->deadline_ms = deadline_ms;

@@ -1,4 +1,4 @@
-/* commit.h - the commit protocol of weight versions, run on the cluster's store. */
+/* commit.h - applies the requests of the commit protocol to the records in the cluster's store. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_COMMIT_H
 #define TDM_COLOCATE_WEIGHTS_COMMIT_H
@@ -6,40 +6,43 @@
 #include "colocate/weights/commit_core.h"
 #include "runtime/store.h"
 
+/* Size in bytes of a model's name, including the terminating NUL. */
 enum { TDM__MODEL_NAME_BYTES_MAX = 128 };
 
-/* The records of all models, as one process asks for them.  What is asked about a model while a
- * transaction of it is under way waits for the next one, which does all of it in order: the
- * votes of many members are one write.  Each request gets its own answer, and a refused one
- * changes nothing for the others.  One thread: the loop's. */
+/* Applies requests of one process to the version records of all models. Requests for a model that
+ * arrive during a transaction on it wait for the next transaction, which applies all of them in
+ * order; the votes of many members so become one write. Each request gets its own reply, and a
+ * refused request does not affect the others. Only the loop's thread may use it. */
 struct tdm__version_client;
 
-/* Borrows both. */
+/* Opens a client that runs on the loop and uses the store. Borrows both. */
 tdm_status tdm__version_client_open(struct tdm__loop *loop, struct tdm__store *store,
                                     struct tdm__version_client **versions_out);
-/* Requests that wait get TDM_E_STORE; those under way are answered when the store has answered
- * or is closed.  NULL is allowed. */
+/* Closes and frees the client. Waiting requests are answered with TDM_E_STORE. Requests in a
+ * transaction are answered when the store has replied or is closed. NULL is allowed. */
 void tdm__version_client_close(struct tdm__version_client *versions);
 
-/* The answer to one request.  `record`, as it is stored after the request, is borrowed until
- * the callback returns, and NULL on failure; `detail` then says what failed.  The answer to
- * each kind:
+/* Called once with the result of a request, on the loop's thread. `record` is the record as
+ * stored after the request; it is borrowed until the callback returns, and NULL on failure.
+ * `detail` then describes the failure. The results of each kind:
  *
- *     BEGIN      record->update: its epoch and version
- *     DECIDE     tdm__version_outcome(record, &id): what everyone else gets, too
- *     READ       version 0: never any; `lost`: never serve it
- *     FORGET     the record is gone, as if there had never been an update
- *     others     done, or done before */
+ *     BEGIN      record->update has the epoch and the version of the update.
+ *     DECIDE     tdm__version_outcome(record, &id) is the outcome, the same for everyone.
+ *     READ       Version 0 means none was committed; `lost` means it must not be served.
+ *     FORGET     The record is deleted, as if there had never been an update.
+ *     others     The request was applied now or before. */
 typedef void tdm__version_done_fn(void *arg, tdm_status status, const char *detail,
                                   const struct tdm__version_record *record);
 
-/* Asks for one step of docs/protocols/commit.md about `model` (1 to 127 printable bytes without
- * '*' and '/'), until `deadline_ms` on tdm__clock_ms().  Copies the request and its lists; `fn`
- * runs exactly once, later, on the loop's thread, unless this call fails.  TDM_E_TIMEOUT and
- * TDM_E_STORE leave open whether it was done: ask again, with the same update id.  Requests
- * that share a transaction share its fate, and the latest deadline of those that it began
- * with: an answer may come later than it was wanted.  Those that came to it with a later one
- * get another transaction. */
+/* Submits one request of docs/protocols/commit.md about `model`, whose name has 1 to 127
+ * printable bytes without '*' and '/'. The deadline is in milliseconds of tdm__clock_ms(). The
+ * request and its lists are copied. Unless this function fails, `fn` runs exactly once, later,
+ * on the loop's thread.
+ *
+ * TDM_E_TIMEOUT and TDM_E_STORE leave open whether the request was applied; the caller repeats
+ * it with the same update ID. Requests that share a transaction share its result and the latest
+ * deadline of those with which it began, so a reply may come after a request's own deadline.
+ * Requests that joined it with a later deadline get another transaction. */
 tdm_status tdm__version_client_submit(struct tdm__version_client *versions, const char *model,
                                       int64_t deadline_ms,
                                       const struct tdm__version_request *request,

@@ -1,5 +1,16 @@
-/* commit_core.c - the record of a model's weight versions, and every step that changes it. */
+/* commit_core.c - the record of a model's weight versions, and the requests that change it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* This is the whole state machine of the commit protocol, which docs/protocols/commit.md
+ * specifies. A record has at most one undecided update. BEGIN appends an update; each member
+ * votes with PREPARED; DECIDE stores the outcome, and the first outcome stays. After COMMITTED
+ * each member flips and says so with FLIPPED, or is named dead.
+ *
+ * Invariants: epochs and version numbers only grow, except by FORGET. A member that voted for a
+ * committed update may serve it later. So the next BEGIN is refused until each such member has
+ * flipped, is dead, or has a higher incarnation. All functions are pure. commit.c runs them inside
+ * store transactions; tests explore them exhaustively. */
+
 #include "colocate/weights/commit_core.h"
 
 #include "runtime/assert.h"
@@ -9,9 +20,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A member as errors name it. */
+/* Size in bytes of a member's text in error messages. */
 enum { MEMBER_TEXT_BYTES = TDM__ID_TEXT_BYTES + 32 };
 
+/* Writes a member as text for error messages and returns it. */
 static const char *member_text(const struct tdm__member *member, char text[MEMBER_TEXT_BYTES])
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -21,6 +33,7 @@ static const char *member_text(const struct tdm__member *member, char text[MEMBE
     return text;
 }
 
+/* Returns true if both are the same incarnation of the same actor. */
 static bool member_equal(const struct tdm__member *a, const struct tdm__member *b)
 {
     return a->incarnation == b->incarnation && tdm__id_equal(&a->actor, &b->actor);
@@ -50,8 +63,9 @@ uint32_t tdm__version_member_index(const struct tdm__update *update,
     return index;
 }
 
-static const struct tdm__past_update *find_past(const struct tdm__version_record *record,
-                                                const struct tdm__id *update)
+/* Returns the remembered update with this ID, or NULL. */
+static const struct tdm__past_update *find_past_update(const struct tdm__version_record *record,
+                                                       const struct tdm__id *update)
 {
     for (uint32_t i = record->past_updates_count; i-- > 0;) {
         if (tdm__id_equal(&record->past_updates[i].id, update)) {
@@ -61,8 +75,9 @@ static const struct tdm__past_update *find_past(const struct tdm__version_record
     return NULL;
 }
 
-static tdm_status unknown_update(const struct tdm__version_record *record,
-                                 const struct tdm__id *update)
+/* Returns the error for an update that the record does not remember. */
+static tdm_status unknown_update_error(const struct tdm__version_record *record,
+                                       const struct tdm__id *update)
 {
     char text[TDM__ID_TEXT_BYTES];
 
@@ -81,20 +96,22 @@ tdm_status tdm__version_outcome(const struct tdm__version_record *record,
         *outcome_out = record->update.outcome;
         return TDM_OK;
     }
-    past = find_past(record, update);
+    past = find_past_update(record, update);
     if (past == NULL) {
-        return unknown_update(record, update);
+        return unknown_update_error(record, update);
     }
     *outcome_out = past->outcome;
     return TDM_OK;
 }
 
-static bool is_latest(const struct tdm__version_record *record, const struct tdm__id *update)
+/* Returns true if the ID is that of the latest update. */
+static bool is_latest_update(const struct tdm__version_record *record, const struct tdm__id *update)
 {
     return !tdm__id_is_none(update) && tdm__id_equal(&record->update.id, update);
 }
 
-/* Marks those of the request's dead that the latest update lists. */
+/* Marks the request's dead members in the latest update; those that it does not list are
+ * ignored. */
 static void mark_member_dead(struct tdm__update *update, const struct tdm__version_request *request,
                              bool *changed)
 {
@@ -108,8 +125,10 @@ static void mark_member_dead(struct tdm__update *update, const struct tdm__versi
     }
 }
 
-/* ---- begin ------------------------------------------------------------------------------ */
+/* ---- begin --------------------------------------------------------------------------- */
 
+/* Checks the members of a BEGIN or RESTORE request: their number, valid IDs, and each actor only
+ * once. */
 static tdm_status check_members(const struct tdm__version_request *request)
 {
     char text[MEMBER_TEXT_BYTES];
@@ -122,8 +141,8 @@ static tdm_status check_members(const struct tdm__version_request *request)
         const struct tdm__member *member = &request->members[i];
 
         if (tdm__id_is_none(&member->actor) || member->incarnation == 0) {
-            return tdm__fail(TDM_E_INVAL, "member %" PRIu32 " (%s) is nobody", i,
-                             member_text(member, text));
+            return tdm__fail(TDM_E_INVAL, "member %" PRIu32 " (%s) has no actor or no incarnation",
+                             i, member_text(member, text));
         }
         for (uint32_t k = 0; k < i; k++) {
             if (tdm__id_equal(&member->actor, &request->members[k].actor)) {
@@ -135,8 +154,9 @@ static tdm_status check_members(const struct tdm__version_request *request)
     return TDM_OK;
 }
 
-static const struct tdm__member *find_actor(const struct tdm__version_request *request,
-                                            const struct tdm__id *actor)
+/* Returns the request's member with this actor, or NULL. */
+static const struct tdm__member *find_actor_member(const struct tdm__version_request *request,
+                                                   const struct tdm__id *actor)
 {
     for (uint32_t i = 0; i < request->members_count; i++) {
         if (tdm__id_equal(&request->members[i].actor, actor)) {
@@ -146,13 +166,14 @@ static const struct tdm__member *find_actor(const struct tdm__version_request *r
     return NULL;
 }
 
-/* Whoever served or may yet serve because of the last update must have come to rest, and comes
- * along if it lives: else it would go on serving the old version beside the new one. */
+/* Checks one member of the last update before a new update begins. A member that served, or may
+ * still serve, because of the last update must have flipped or died. If it lives it must be a
+ * member of the new update, or it would go on serving the old version beside the new one. */
 static tdm_status check_successor(const struct tdm__update *last,
                                   const struct tdm__update_member *old,
                                   const struct tdm__version_request *request)
 {
-    const struct tdm__member *next = find_actor(request, &old->member.actor);
+    const struct tdm__member *next = find_actor_member(request, &old->member.actor);
     char text[MEMBER_TEXT_BYTES];
 
     (void)member_text(&old->member, text);
@@ -169,7 +190,7 @@ static tdm_status check_successor(const struct tdm__update *last,
         return TDM_OK;
     }
     if (next != NULL && next->incarnation > old->member.incarnation) {
-        return TDM_OK; /* the higher incarnation proves this one dead */
+        return TDM_OK; /* The higher incarnation proves that the old one is dead. */
     }
     if (last->outcome == TDM__UPDATE_COMMITTED && old->phase != TDM__MEMBER_FLIPPED) {
         return tdm__fail(TDM_E_STATE,
@@ -180,12 +201,13 @@ static tdm_status check_successor(const struct tdm__update *last,
     if (next == NULL) {
         return tdm__fail(TDM_E_STATE,
                          "%s took part in epoch %" PRIu64
-                         " and is left out of this update: kill it, or take it along",
+                         " and is left out of this update: kill it, or add it to the update",
                          text, last->epoch);
     }
     return TDM_OK;
 }
 
+/* Checks whether a BEGIN request may follow the record's latest update. */
 static tdm_status check_begin(const struct tdm__version_record *record,
                               const struct tdm__version_request *request)
 {
@@ -195,7 +217,7 @@ static tdm_status check_begin(const struct tdm__version_record *record,
     if (tdm__id_is_none(&request->update)) {
         return tdm__fail(TDM_E_INVAL, "an update needs an id");
     }
-    if (find_past(record, &request->update) != NULL) {
+    if (find_past_update(record, &request->update) != NULL) {
         return tdm__fail(TDM_E_STATE, "update %s is over", tdm__id_text(&request->update, text));
     }
     TDM_TRY(check_members(request));
@@ -223,6 +245,7 @@ static tdm_status check_begin(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* Adds the latest update to the remembered ones and drops the oldest if there are too many. */
 static void remember_update(struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -242,13 +265,14 @@ static void remember_update(struct tdm__version_record *record)
                                   .outcome = update->outcome};
 }
 
+/* Begins an update with the next epoch and the next version number. */
 static tdm_status apply_begin(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed)
 {
     struct tdm__update *update = &record->update;
 
-    if (is_latest(record, &request->update)) {
-        return TDM_OK; /* asked again */
+    if (is_latest_update(record, &request->update)) {
+        return TDM_OK; /* The request is a repetition. */
     }
     mark_member_dead(update, request, changed);
     TDM_TRY(check_begin(record, request));
@@ -273,9 +297,10 @@ static tdm_status apply_begin(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- prepared, decide, flipped ---------------------------------------------------------- */
+/* ---- prepared, decide, flipped ------------------------------------------------------- */
 
-/* The member of the latest update that speaks, if it may still do so. */
+/* Finds the member that makes the request in the latest update. Refuses it if the update is over or
+ * the member is dead. */
 static tdm_status find_requesting_member(struct tdm__version_record *record,
                                          const struct tdm__version_request *request,
                                          struct tdm__update_member **member_out)
@@ -285,7 +310,7 @@ static tdm_status find_requesting_member(struct tdm__version_record *record,
     uint32_t index;
     char text[MEMBER_TEXT_BYTES];
 
-    if (!is_latest(record, &request->update)) {
+    if (!is_latest_update(record, &request->update)) {
         TDM_TRY(tdm__version_outcome(record, &request->update, &outcome));
         return tdm__fail(TDM_E_ABORTED, "the update is over (%s), epoch %" PRIu64 " has begun",
                          tdm__update_outcome_name(outcome), record->epoch);
@@ -303,6 +328,7 @@ static tdm_status find_requesting_member(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* Stores the vote of a member. */
 static tdm_status apply_prepared(struct tdm__version_record *record,
                                  const struct tdm__version_request *request, bool *changed)
 {
@@ -331,11 +357,12 @@ static tdm_status apply_prepared(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* What a proposal to commit comes to; TDM_E_STATE while a vote is out. */
-static tdm_status judge_commit(const struct tdm__update *update,
-                               enum tdm__update_abort_reason *reason_out)
+/* Evaluates a proposal to commit: sets `reason_out` to why the update must be aborted, or to
+ * TDM__UPDATE_NOT_ABORTED. Returns TDM_E_STATE while a vote is missing. */
+static tdm_status evaluate_commit(const struct tdm__update *update,
+                                  enum tdm__update_abort_reason *reason_out)
 {
-    const struct tdm__update_member *waited_for = NULL;
+    const struct tdm__update_member *missing = NULL;
     enum tdm__update_abort_reason reason = TDM__UPDATE_NOT_ABORTED;
     char text[MEMBER_TEXT_BYTES];
 
@@ -345,20 +372,21 @@ static tdm_status judge_commit(const struct tdm__update *update,
         if (member->phase == TDM__MEMBER_DEAD) {
             reason = TDM__UPDATE_MEMBER_DIED;
         } else if (!member->voted) {
-            waited_for = member;
+            missing = member;
         } else if (update->members[0].voted && reason == TDM__UPDATE_NOT_ABORTED &&
                    !tdm__hash_equal(&member->hash, &update->members[0].hash)) {
             reason = TDM__UPDATE_HASH_MISMATCH;
         }
     }
-    if (reason == TDM__UPDATE_NOT_ABORTED && waited_for != NULL) {
+    if (reason == TDM__UPDATE_NOT_ABORTED && missing != NULL) {
         return tdm__fail(TDM_E_STATE, "%s has not voted in epoch %" PRIu64,
-                         member_text(&waited_for->member, text), update->epoch);
+                         member_text(&missing->member, text), update->epoch);
     }
     *reason_out = reason;
     return TDM_OK;
 }
 
+/* Stores the outcome of the latest update. An outcome that is already stored stays. */
 static tdm_status apply_decide(struct tdm__version_record *record,
                                const struct tdm__version_request *request, bool *changed)
 {
@@ -368,17 +396,17 @@ static tdm_status apply_decide(struct tdm__version_record *record,
     if (request->proposal != TDM__UPDATE_COMMITTED && request->proposal != TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_INVAL, "%d is neither commit nor abort", (int)request->proposal);
     }
-    if (!is_latest(record, &request->update)) {
+    if (!is_latest_update(record, &request->update)) {
         enum tdm__update_outcome outcome;
 
         return tdm__version_outcome(record, &request->update, &outcome);
     }
     mark_member_dead(update, request, changed);
     if (update->outcome != TDM__UPDATE_UNDECIDED) {
-        return TDM_OK; /* the first outcome stays */
+        return TDM_OK; /* The first outcome stays. */
     }
     if (request->proposal == TDM__UPDATE_COMMITTED) {
-        TDM_TRY(judge_commit(update, &reason));
+        TDM_TRY(evaluate_commit(update, &reason));
     }
     update->reason = reason;
     update->outcome =
@@ -393,14 +421,17 @@ static tdm_status apply_decide(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* Stores that a member serves the committed version. */
 static tdm_status apply_flipped(struct tdm__version_record *record,
                                 const struct tdm__version_request *request, bool *changed)
 {
-    const struct tdm__past_update *past = find_past(record, &request->update);
+    const struct tdm__past_update *past = find_past_update(record, &request->update);
     struct tdm__update_member *member = NULL;
 
     if (past != NULL && past->outcome == TDM__UPDATE_COMMITTED) {
-        return TDM_OK; /* asked again: no other began before all had flipped or died */
+        /* The request is a repetition: no later update began before all members had flipped or
+         * died. */
+        return TDM_OK;
     }
     TDM_TRY(find_requesting_member(record, request, &member));
     switch (record->update.outcome) {
@@ -421,12 +452,13 @@ static tdm_status apply_flipped(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- dead, lost ------------------------------------------------------------------------- */
+/* ---- dead, lost ---------------------------------------------------------------------- */
 
+/* Stores that members of the latest update are dead. */
 static tdm_status apply_dead(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
-    if (!is_latest(record, &request->update)) {
+    if (!is_latest_update(record, &request->update)) {
         enum tdm__update_outcome outcome;
 
         return tdm__version_outcome(record, &request->update, &outcome);
@@ -435,6 +467,7 @@ static tdm_status apply_dead(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* Stores that no process holds the committed version, which requires that all members are dead. */
 static tdm_status apply_lost(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
@@ -464,8 +497,9 @@ static tdm_status apply_lost(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- join ------------------------------------------------------------------------------- */
+/* ---- join ---------------------------------------------------------------------------- */
 
+/* Checks whether the member may join with the version and the hash that it holds. */
 static tdm_status check_join(const struct tdm__version_record *record,
                              const struct tdm__version_request *request)
 {
@@ -473,7 +507,7 @@ static tdm_status check_join(const struct tdm__version_record *record,
     char committed[TDM__HASH_TEXT_BYTES];
 
     if (tdm__id_is_none(&request->member.actor) || request->member.incarnation == 0) {
-        return tdm__fail(TDM_E_INVAL, "nobody wants to join");
+        return tdm__fail(TDM_E_INVAL, "the member that joins has no actor or no incarnation");
     }
     if (record->update.outcome == TDM__UPDATE_UNDECIDED) {
         return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
@@ -494,7 +528,8 @@ static tdm_status check_join(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* One that the latest update lists: it may only join if that leaves nothing else to do. */
+/* Decides about a member that joins and is listed in the latest update already. It may join only if
+ * it has nothing else to do. */
 static tdm_status rejoin_member(const struct tdm__update *update,
                                 const struct tdm__update_member *member)
 {
@@ -512,7 +547,8 @@ static tdm_status rejoin_member(const struct tdm__update *update,
     return TDM_OK;
 }
 
-/* Its earlier incarnations are dead, since it lives; it may not be one itself. */
+/* Marks earlier incarnations of the joining actor as dead, because the joining one lives. Refuses a
+ * member that is itself an earlier incarnation. */
 static tdm_status end_earlier_incarnation(struct tdm__update *update,
                                           const struct tdm__member *member)
 {
@@ -533,8 +569,8 @@ static tdm_status end_earlier_incarnation(struct tdm__update *update,
     return TDM_OK;
 }
 
-/* From now on it is as if it had been there when the others flipped: the next update takes it
- * along, or knows that it has died. */
+/* Adds a member that has copied the committed version from a peer. It counts as flipped, so the
+ * next update must include it or know that it has died. */
 static tdm_status apply_join(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
@@ -560,10 +596,10 @@ static tdm_status apply_join(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- forget ----------------------------------------------------------------------------- */
+/* ---- forget -------------------------------------------------------------------------- */
 
-/* Only when nobody is left that could still ask: who has flipped knows all, the dead need
- * nothing, and everyone else may have voted. */
+/* Deletes the record's contents. This is allowed only if no member can still ask: each has flipped,
+ * which means that it knows the outcome, or is dead. */
 static tdm_status apply_forget(struct tdm__version_record *record,
                                const struct tdm__version_request *request, bool *changed)
 {
@@ -571,9 +607,9 @@ static tdm_status apply_forget(struct tdm__version_record *record,
     char text[MEMBER_TEXT_BYTES];
 
     if (tdm__id_is_none(&update->id)) {
-        return TDM_OK; /* asked again, or there was nothing */
+        return TDM_OK; /* The request is a repetition, or there was no record. */
     }
-    if (!is_latest(record, &request->update)) {
+    if (!is_latest_update(record, &request->update)) {
         return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " is of another update", update->epoch);
     }
     if (update->outcome == TDM__UPDATE_UNDECIDED) {
@@ -593,9 +629,9 @@ static tdm_status apply_forget(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- restore ---------------------------------------------------------------------------- */
+/* ---- restore ------------------------------------------------------------------------- */
 
-/* What no source can have heard. */
+/* Refuses a RESTORE request whose numbers no source can have. */
 static tdm_status check_source_state(const struct tdm__version_request *request)
 {
     bool committed = request->proposal == TDM__UPDATE_COMMITTED;
@@ -614,7 +650,7 @@ static tdm_status check_source_state(const struct tdm__version_request *request)
     return TDM_OK;
 }
 
-/* Only over nothing, or over this source's own word, where that is older. */
+/* Allows RESTORE only over an empty record, or over an older record of the same source. */
 static tdm_status check_older_record(const struct tdm__version_record *record,
                                      const struct tdm__version_request *request)
 {
@@ -640,7 +676,9 @@ static tdm_status check_older_record(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
-static void list_restored(struct tdm__update *update, const struct tdm__version_request *request)
+/* Fills the members of a restored update. Members of a committed update have voted for its hash. */
+static void fill_restored_members(struct tdm__update *update,
+                                  const struct tdm__version_request *request)
 {
     bool committed = request->proposal == TDM__UPDATE_COMMITTED;
     enum tdm__member_phase phase = TDM__MEMBER_STAGING;
@@ -657,12 +695,12 @@ static void list_restored(struct tdm__update *update, const struct tdm__version_
     update->members_count = request->members_count;
 }
 
-/* The record as its source has heard it last. */
+/* Writes the record as its source knows it. */
 static tdm_status apply_restore(struct tdm__version_record *record,
                                 const struct tdm__version_request *request, bool *changed)
 {
-    if (is_latest(record, &request->update) && record->update.outcome == request->proposal) {
-        return TDM_OK; /* asked again */
+    if (is_latest_update(record, &request->update) && record->update.outcome == request->proposal) {
+        return TDM_OK; /* The request is a repetition. */
     }
     TDM_TRY(check_source_state(request));
     TDM_TRY(check_older_record(record, request));
@@ -679,7 +717,7 @@ static tdm_status apply_restore(struct tdm__version_record *record,
                                           .reason = request->proposal == TDM__UPDATE_ABORTED
                                                         ? TDM__UPDATE_ABORT_PROPOSED
                                                         : TDM__UPDATE_NOT_ABORTED};
-    list_restored(&record->update, request);
+    fill_restored_members(&record->update, request);
     mark_member_dead(&record->update, request, changed);
     *changed = true;
     return TDM_OK;

@@ -1,4 +1,4 @@
-/* commit_core.h - the record of a model's weight versions, and every step that changes it. */
+/* commit_core.h - the record of a model's weight versions, and the requests that change it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_COMMIT_CORE_H
 #define TDM_COLOCATE_WEIGHTS_COMMIT_CORE_H
@@ -10,146 +10,170 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* docs/protocols/commit.md is the contract.  Everything here is pure: a record and a request
- * in, a changed record or a refusal out. */
+/* The protocol is specified in docs/protocols/commit.md. All functions are pure: they take a record
+ * and a request and give a changed record or a refusal. */
 
-enum { TDM__UPDATE_MEMBERS_MAX = 256, TDM__PAST_UPDATES_MAX = 16 };
+/* Limits of a version record. */
+enum {
+    TDM__UPDATE_MEMBERS_MAX = 256, /* The largest number of members of an update. */
+    TDM__PAST_UPDATES_MAX = 16, /* The largest number of earlier updates that a record remembers. */
+};
 
-/* The numbers below are stored; they never change. */
+/* The outcome of an update. The numbers are stored and never change. */
 enum tdm__update_outcome {
-    TDM__UPDATE_UNDECIDED = 1,
-    TDM__UPDATE_COMMITTED = 2,
-    TDM__UPDATE_ABORTED = 3
+    TDM__UPDATE_UNDECIDED = 1, /* The update has begun and has no outcome. */
+    TDM__UPDATE_COMMITTED = 2, /* The update's version is served. */
+    TDM__UPDATE_ABORTED = 3    /* The update is void. */
 };
 
+/* Why an update was aborted. The numbers are stored and never change. */
 enum tdm__update_abort_reason {
-    TDM__UPDATE_NOT_ABORTED = 0,    /* undecided or committed */
-    TDM__UPDATE_ABORT_PROPOSED = 1, /* somebody proposed ABORT */
-    TDM__UPDATE_MEMBER_DIED = 2,    /* COMMIT was proposed, but a member was dead */
-    TDM__UPDATE_HASH_MISMATCH = 3   /* COMMIT was proposed, but two members voted for other bytes */
+    TDM__UPDATE_NOT_ABORTED = 0,    /* The update is undecided or committed. */
+    TDM__UPDATE_ABORT_PROPOSED = 1, /* The source or a member proposed to abort. */
+    TDM__UPDATE_MEMBER_DIED = 2,    /* COMMIT was proposed, but a member was dead. */
+    /* COMMIT was proposed, but two members voted for different hashes. */
+    TDM__UPDATE_HASH_MISMATCH = 3
 };
 
+/* How far a member of an update has come. The numbers are stored and never change. */
 enum tdm__member_phase {
-    TDM__MEMBER_STAGING = 1,
-    TDM__MEMBER_PREPARED = 2,
-    TDM__MEMBER_FLIPPED = 3,
-    TDM__MEMBER_DEAD = 4
+    TDM__MEMBER_STAGING = 1,  /* The member is receiving the weights. */
+    TDM__MEMBER_PREPARED = 2, /* The member has voted and waits for the outcome. */
+    TDM__MEMBER_FLIPPED = 3,  /* The member serves the committed version. */
+    TDM__MEMBER_DEAD = 4      /* The member is fenced: it has ended and cannot serve anything. */
 };
 
-/* An actor restarted is another member. */
+/* A process that takes part in updates: one incarnation of an actor. A restarted actor is another
+ * member. */
 struct tdm__member {
-    struct tdm__id actor;
-    uint64_t incarnation; /* from 1 */
+    struct tdm__id actor; /* ID of the actor. */
+    uint64_t incarnation; /* Incarnation of the actor, from 1; it grows with each restart. */
 };
 
+/* A member's part in the latest update. */
 struct tdm__update_member {
-    struct tdm__member member;
-    enum tdm__member_phase phase;
-    bool voted; /* was prepared once; stays when it dies */
-    struct tdm__hash hash;
+    struct tdm__member member;    /* The process. */
+    enum tdm__member_phase phase; /* How far it has come. */
+    bool voted;                   /* True once the member has voted; stays true when it dies. */
+    struct tdm__hash hash;        /* Hash for which it voted; zero before its vote. */
 };
 
+/* The latest update of a model. */
 struct tdm__update {
-    struct tdm__id id; /* none: there never was an update */
-    uint64_t epoch;
-    uint64_t version;
-    uint64_t base;
-    struct tdm__member source;
-    enum tdm__update_outcome outcome;
-    enum tdm__update_abort_reason reason;
-    uint32_t members_count;
+    struct tdm__id id; /* ID that the source chose; all zero if there never was an update. */
+    uint64_t epoch; /* Epoch of the update: 1 for the first of the record, then 1 more for each. */
+    uint64_t version; /* Version number that the weights get if the update is committed. */
+    uint64_t base;    /* Version that was committed when the update began; 0 if there was none. */
+    struct tdm__member source;            /* Process that sends the weights. */
+    enum tdm__update_outcome outcome;     /* Outcome of the update. */
+    enum tdm__update_abort_reason reason; /* Why it was aborted, if it was. */
+    uint32_t members_count;               /* Number of members, at least 1 if there is an update. */
+    /* Receivers of the weights, in the order of the BEGIN request; later joiners follow. */
     struct tdm__update_member members[TDM__UPDATE_MEMBERS_MAX];
 };
 
+/* What a record remembers of an update before the latest. */
 struct tdm__past_update {
-    struct tdm__id id;
-    uint64_t epoch;
-    uint64_t version;
-    enum tdm__update_outcome outcome;
+    struct tdm__id id;                /* ID of the update. */
+    uint64_t epoch;                   /* Epoch of the update. */
+    uint64_t version;                 /* Version number that the update had got. */
+    enum tdm__update_outcome outcome; /* Outcome of the update, never undecided. */
 };
 
-/* All zero: a model that nobody has updated yet, or that was forgotten. */
+/* The record of a model's versions, which the store keeps under one key. All zero stands for a
+ * model without updates, or one that was forgotten. */
 struct tdm__version_record {
-    uint64_t epoch;
-    uint64_t version_highest; /* ever given out */
-    uint64_t version;         /* committed; 0: none */
-    struct tdm__hash hash;    /* of the committed version */
-    bool lost;                /* nobody holds its bytes any more: never serve it */
-    struct tdm__update update;
-    uint32_t past_updates_count; /* the newest last */
+    uint64_t epoch;           /* Epoch of the latest update; 0 if none exists. */
+    uint64_t version_highest; /* The highest version number that any update has got. */
+    uint64_t version;         /* Committed version; 0 if none exists. */
+    struct tdm__hash hash;    /* Hash of the committed version. */
+    /* True if no process holds the bytes of the committed version any more; it must not be
+     * served. */
+    bool lost;
+    struct tdm__update update;   /* The latest update, decided or not. */
+    uint32_t past_updates_count; /* Number of remembered updates before the latest. */
+    /* Remembered updates, the newest last. */
     struct tdm__past_update past_updates[TDM__PAST_UPDATES_MAX];
 };
 
+/* The kinds of requests. The fields that each uses are in struct tdm__version_request. */
 enum tdm__version_request_kind {
-    TDM__VERSION_READ,
-    TDM__VERSION_BEGIN,
-    TDM__VERSION_PREPARED,
+    TDM__VERSION_READ,     /* Reads the record without changing it. */
+    TDM__VERSION_BEGIN,    /* The source begins an update. */
+    TDM__VERSION_PREPARED, /* A member votes: it has all weights of the update. */
+    /* The source or a member proposes an outcome; the first proposal that is stored decides. */
     TDM__VERSION_DECIDE,
-    TDM__VERSION_FLIPPED,
-    TDM__VERSION_DEAD,
-    TDM__VERSION_LOST,
+    TDM__VERSION_FLIPPED, /* A member serves the committed version. */
+    TDM__VERSION_DEAD,    /* Members of the update are dead. */
+    TDM__VERSION_LOST,    /* No living process holds the committed version. */
+    /* A new member has copied the committed version from a peer and serves it. */
     TDM__VERSION_JOIN,
-    TDM__VERSION_FORGET,
-    TDM__VERSION_RESTORE
+    TDM__VERSION_FORGET, /* Deletes the record because no process can ask for it any more. */
+    TDM__VERSION_RESTORE /* The source writes a record that the store has lost. */
 };
 
-/* One step asked for.  Every one may be repeated after a lost answer: the second time changes
- * nothing and answers as the first. */
+/* One request. Every request may be repeated after a lost reply: the second time it changes nothing
+ * and gives the same result. */
 struct tdm__version_request {
+    /* Kind of the request; it decides which other fields are used. */
     enum tdm__version_request_kind kind;
-    struct tdm__id update; /* all but READ, LOST and JOIN; begin: made by the source, new;
-                              FORGET, RESTORE: the latest */
+    /* Update that is meant, for all kinds but READ, LOST and JOIN. BEGIN: a new ID that the source
+     * made. FORGET and RESTORE: the latest update. */
+    struct tdm__id update;
 
-    /* BEGIN: the record's update then tells epoch and version.  RESTORE: as the source has
-     * heard them, of its latest update. */
-    uint64_t epoch;         /* BEGIN: the record's must not be lower; 0 if none is known */
-    uint64_t base;          /* BEGIN: must be the committed version */
-    uint64_t version_floor; /* the version will be higher than this; 0 usually */
-    struct tdm__member source;
-    const struct tdm__member *members; /* borrowed */
-    uint32_t members_count;
+    /* BEGIN: the lowest epoch that the record may have; 0 if the source knows of none. RESTORE:
+     * epoch of the source's latest update. */
+    uint64_t epoch;
+    /* BEGIN: must be the committed version. RESTORE: the version before the update. */
+    uint64_t base;
+    uint64_t version_floor; /* BEGIN: the new version will be higher than this number; usually 0. */
+    struct tdm__member source;         /* BEGIN and RESTORE: process that sends the weights. */
+    const struct tdm__member *members; /* BEGIN and RESTORE: receivers of the update; borrowed. */
+    uint32_t members_count;            /* Number of entries in `members`. */
 
-    /* PREPARED, FLIPPED, JOIN: who; PREPARED, JOIN: what it holds; RESTORE: the committed
-     * version's. */
-    struct tdm__member member;
+    struct tdm__member member; /* PREPARED, FLIPPED and JOIN: the member that makes the request. */
+    /* PREPARED and JOIN: hash of the bytes that the member holds. RESTORE: hash of the committed
+     * version. */
     struct tdm__hash hash;
 
-    /* DECIDE: COMMITTED or ABORTED; the stored outcome is tdm__version_outcome() of the record
-     * afterwards, whatever was proposed.  RESTORE: the outcome. */
+    /* DECIDE: the proposed outcome, COMMITTED or ABORTED. The stored outcome may differ; it is
+     * tdm__version_outcome() of the record afterwards. RESTORE: the outcome. */
     enum tdm__update_outcome proposal;
 
-    /* RESTORE */
-    uint64_t update_version;
-    bool settled; /* all members have flipped */
+    uint64_t update_version; /* RESTORE: version number of the update. */
+    bool settled;            /* RESTORE: true if all members have flipped. */
 
-    /* BEGIN, DECIDE, DEAD, LOST, RESTORE: members known to be dead, which means fenced; those
-     * that the update does not list are passed over. */
-    const struct tdm__member *dead; /* borrowed */
-    uint32_t dead_count;
+    /* BEGIN, DECIDE, DEAD, LOST and RESTORE: members known to be dead, that is fenced. Those that
+     * the update does not list are ignored. Borrowed. */
+    const struct tdm__member *dead;
+    uint32_t dead_count; /* Number of entries in `dead`. */
 
-    uint64_t version; /* LOST, JOIN: must be the committed version; RESTORE: it was */
+    /* LOST and JOIN: must be the committed version. RESTORE: the version that was committed. */
+    uint64_t version;
 };
 
-/* Applies `request`.  On failure the record may be half changed: work on a copy that is thrown
- * away.  `changed_out` is false where there is nothing to store. */
+/* Applies a request to the record. On failure the record may be half changed, so the caller works
+ * on a copy that it discards. Sets `changed_out` to false if there is nothing to store. */
 tdm_status tdm__version_apply_request(struct tdm__version_record *record,
                                       const struct tdm__version_request *request,
                                       bool *changed_out);
 
-/* The same, but a refusal leaves the record as it was, and `changed` is only ever set: so that
- * several requests, one after the other, end as one write. */
+/* Applies a request like tdm__version_apply_request(), but a refusal leaves the record unchanged.
+ * `changed` is only ever set to true, so that several requests can become one write. */
 tdm_status tdm__version_apply_batched(struct tdm__version_record *record,
                                       const struct tdm__version_request *request, bool *changed);
 
-/* The outcome of an update, the latest or a remembered one; TDM_E_NOT_FOUND. */
+/* Finds the outcome of an update, the latest or a remembered one. Returns TDM_E_NOT_FOUND for any
+ * other update. */
 tdm_status tdm__version_outcome(const struct tdm__version_record *record,
                                 const struct tdm__id *update,
                                 enum tdm__update_outcome *outcome_out);
 
-/* Its index in the latest update, or members_count. */
+/* Returns the member's index in the update, or members_count if the update does not list it. */
 uint32_t tdm__version_member_index(const struct tdm__update *update,
                                    const struct tdm__member *member);
 
+/* Returns the outcome as text for messages. */
 const char *tdm__update_outcome_name(enum tdm__update_outcome outcome);
 
 #endif

@@ -1,5 +1,11 @@
-/* commit_record.c - a version record as the bytes that the store keeps. */
+/* commit_record.c - encodes a version record as the bytes that the store keeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The functions are pure and hold no state. The bytes come from the store, so decoding checks the
+ * form of every value and then whether the record as a whole could result from any sequence of
+ * requests (check_consistency()). The meaning of the fields is in commit_core.h and
+ * docs/protocols/commit.md; changing the format needs a new FORMAT_VERSION. */
+
 #include "colocate/weights/commit_record.h"
 
 #include "runtime/error.h"
@@ -7,17 +13,23 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* [format, epoch, version_highest, version, hash_high, hash_low, lost, update, past]
- * update: nil or [id, epoch, version, base, source, incarnation, outcome, reason, members]
- * member: [actor, incarnation, phase, voted, hash_high, hash_low]
- * past:   [[id, epoch, version, outcome], …] */
-enum { FORMAT_VERSION = 1, RECORD_VALUES = 9 };
+/* The stored form is
+ * [format, epoch, version_highest, version, hash_high, hash_low, lost, update, past].
+ * `update` is nil or [id, epoch, version, base, source, incarnation, outcome, reason, members].
+ * A member is [actor, incarnation, phase, voted, hash_high, hash_low].
+ * `past` is [[id, epoch, version, outcome], ...]. */
+enum {
+    FORMAT_VERSION = 1, /* Version of the stored form. */
+    RECORD_VALUES = 9,  /* Number of values in an encoded record. */
+};
 
+/* Writes an ID as bytes. */
 static void write_id(tdm_writer *writer, const struct tdm__id *id)
 {
     tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
 }
 
+/* Writes the latest update with its members. */
 static void write_update(tdm_writer *writer, const struct tdm__update *update)
 {
     tdm_write_array(writer, 9);
@@ -71,8 +83,9 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record, 
     return tdm_writer_status(writer);
 }
 
-/* ---- reading ---------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------- */
 
+/* Reads an ID from bytes; `what` names it in the error. */
 static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what,
                           struct tdm__id *id_out)
 {
@@ -84,7 +97,7 @@ static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what
     return TDM_OK;
 }
 
-/* A number out of a small set that starts at `low`. */
+/* Checks that a number lies between `low` and `high`; `what` names it in the error. */
 static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, const char *what)
 {
     if (word < low || word > high) {
@@ -95,12 +108,14 @@ static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, c
     return TDM_OK;
 }
 
-/* What does not unpack is the store's fault, not the caller's. */
+/* Returns the error for a value that does not unpack: TDM_E_PROTOCOL, because the stored bytes are
+ * at fault and not the caller. */
 static tdm_status malformed_error(const char *what)
 {
     return tdm__wrap(TDM_E_PROTOCOL, "version record: %s", what);
 }
 
+/* Reads one member of the latest update. */
 static tdm_status read_member(const tdm_value *value, struct tdm__update_member *member)
 {
     const void *actor;
@@ -119,6 +134,7 @@ static tdm_status read_member(const tdm_value *value, struct tdm__update_member 
     return TDM_OK;
 }
 
+/* Reads the members of the latest update. */
 static tdm_status read_members(const tdm_value *list, struct tdm__update *update)
 {
     uint32_t count = tdm_value_count(list);
@@ -131,6 +147,7 @@ static tdm_status read_members(const tdm_value *list, struct tdm__update *update
     return TDM_OK;
 }
 
+/* Reads the latest update. */
 static tdm_status read_update(const tdm_value *value, struct tdm__update *update)
 {
     const void *id;
@@ -155,6 +172,7 @@ static tdm_status read_update(const tdm_value *value, struct tdm__update *update
     return read_members(members, update);
 }
 
+/* Reads the list of remembered updates. */
 static tdm_status read_past(const tdm_value *list, struct tdm__version_record *record)
 {
     uint32_t count = tdm_value_count(list);
@@ -181,6 +199,7 @@ static tdm_status read_past(const tdm_value *list, struct tdm__version_record *r
     return TDM_OK;
 }
 
+/* Returns true if all members of the latest update voted for the committed hash. */
 static bool all_voted(const struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -194,7 +213,7 @@ static bool all_voted(const struct tdm__version_record *record)
     return true;
 }
 
-/* Numbers that no sequence of steps could have written. */
+/* Refuses numbers that no sequence of requests can have written. */
 static tdm_status check_consistency(const struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -216,6 +235,7 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
     return TDM_OK;
 }
 
+/* Reads the whole record and checks its consistency. */
 static tdm_status read_record(const tdm_value *root, struct tdm__version_record *record)
 {
     uint64_t format;

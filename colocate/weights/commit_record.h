@@ -1,4 +1,4 @@
-/* commit_record.h - a version record as the bytes that the store keeps. */
+/* commit_record.h - encodes a version record as the bytes that the store keeps. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_COMMIT_RECORD_H
 #define TDM_COLOCATE_WEIGHTS_COMMIT_RECORD_H
@@ -7,12 +7,12 @@
 
 #include <tandem/value.h>
 
-/* As one packed value. */
+/* Encodes the record as one packed value. */
 tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer);
 
-/* Checks form and sense: counts, known words, and that the numbers can be those of a record
- * (epochs and versions grow; a committed update is the committed version and all its members
- * voted).  TDM_E_PROTOCOL. */
+/* Decodes a record and checks it: counts, known enum values, and that its numbers are possible.
+ * Epochs and versions grow, and a committed update is the committed version for which all its
+ * members voted. Returns TDM_E_PROTOCOL for a malformed record. */
 tdm_status tdm__version_record_decode(struct tdm_bytes bytes,
                                       struct tdm__version_record *record_out);
 

@@ -1,5 +1,15 @@
-/* convert.c - elements that become another type on their way into an engine's weights. */
+/* convert.c - dtype conversion of elements on their way into an engine's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Trainers keep F32 or BF16, engines may ask for BF16 or FP8 (E4M3). FP8 is quantized in blocks
+ * of 128 x 128 elements with one F32 scale for each block, so a slice of FP8 has a second array
+ * of scales. This file decides which conversions are possible. It divides a trainer's slice into
+ * rectangles that respect block boundaries. The conversion itself runs on the device
+ * (colocate/transfer/copy_op.h).
+ *
+ * All functions are pure and may be called from any thread. Slices that are passed in have been
+ * checked with tdm__layout_check(). */
+
 #include "colocate/weights/convert.h"
 
 #include "colocate/layout/model.h"
@@ -20,6 +30,7 @@ uint64_t tdm__convert_blocks_count(uint64_t elements)
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
 
+/* Returns true if the slice is quantized to FP8 on its way from the tensor's dtype. */
 static bool is_quantized(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     return slice->dtype == TDM_F8_E4M3 && tensor->dtype != TDM_F8_E4M3;
@@ -34,14 +45,16 @@ uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                : 0;
 }
 
-/* ---- what is possible ------------------------------------------------------------------- */
+/* ---- what is possible ---------------------------------------------------------------- */
 
-/* Does [begin, end) consist of whole blocks of a dimension of `length`? */
-static bool is_of_blocks(uint64_t begin, uint64_t end, uint64_t length)
+/* Returns true if the range from `begin` to `end` of a dimension consists of whole blocks. `length`
+ * is the size of the dimension. */
+static bool has_whole_blocks(uint64_t begin, uint64_t end, uint64_t length)
 {
     return begin % TDM__FP8_BLOCK == 0 && (end % TDM__FP8_BLOCK == 0 || end == length);
 }
 
+/* Checks that a slice that becomes FP8 is a box of a matrix and consists of whole blocks. */
 static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     if (tensor->dims_count != 2 || slice->flat != 0) {
@@ -57,7 +70,7 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struc
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t end = slice->offset[i] + slice->extent[i];
 
-        if (!is_of_blocks(slice->offset[i], end, tensor->shape[i])) {
+        if (!has_whole_blocks(slice->offset[i], end, tensor->shape[i])) {
             return tdm__fail(TDM_E_INVAL,
                              "tensor %s: a slice from %" PRIu64 " to %" PRIu64
                              " of dimension %" PRIu32 " (%" PRIu64 ") cuts blocks of %d",
@@ -82,24 +95,30 @@ tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct
                            tdm_dtype_name(tensor->dtype), tdm_dtype_name(wanted));
 }
 
-/* ---- rectangles ------------------------------------------------------------------------- */
+/* ---- rectangles ---------------------------------------------------------------------- */
 
+/* A half-open range of rows or columns. */
 struct range {
-    uint64_t begin;
-    uint64_t end;
+    uint64_t begin; /* First index of the range. */
+    uint64_t end;   /* Index after the last one of the range. */
 };
 
-/* Elements of a matrix, as a slice has them row by row. */
+/* A rectangle of a matrix whose elements lie row by row in a slice. */
 struct box {
-    struct range ranges[2]; /* rows and columns of the matrix */
-    uint64_t offset;        /* of its first element in the slice */
+    struct range ranges[2]; /* Rows and columns of the matrix that the rectangle covers. */
+    uint64_t offset;        /* Index of the rectangle's first element in the slice, in elements. */
 };
 
-enum { BOXES_MAX = 3, RANGES_MAX = 2 };
+/* Limits of the division into rectangles. */
+enum {
+    BOXES_MAX = 3,  /* The largest number of rectangles of which a flat slice consists. */
+    RANGES_MAX = 2, /* The largest number of ranges into which one dimension is cut. */
+};
 
 _Static_assert(BOXES_MAX *RANGES_MAX *RANGES_MAX == TDM__CONVERT_RECTANGLES_MAX, "all cut");
 
-/* A flat slice is the rest of a row, whole rows, the beginning of one: each may be missing. */
+/* Lists the rectangles of which a trainer's slice consists and returns their number. A flat slice
+ * has up to three: the rest of a row, whole rows, and the beginning of a row. */
 static uint32_t list_boxes(const struct tdm_tensor_info *tensor, const struct tdm_slice *held,
                            struct box boxes[BOXES_MAX])
 {
@@ -135,7 +154,7 @@ bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct
         for (uint32_t dim = 0; dim < 2; dim++) {
             const struct range *range = &boxes[i].ranges[dim];
 
-            if (!is_of_blocks(range->begin, range->end, tensor->shape[dim])) {
+            if (!has_whole_blocks(range->begin, range->end, tensor->shape[dim])) {
                 return true;
             }
         }
@@ -143,8 +162,8 @@ bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct
     return false;
 }
 
-/* What a box and `wanted` have in common of a dimension: up to the end of the block in which
- * that begins, and from there on. */
+/* Cuts the part of `range` that lies within the wanted extent at the end of the block in which it
+ * begins. Returns the number of resulting ranges. */
 static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t extent,
                           struct range ranges[RANGES_MAX])
 {
@@ -162,9 +181,11 @@ static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t e
     return count;
 }
 
-static struct tdm__rect_copy make_rectangle(const struct tdm_slice *wanted, const struct box *box,
-                                            const struct range *rows, const struct range *columns,
-                                            const struct tdm__rect_copy *like)
+/* Returns the copy for the given rows and columns of `box`. All members that do not depend on them
+ * are taken from `like`. */
+static struct tdm__rect_copy box_to_rectangle(const struct tdm_slice *wanted, const struct box *box,
+                                              const struct range *rows, const struct range *columns,
+                                              const struct tdm__rect_copy *like)
 {
     bool is_scales = like->conversion == TDM__CONVERT_SCALES;
     uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
@@ -202,8 +223,8 @@ uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
             cut_range(&boxes[i].ranges[1], wanted->offset[1], wanted->extent[1], columns);
 
         for (uint32_t k = 0; k < rows_count * columns_count; k++) {
-            copies[count++] = make_rectangle(wanted, &boxes[i], &rows[k / columns_count],
-                                             &columns[k % columns_count], like);
+            copies[count++] = box_to_rectangle(wanted, &boxes[i], &rows[k / columns_count],
+                                               &columns[k % columns_count], like);
         }
     }
     return count;

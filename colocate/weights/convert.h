@@ -1,4 +1,4 @@
-/* convert.h - elements that become another type on their way into an engine's weights. */
+/* convert.h - dtype conversion of elements on their way into an engine's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_CONVERT_H
 #define TDM_COLOCATE_WEIGHTS_CONVERT_H
@@ -8,37 +8,42 @@
 #include <stdbool.h>
 #include <tandem/tensor.h>
 
-/* What a slice of this tensor consists of. */
+/* Returns the dtype of the slice's elements: the one that the slice asks for, else that of the
+ * tensor. */
 enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
                                 const struct tdm_slice *slice);
-/* Bytes of the scales that belong to it: of an FP8 slice of something else; 0 for others. */
+/* Returns the bytes of FP8 scales that belong to the slice. The result is 0 unless the slice is FP8
+ * and its tensor is not. */
 uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice);
 
-/* Along a row or a column of so many elements. */
+/* Returns how many FP8 blocks cover a row or a column of `elements` elements. */
 uint64_t tdm__convert_blocks_count(uint64_t elements);
 
-/* TDM_E_INVAL names the tensor that cannot become what the slice wants, or whose blocks it
- * cuts. */
+/* Checks whether the tensor can be converted to the dtype of the slice. Returns TDM_E_INVAL with a
+ * message that names the tensor if not, or if the slice cuts through FP8 blocks. */
 tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice);
 
-/* Does `held` (a trainer's slice of a matrix) have a part of a block only? */
+/* Returns true if `held`, a trainer's slice of a matrix, contains only a part of some FP8 block. */
 bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *held);
 
-/* What `held` and `wanted` (an FP8 slice that was checked) have in common: rectangles that
- * begin where blocks do, or inside of one and then end in it, so that each has its blocks'
- * scales in a row.  Else they are as `like`, whose conversion is to FP8 or of the scales; those
- * go where the slice has its scales.  Returns how many. */
+/* The largest number of rectangles that tdm__convert_rectangles() returns. */
 enum { TDM__CONVERT_RECTANGLES_MAX = 12 };
+/* Computes the rectangles that `held`, a slice of a trainer, and `wanted`, a checked FP8 slice of
+ * an engine, have in common. Each rectangle begins at a block boundary or ends within the block in
+ * which it begins, so that the scales of its blocks are consecutive. All other members are those of
+ * `like`, whose conversion is to FP8 or to scales; rectangles of scales have offsets in the scales
+ * of the slice. Returns the number of rectangles. */
 uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *wanted, const struct tdm_slice *held,
                                  const struct tdm__rect_copy *like,
                                  struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX]);
 
-/* A copy with its ends, for a device to run. */
+/* Returns the device operation that copies from `from` to `to` as the rectangle says. */
 struct tdm__copy_op tdm__convert_copy_op(const struct tdm__rect_copy *copy, const void *from,
                                          void *to);
-/* The rectangle that it writes: its rows, in bytes, and the distance between them. */
+/* Returns the rows that the copy writes: their number, their size in bytes and the distance between
+ * them. */
 struct tdm__strided_rows tdm__convert_written_rows(const struct tdm__rect_copy *copy);
 
 #endif

@@ -1,4 +1,4 @@
-/* copy_split.c - the part of a copy that lands in one piece of a slice. */
+/* copy_split.c - divides the copy of a tensor slice at the boundaries of chunks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/copy_split.h"
 
@@ -23,20 +23,22 @@ uint64_t tdm__copy_split_unit(const struct tdm_slice *slice, enum tdm__conversio
     return tdm_dtype_bytes(dtype);
 }
 
-/* Rows of scales are of 128 rows each, the last one of what is left. */
+/* Returns how many source rows one written row covers. A row of scales covers 128 rows of elements,
+ * the last one fewer. */
 static uint32_t rows_per_unit(const struct tdm__rect_copy *copy)
 {
     return copy->conversion == TDM__CONVERT_SCALES ? TDM__FP8_BLOCK : 1;
 }
 
-static bool is_of_elements(const struct tdm__rect_copy *copy)
+/* Returns true if the copy writes elements, and false if it writes FP8 blocks or scales. */
+static bool copy_writes_elements(const struct tdm__rect_copy *copy)
 {
     return copy->conversion == TDM__CONVERT_NONE || copy->conversion == TDM__CONVERT_BF16;
 }
 
-/* Rows [first, end), counted as they are written. */
-static struct tdm__rect_copy take_whole_rows(const struct tdm__rect_copy *copy, uint64_t first,
-                                             uint64_t end)
+/* Returns the part of the copy that writes the rows from `first` up to but not including `end`. */
+static struct tdm__rect_copy split_rows(const struct tdm__rect_copy *copy, uint64_t first,
+                                        uint64_t end)
 {
     uint64_t each = rows_per_unit(copy);
     uint64_t rows_end = end * each < copy->rows ? end * each : copy->rows;
@@ -45,16 +47,18 @@ static struct tdm__rect_copy take_whole_rows(const struct tdm__rect_copy *copy, 
     piece.from_offset += first * each * copy->from_pitch;
     piece.to_offset += first * copy->to_pitch;
     piece.rows = (uint32_t)(rows_end - first * each);
-    if (is_of_elements(copy)) {
+    if (copy_writes_elements(copy)) {
         tdm__rect_copy_flatten(&piece);
     }
     return piece;
 }
 
-static struct tdm__rect_copy take_columns(const struct tdm__rect_copy *copy, uint64_t row,
-                                          uint64_t first, uint64_t end)
+/* Returns the part of the copy that writes the columns from `first` up to but not including `end`
+ * of one row. */
+static struct tdm__rect_copy split_columns(const struct tdm__rect_copy *copy, uint64_t row,
+                                           uint64_t first, uint64_t end)
 {
-    struct tdm__rect_copy piece = take_whole_rows(copy, row, row + 1);
+    struct tdm__rect_copy piece = split_rows(copy, row, row + 1);
 
     piece.from_offset += first;
     piece.to_offset += first;
@@ -63,21 +67,23 @@ static struct tdm__rect_copy take_columns(const struct tdm__rect_copy *copy, uin
     return piece;
 }
 
-/* A place among the written elements of a rectangle. */
+/* A position among the elements that a rectangle writes. */
 struct split_position {
+    /* Index of the row, counted as rows are written. */
     uint64_t row;
-    uint64_t column; /* 0: the row's beginning */
+    uint64_t column; /* Index of the column; 0 at the beginning of the row. */
 };
 
-/* The first element at or behind `at`, counted in the slice. */
+/* Returns the position of the first element of the rectangle at or after `at`, which is an element
+ * index in the slice. */
 static struct split_position find_split_position(const struct tdm__rect_copy *copy, uint64_t at)
 {
-    uint64_t columns = copy->columns; /* of scales, one row is never parted */
+    uint64_t columns = copy->columns; /* A row of scales is never divided. */
     uint64_t rows = (copy->rows + rows_per_unit(copy) - 1) / rows_per_unit(copy);
     uint64_t distance = at > copy->to_offset ? at - copy->to_offset : 0;
     struct split_position place = {distance / copy->to_pitch, distance % copy->to_pitch};
 
-    if (!is_of_elements(copy)) {
+    if (!copy_writes_elements(copy)) {
         place.row += place.column > 0 ? 1 : 0;
         place.column = 0;
     } else if (place.column >= columns) {
@@ -99,7 +105,7 @@ uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint
         uint64_t stop = first.row == last.row ? last.column : copy->columns;
 
         if (stop > first.column) {
-            pieces[count++] = take_columns(copy, first.row, first.column, stop);
+            pieces[count++] = split_columns(copy, first.row, first.column, stop);
         }
         if (first.row == last.row) {
             return count;
@@ -107,10 +113,10 @@ uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint
         first.row++;
     }
     if (first.row < last.row) {
-        pieces[count++] = take_whole_rows(copy, first.row, last.row);
+        pieces[count++] = split_rows(copy, first.row, last.row);
     }
     if (last.column > 0) {
-        pieces[count++] = take_columns(copy, last.row, 0, last.column);
+        pieces[count++] = split_columns(copy, last.row, 0, last.column);
     }
     return count;
 }

@@ -1,4 +1,4 @@
-/* copy_split.h - the part of a copy that lands in one piece of a slice. */
+/* copy_split.h - divides the copy of a tensor slice at the boundaries of chunks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_COPY_SPLIT_H
 #define TDM_COLOCATE_WEIGHTS_COPY_SPLIT_H
@@ -7,21 +7,22 @@
 
 #include <tandem/tensor.h>
 
-/* A slice larger than a bucket is sent in pieces: ranges of its bytes, one behind the other.  A
- * rectangle that crosses the ends of such a range is at most three inside: the rest of a row,
- * whole rows, the beginning of one. */
+/* A slice that is larger than a chunk is sent in pieces, which are consecutive byte ranges of the
+ * slice. A rectangle that crosses the ends of such a range has at most three pieces inside the
+ * range: the rest of one row, whole rows, and the beginning of one row. */
 
+/* The largest number of rectangles into which one piece divides a copy. */
 enum { TDM__COPY_SPLIT_MAX = 3 };
 
-/* A piece may begin and end at multiples of this many bytes of the slice (of its scales, for a
- * copy of those): an element; where blocks of 128 x 128 become FP8, the rows of such blocks,
- * since a block's codes are computed together, and of their scales a row. */
+/* Returns the granularity in bytes at which a slice, or its scales for a copy of scales, may be
+ * divided. It is one element for plain copies. For FP8 it is all rows of 128 x 128 blocks, because
+ * the codes of a block are computed together; for scales it is one row of scales. */
 uint64_t tdm__copy_split_unit(const struct tdm_slice *slice, enum tdm__conversion conversion,
                               enum tdm_dtype dtype);
 
-/* What of `copy` lands in the bytes from `begin` to `end` of its slice, both multiples of the
- * unit.  Returns how many copies that is; together the pieces of a slice write what the copy
- * does, from the same elements, to the same places. */
+/* Computes the rectangles of `copy` that lie within the bytes from `begin` to `end` of the slice,
+ * both multiples of the unit. Returns the number of rectangles. All pieces of a slice together
+ * write the same elements to the same places as `copy`. */
 uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint64_t end,
                          struct tdm__rect_copy pieces[TDM__COPY_SPLIT_MAX]);
 

@@ -1,5 +1,15 @@
-/* layout.c - which parts of a model's tensors a rank holds, as others learn it. */
+/* layout.c - the slices of a model's tensors that one rank holds, and their wire format. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A layout is a plain list of slices without state of its own; every function here is pure and
+ * may be called from any thread. tdm__layout_check() compares a layout with the manifest of the
+ * model. tdm__layout_resolve_addresses() finds where the bytes of slices can be read while their
+ * regions are paused.
+ *
+ * The wire format is [version, [[tensor, flat, offset x 4, extent x 4, dtype, scales, address],
+ * ...]]. The receiver of a layout never dereferences a decoded address: it is an offset that
+ * tensor_slices.c and transfer_plan.c compare with the size of the weights. */
+
 #include "colocate/weights/layout.h"
 
 #include "colocate/weights/convert.h"
@@ -11,24 +21,32 @@
 
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses travel as numbers");
 
-enum { FORMAT_VERSION = 3, SLICE_VALUES = 5 + 2 * TDM_DIMS_MAX, DTYPE = SLICE_VALUES - 3 };
+/* Constants of the wire format. */
+enum {
+    FORMAT_VERSION = 3,                  /* Version of the wire format. */
+    SLICE_VALUES = 5 + 2 * TDM_DIMS_MAX, /* Number of integers in an encoded slice. */
+    DTYPE = SLICE_VALUES - 3,            /* Index of the dtype among these integers. */
+};
 
-static tdm_status check_range(const struct tdm_slice *slice, uint32_t index, const char *name,
-                              uint32_t dimension, uint64_t room)
+/* Checks that the slice's range in one dimension, or in the flat element list, is non-empty and
+ * ends within `limit` elements. */
+static tdm_status check_slice_range(const struct tdm_slice *slice, uint32_t index, const char *name,
+                                    uint32_t dimension, uint64_t limit)
 {
     uint64_t offset = slice->offset[dimension];
     uint64_t extent = slice->extent[dimension];
 
-    if (extent == 0 || extent > room || offset > room - extent) {
+    if (extent == 0 || extent > limit || offset > limit - extent) {
         return tdm__fail(TDM_E_INVAL,
                          "slice %" PRIu32 " of tensor %s: %s %" PRIu32 " has %" PRIu64
                          " at %" PRIu64 " of %" PRIu64,
                          index, name, slice->flat != 0 ? "flat list" : "dimension", dimension,
-                         extent, offset, room);
+                         extent, offset, limit);
     }
     return TDM_OK;
 }
 
+/* Checks one slice of a layout: its tensor, its ranges and its dtype conversion. */
 static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
                               const struct tdm__manifest *manifest)
 {
@@ -41,11 +59,11 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
     }
     tensor = &manifest->tensors[slice->tensor];
     if (slice->flat != 0) {
-        TDM_TRY(check_range(slice, index, tensor->name, 0, tdm_tensor_elements(tensor)));
+        TDM_TRY(check_slice_range(slice, index, tensor->name, 0, tdm_tensor_elements(tensor)));
         return tdm__convert_check(tensor, slice);
     }
     for (uint32_t i = 0; i < tensor->dims_count; i++) {
-        TDM_TRY(check_range(slice, index, tensor->name, i, tensor->shape[i]));
+        TDM_TRY(check_slice_range(slice, index, tensor->name, i, tensor->shape[i]));
     }
     return tdm__convert_check(tensor, slice);
 }
@@ -91,10 +109,9 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
     return TDM_OK;
 }
 
-/* ---- as a value ------------------------------------------------------------------------- */
+/* ---- as a value ---------------------------------------------------------------------- */
 
-/* [version, [[tensor, flat, offset × 4, extent × 4, dtype, scales, address], …]] */
-
+/* Returns the byte distance of `address` from `base`, or 0 if either of them is NULL. */
 static uint64_t offset_of(const void *address, const void *base)
 {
     return base == NULL || address == NULL ? 0 : (uintptr_t)address - (uintptr_t)base;
@@ -125,6 +142,7 @@ tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base
     return tdm_writer_status(writer);
 }
 
+/* Reads one slice from its array of integers. Does not compare it with a manifest. */
 static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct tdm_slice *slice)
 {
     uint64_t numbers[SLICE_VALUES];
@@ -156,12 +174,14 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
         slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
     }
     slice->dtype = (enum tdm_dtype)numbers[DTYPE];
-    /* Never followed: numbers that will be checked against the size of the weights. */
+    /* These addresses are never dereferenced; they are offsets that the caller compares with the
+     * size of the weights. */
     memcpy(&slice->scales, &numbers[DTYPE + 1], sizeof(slice->scales));
     memcpy(&slice->address, &numbers[SLICE_VALUES - 1], sizeof(slice->address));
     return TDM_OK;
 }
 
+/* Reads a list of slices into newly allocated memory, which `layout_out` owns. */
 static tdm_status decode_slices(const tdm_value *list, struct tdm__layout *layout_out)
 {
     uint32_t count = tdm_value_count(list);

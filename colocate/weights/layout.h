@@ -1,4 +1,4 @@
-/* layout.h - which parts of a model's tensors a rank holds, as others learn it. */
+/* layout.h - the slices of a model's tensors that one rank holds, and their wire format. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_LAYOUT_H
 #define TDM_COLOCATE_WEIGHTS_LAYOUT_H
@@ -6,34 +6,45 @@
 #include "colocate/memory/region.h"
 #include "colocate/weights/manifest.h"
 
+/* The largest number of slices in the layout of one rank. */
 enum { TDM__LAYOUT_SLICES_MAX = 1 << 20 };
 
-/* The slices of one rank.  A trainer's addresses matter to the rank itself only; those of an
- * engine travel as offsets in its weights. */
+/* The list of tensor slices that one rank holds. The slice addresses of a trainer rank have a
+ * meaning in its own process only. The slice addresses of an engine rank travel as byte offsets in
+ * its weights region. */
 struct tdm__layout {
-    const struct tdm_slice *slices; /* borrowed, or owned where it was decoded */
-    uint32_t slices_count;
+    /* Slices of the rank, in no particular order. Owned if tdm__layout_decode() made the layout,
+     * borrowed otherwise. */
+    const struct tdm_slice *slices;
+    uint32_t slices_count; /* Number of slices. */
 };
 
-/* TDM_E_INVAL names the slice and its tensor unless every slice is a non-empty part of its
- * tensor.  A slice of a scalar is flat, or a box without dimensions. */
+/* Checks that every slice is a non-empty part of its tensor. Returns TDM_E_INVAL with a message
+ * that names the slice and its tensor, or TDM_E_LIMIT for too many slices. A slice of a scalar is
+ * flat, or it is a box without dimensions. */
 tdm_status tdm__layout_check(const struct tdm__layout *layout,
                              const struct tdm__manifest *manifest);
 
+/* Returns the size of the slice in bytes, in the dtype that the slice asks for. Does not include
+ * its scales. */
 uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm_slice *slice);
-/* Copies the layout's slices to `slices_out`, with the addresses where their bytes can be read
- * now: those of paused regions in their host copies. */
+/* Copies the layout's slices to `slices_out`, which has room for slices_count of them. Replaces
+ * each address by the one where the bytes can be read now: for a paused region that is its host
+ * copy. */
 tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
                                          const struct tdm__manifest *manifest,
                                          const struct tdm__regions *regions,
                                          struct tdm_slice *slices_out);
 
-/* As one packed value; addresses count from `base`, or are left out where it is NULL. */
+/* Encodes the layout as one packed value. Addresses are written as byte offsets from `base`; with
+ * `base` NULL they are written as 0. */
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,
                               tdm_writer *writer);
-/* Addresses count from NULL.  Checked in form, not yet against a manifest.  TDM_E_PROTOCOL;
- * release with tdm__layout_fini. */
+/* Decodes a layout; addresses become offsets from NULL. Checks the form only, not the ranges,
+ * because those need a manifest. Returns TDM_E_PROTOCOL for malformed bytes. The caller releases
+ * the result with tdm__layout_fini(). */
 tdm_status tdm__layout_decode(struct tdm_bytes bytes, struct tdm__layout *layout_out);
-void tdm__layout_fini(struct tdm__layout *layout); /* of a decoded one */
+/* Frees the slices of a layout that tdm__layout_decode() made. */
+void tdm__layout_fini(struct tdm__layout *layout);
 
 #endif

@@ -1,4 +1,4 @@
-/* location.c - where a storage lies: which node, which GPU. */
+/* location.c - on which node and on which GPU a storage of tensors lies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/location.h"
 

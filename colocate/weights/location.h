@@ -1,15 +1,19 @@
-/* location.h - where a storage lies: which node, which GPU. */
+/* location.h - on which node and on which GPU a storage of tensors lies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_LOCATION_H
 #define TDM_COLOCATE_WEIGHTS_LOCATION_H
 
 #include "colocate/device/device.h"
 
+/* Identifies the GPU memory that holds a storage. A plain value; it owns nothing. */
 struct tdm__location {
-    struct tdm__id node;
-    struct tdm__id gpu; /* its UUID; of a virtual one, the 128-bit hash of its name */
+    struct tdm__id node; /* ID of the node that has the GPU. */
+    /* First 128 bits that identify the GPU: the XXH3 hash of the device's UUID text. */
+    struct tdm__id gpu;
 };
 
+/* Returns the location of the device, which belongs to the node. Two processes compute the same
+ * location for the same GPU. */
 struct tdm__location tdm__location_of_device(const struct tdm__id *node,
                                              const struct tdm__device *device);
 

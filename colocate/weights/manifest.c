@@ -1,5 +1,14 @@
 /* manifest.c - the list of a model's tensors, which both sides of an update must agree on. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A manifest is built once, from the tensors of a trainer or from the bytes that a peer sent,
+ * and never changes afterwards. It owns the tensor array and the names. Creation checks
+ * everything (limits, printable unique names, total size) and computes the hash over a
+ * fixed-size form of each tensor, so the hash does not depend on pointers or padding.
+ *
+ * The wire format is [version, [[name, dtype, [shape...]], ...]]. There are no threads and no
+ * locks here. */
+
 #include "colocate/weights/manifest.h"
 
 #include "colocate/weights/tensor.h"
@@ -12,21 +21,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Version of the wire format. */
 enum { FORMAT_VERSION = 1 };
 
+/* The largest sum of the sizes of all tensors, in bytes. */
 static const uint64_t size_bytes_max = (uint64_t)1 << 48;
 
-/* One tensor in the form that is hashed: everything of fixed size, unused parts zero. */
+/* The form of a tensor that is hashed. All members have a fixed size; unused bytes are zero. */
 struct canonical_tensor {
-    char name[TDM_TENSOR_NAME_BYTES_MAX];
-    uint32_t dtype;
-    uint32_t dims_count;
-    uint64_t shape[TDM_DIMS_MAX];
+    char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor, padded with zeros. */
+    uint32_t dtype;                       /* The enum tdm_dtype of the tensor. */
+    uint32_t dims_count;                  /* Number of used entries in `shape`. */
+    uint64_t shape[TDM_DIMS_MAX];         /* Size of each dimension, in elements. */
 };
 
 _Static_assert(sizeof(struct canonical_tensor) == 136, "the hash covers no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the hash is over little-endian words");
 
+/* Checks one tensor: its limits, a printable name and a size greater than zero. */
 static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t index)
 {
     TDM_TRY(tdm__tensor_check(tensor));
@@ -43,6 +55,7 @@ static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t in
     return TDM_OK;
 }
 
+/* Orders pointers to tensors by name, for qsort(). */
 static int compare_names(const void *a, const void *b)
 {
     const struct tdm_tensor_info *const *left = a;
@@ -51,6 +64,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*left)->name, (*right)->name);
 }
 
+/* Fails with TDM_E_INVAL if two tensors have the same name. */
 static tdm_status check_unique(const struct tdm__manifest *manifest)
 {
     const struct tdm_tensor_info **sorted =
@@ -73,6 +87,7 @@ static tdm_status check_unique(const struct tdm__manifest *manifest)
     return twice == NULL ? TDM_OK : tdm__fail(TDM_E_INVAL, "two tensors are named %s", twice);
 }
 
+/* Computes the manifest's hash from the fixed-size form of all tensors. */
 static tdm_status hash_manifest(struct tdm__manifest *manifest)
 {
     struct canonical_tensor *canonical =
@@ -96,6 +111,7 @@ static tdm_status hash_manifest(struct tdm__manifest *manifest)
     return TDM_OK;
 }
 
+/* Checks one tensor and appends a copy with its own name to the manifest. */
 static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_tensor_info *tensor)
 {
     uint32_t index = manifest->tensors_count;
@@ -118,6 +134,7 @@ static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_te
     return TDM_OK;
 }
 
+/* Adds all tensors, checks that names are unique and computes the hash. */
 static tdm_status manifest_fill(struct tdm__manifest *manifest,
                                 const struct tdm_tensor_info *tensors, uint32_t tensors_count)
 {
@@ -168,7 +185,7 @@ void tdm__manifest_destroy(struct tdm__manifest *manifest)
     free(manifest);
 }
 
-/* ---- as a value: [version, [[name, dtype, [shape…]], …]] -------------------------------- */
+/* ---- as a value: [version, [[name, dtype, [shape…]], …]] ----------------------------- */
 
 tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer)
 {
@@ -189,6 +206,7 @@ tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer
     return tdm_writer_status(writer);
 }
 
+/* Reads one tensor. Its name is borrowed from the document and the shape is not checked. */
 static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
                                 struct tdm_tensor_info *tensor)
 {
@@ -209,6 +227,7 @@ static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
     return TDM_OK;
 }
 
+/* Reads all tensors of the list and creates the manifest, which copies their names. */
 static tdm_status decode_tensors(const tdm_value *list, uint32_t count,
                                  struct tdm__manifest **manifest_out)
 {

@@ -8,24 +8,33 @@
 #include <tandem/tensor.h>
 #include <tandem/value.h>
 
+/* The largest number of tensors in a manifest. */
 enum { TDM__MANIFEST_TENSORS_MAX = 1 << 18 };
 
-/* Never changes once made; tensors are named by their index everywhere else. */
+/* The names, dtypes and shapes of all tensors of a model. A manifest never changes after its
+ * creation, so threads may share it. Other structures refer to a tensor by its index in this
+ * list. */
 struct tdm__manifest {
-    struct tdm_tensor_info *tensors; /* owned, with their names */
+    /* Tensors of the model; the array and the names are owned by the manifest. */
+    struct tdm_tensor_info *tensors;
+    /* Number of tensors, at least 1. */
     uint32_t tensors_count;
-    uint64_t size_bytes; /* of all tensors */
+    uint64_t size_bytes; /* Sum of the sizes of all tensors, in bytes. */
+    /* Hash of all names, dtypes and shapes in order; equal manifests have equal hashes. */
     struct tdm__hash hash;
 };
 
-/* Copies and checks: 1 to 262,144 tensors, names of printable characters and unique, known
- * dtypes, no empty tensor, 2^48 bytes together at most.  TDM_E_INVAL names the tensor. */
+/* Copies and checks the tensors. A manifest has 1 to 262,144 tensors with unique names of printable
+ * characters and known dtypes. No tensor is empty, and all together have at most 2^48 bytes.
+ * Returns TDM_E_INVAL with a message that names the tensor. */
 tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t tensors_count,
                                 struct tdm__manifest **manifest_out);
-void tdm__manifest_destroy(struct tdm__manifest *manifest); /* NULL is allowed */
+/* Frees the manifest; NULL is allowed. */
+void tdm__manifest_destroy(struct tdm__manifest *manifest);
 
-/* As one packed value; TDM_E_PROTOCOL for bytes that are none. */
+/* Encodes the manifest as one packed value. */
 tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer);
+/* Decodes and checks a manifest; the caller owns it. Returns TDM_E_PROTOCOL for malformed bytes. */
 tdm_status tdm__manifest_decode(struct tdm_bytes bytes, struct tdm__manifest **manifest_out);
 
 #endif

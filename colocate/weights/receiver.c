@@ -1,5 +1,21 @@
 /* receiver.c - an engine rank's side of an update: stages buckets, votes, flips. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* An engine rank owns its weights region, which is served, and a shadow region of the same size,
+ * which has memory only during an update. The replay guard (replay_guard.h) decides which
+ * messages are accepted: idle, staging, voted, flipped. While staging, buckets are loaded into
+ * the shadow in one of these ways:
+ * - Whole tensors: their views are passed to the library's load() callback (engines without a
+ * layout).
+ * - Slices: copied from a sender's bucket or a local buffer, or already written into the shadow
+ * by the trainers (tensor_slices.c).
+ * - A safetensors file with the whole model.
+ *
+ * After the vote the shadow is frozen. A flip exchanges the memory of both regions; a drop
+ * discards the shadow. Sender buckets stay mapped until the update ends, so that their memory
+ * cannot be reused while it is read. The caller serializes all calls; the device and the regions
+ * have their own locks. The protocol is docs/protocols/commit.md. */
+
 #include "colocate/weights/receiver.h"
 
 #include "colocate/weights/replay_guard.h"
@@ -11,35 +27,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The largest number of sender blocks that are mapped at the same time. */
 enum { IMPORTS_MAX = 16 };
 
-/* A sender's block, mapped here until the update is over: while it is, its pages cannot go. */
+/* A block of a sender's memory that is mapped here until the update ends, so that it cannot be
+ * freed meanwhile. */
 struct imported_block {
-    struct tdm__block *block; /* owned */
-    void *address;
+    struct tdm__block *block; /* Reference to the imported block; owned. */
+    void *address;            /* Address at which the block is mapped, read-only. */
 };
 
+/* State of an engine rank's receiver. The caller owns it and serializes all calls. */
 struct tdm__receiver {
+    /* Arguments of its creation; the pointers are borrowed. */
     struct tdm__receiver_options options;
-    tdm_region *shadow; /* owned */
+    /* Region into which updates are loaded; owned. It has no memory between updates. */
+    tdm_region *shadow;
+    /* Latest update of which this rank has heard, and the state of the shadow. */
     struct tdm__replay_guard guard;
-    uint64_t *sums;                           /* owned: of each tensor of the manifest */
-    uint8_t *staged;                          /* owned: has it come? */
-    struct tdm_tensor_view *views;            /* owned */
-    struct tdm__copy_op *sum_ops;             /* owned: at the tensors of a bucket, to sum them */
-    uint64_t *seen;                           /* owned: their sums */
-    struct tdm__tensor_slices *tensor_slices; /* owned; NULL: no layout, tensors come whole */
-    bool by_slices;                           /* the update brought parts */
-    bool is_exported;                         /* others wrote them into the shadow */
-    struct tdm__id shadow_key;                /* of the memory in which they are */
-    bool verified;                            /* one update was, in full */
-    struct imported_block imports[IMPORTS_MAX];
-    uint32_t imports_count;
-    uint64_t staged_bytes; /* in the last bucket */
+    uint64_t *sums; /* Checksum of each tensor of the manifest that was staged whole. Owned. */
+    /* For each tensor of the manifest 1 if it was staged whole in this update, else 0. Owned. */
+    uint8_t *staged;
+    struct tdm_tensor_view *views; /* Views of the tensors of one bucket; owned. */
+    /* Device operations that compute the checksums of a bucket's tensors; owned. */
+    struct tdm__copy_op *sum_ops;
+    uint64_t *computed_sums; /* Checksums that these operations compute; owned. */
+    /* Places of this rank's slices; NULL if it has no layout and tensors are staged whole.
+     * Owned. */
+    struct tdm__tensor_slices *tensor_slices;
+    bool has_slices;  /* True if the update brought slices. */
+    bool is_exported; /* True if other processes write the slices into the shadow. */
+    /* Key of the shadow's first block when slices were last staged. The key changes with each
+     * resume, so it tells whether their memory still exists. */
+    struct tdm__id shadow_key;
+    /* True once this rank has voted for an update of slices that was verified in full. */
+    bool was_verified;
+    struct imported_block imports[IMPORTS_MAX]; /* Blocks of senders that are mapped. */
+    uint32_t imports_count;                     /* Number of mapped blocks. */
+    uint64_t staged_bytes; /* Size in bytes of the tensors and slices in the last staged bucket. */
 };
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------- */
 
+/* Allocates the arrays and creates the shadow without memory. */
 static tdm_status receiver_init(struct tdm__receiver *receiver)
 {
     const struct tdm__receiver_options *options = &receiver->options;
@@ -53,9 +83,9 @@ static tdm_status receiver_init(struct tdm__receiver *receiver)
     receiver->staged = calloc(count, sizeof(*receiver->staged));
     receiver->views = calloc(count, sizeof(*receiver->views));
     receiver->sum_ops = calloc(count, sizeof(*receiver->sum_ops));
-    receiver->seen = calloc(count, sizeof(*receiver->seen));
+    receiver->computed_sums = calloc(count, sizeof(*receiver->computed_sums));
     if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL ||
-        receiver->sum_ops == NULL || receiver->seen == NULL) {
+        receiver->sum_ops == NULL || receiver->computed_sums == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
     return tdm__region_create(options->regions, &shadow, &receiver->shadow);
@@ -80,8 +110,8 @@ tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
     return TDM_OK;
 }
 
-/* Unmaps what the senders showed, so that their buckets can really go. */
-static void drop_imports(struct tdm__receiver *receiver)
+/* Unmaps and releases the senders' blocks, so that their memory can be freed. */
+static void release_imports(struct tdm__receiver *receiver)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
 
@@ -100,13 +130,13 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
     if (receiver == NULL) {
         return;
     }
-    drop_imports(receiver);
+    release_imports(receiver);
     tdm_region_destroy(receiver->shadow);
     free(receiver->sums);
     free(receiver->staged);
     free(receiver->views);
     free(receiver->sum_ops);
-    free(receiver->seen);
+    free(receiver->computed_sums);
     tdm__tensor_slices_destroy(receiver->tensor_slices);
     free(receiver);
 }
@@ -114,7 +144,7 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
 tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms)
 {
     if (tdm_region_is_resident(receiver->shadow)) {
-        return TDM_OK; /* an update before it was given up */
+        return TDM_OK; /* The shadow still has the memory of an earlier update that was aborted. */
     }
     return tdm_region_resume(receiver->shadow, timeout_ms);
 }
@@ -124,18 +154,19 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver)
     return tdm_region_size(receiver->shadow);
 }
 
-/* ---- stage ------------------------------------------------------------------------------ */
+/* ---- stage --------------------------------------------------------------------------- */
 
-static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm__id *update,
-                               uint64_t epoch)
+/* Accepts a message of the update, and resets the staging state if the update is a new one. */
+static tdm_status accept_update(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                uint64_t epoch)
 {
     bool begun;
 
     TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
-        drop_imports(receiver); /* of the update before */
+        release_imports(receiver); /* These blocks belong to the update before. */
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
-        receiver->by_slices = false;
+        receiver->has_slices = false;
         if (receiver->tensor_slices != NULL) {
             tdm__tensor_slices_begin_update(receiver->tensor_slices);
         }
@@ -144,7 +175,7 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
     return TDM_OK;
 }
 
-/* Maps a block of a sender, once per update. */
+/* Maps a sender's block; a block is mapped only once per update. */
 static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm__id *key,
                                const struct imported_block **import_out)
 {
@@ -178,9 +209,9 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
     return TDM_OK;
 }
 
-/* Maps a storage; its offset counts from its block's beginning. */
-static tdm_status open_storage(struct tdm__receiver *receiver,
-                               const struct tdm__storage_record *storage, const char **address_out)
+/* Maps the block of a storage and returns the address of the storage. */
+static tdm_status map_storage(struct tdm__receiver *receiver,
+                              const struct tdm__storage_record *storage, const char **address_out)
 {
     const struct imported_block *import;
 
@@ -197,7 +228,8 @@ static tdm_status open_storage(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-static tdm_status make_views(struct tdm__receiver *receiver,
+/* Fills the views of all tensors in the bucket, which must be contiguous. */
+static tdm_status fill_views(struct tdm__receiver *receiver,
                              const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
@@ -205,7 +237,7 @@ static tdm_status make_views(struct tdm__receiver *receiver,
         const struct tdm__storage_record *storage = &handles->storages[record->storage];
         const char *address;
 
-        TDM_TRY(open_storage(receiver, storage, &address));
+        TDM_TRY(map_storage(receiver, storage, &address));
         receiver->views[i] =
             tdm__tensor_handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
@@ -216,6 +248,8 @@ static tdm_status make_views(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
+/* Computes the checksums of the bucket's tensors on the device and compares them with the
+ * sender's. */
 static tdm_status verify_tensors(const struct tdm__receiver *receiver,
                                  const struct tdm__tensor_handles *handles)
 {
@@ -227,16 +261,17 @@ static tdm_status verify_tensors(const struct tdm__receiver *receiver,
 
         receiver->sum_ops[i] = tdm__checksum_copy_op(view->data, tdm_tensor_bytes(&view->info));
     }
-    TDM_TRY(device->ops->move(device, receiver->sum_ops, count, receiver->seen));
+    TDM_TRY(device->ops->move(device, receiver->sum_ops, count, receiver->computed_sums));
     for (uint32_t i = 0; i < count; i++) {
         const struct tdm_tensor_info *info = &receiver->views[i].info;
 
-        TDM_TRY(tdm__checksum_compare(info->name, tdm_tensor_bytes(info), receiver->seen[i],
-                                      handles->tensors[i].checksum));
+        TDM_TRY(tdm__checksum_compare(info->name, tdm_tensor_bytes(info),
+                                      receiver->computed_sums[i], handles->tensors[i].checksum));
     }
     return TDM_OK;
 }
 
+/* Returns TDM_E_STATE if the shadow has no memory. */
 static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 {
     return tdm_region_is_resident(receiver->shadow)
@@ -245,6 +280,7 @@ static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
                            "a bucket came before the shadow of the weights has memory");
 }
 
+/* Lets the library load the tensors of the first `views_count` views into the shadow. */
 static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_count)
 {
     return receiver->options.ops->load(receiver->options.state,
@@ -252,8 +288,8 @@ static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_co
                                        views_count);
 }
 
-/* A bucket that is loaded again, and not to its end, has spoiled what it brought before: its
- * tensors count as here, with their sums, only after the whole of it. */
+/* Loads the tensors of a bucket. A bucket that is loaded a second time and fails midway spoils its
+ * tensors, so they count as staged only after the whole bucket is loaded. */
 static tdm_status load_records(struct tdm__receiver *receiver,
                                const struct tdm__tensor_handles *handles)
 {
@@ -271,7 +307,7 @@ static tdm_status load_records(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* ---- parts ------------------------------------------------------------------------------ */
+/* ---- slices -------------------------------------------------------------------------- */
 
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout)
@@ -290,7 +326,8 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver)
     return receiver->shadow;
 }
 
-/* Another one after each resume. */
+/* Returns the key of the shadow's first block, which changes with each resume; all zero if the
+ * shadow has no memory. */
 static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
 {
     uint32_t count;
@@ -299,22 +336,26 @@ static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
     return count > 0 ? blocks[0]->key : (struct tdm__id){{0}};
 }
 
-/* Where the parts are to be copied from; NULL: they are in place. */
-static tdm_status open_source(struct tdm__receiver *receiver,
-                              const struct tdm__tensor_handles *handles, const char **source_out)
+/* Sets `source_out` to the address from which slices are copied; NULL if the senders have written
+ * them into the shadow. */
+static tdm_status find_slice_source(struct tdm__receiver *receiver,
+                                    const struct tdm__tensor_handles *handles,
+                                    const char **source_out)
 {
     if (handles->header.storages_count != 1) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages", handles->header.storages_count);
+        return tdm__fail(TDM_E_UNSUPPORTED, "slices in %u storages instead of 1",
+                         handles->header.storages_count);
     }
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_exported) {
         *source_out = NULL;
         return TDM_OK;
     }
-    return open_storage(receiver, &handles->storages[0], source_out);
+    return map_storage(receiver, &handles->storages[0], source_out);
 }
 
-/* `source` NULL: where the storage says. */
+/* Stages a bucket of slices from `source`. With `source` NULL they are where the description's
+ * storage says. */
 static tdm_status stage_slices(struct tdm__receiver *receiver,
                                const struct tdm__tensor_handles *handles, const char *source)
 {
@@ -325,23 +366,24 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
                                              .image = tdm_region_address(receiver->shadow),
                                              .verify = options->verify};
 
-    if (options->verify == TDM__VERIFY_SAMPLE && !receiver->verified) {
+    if (options->verify == TDM__VERIFY_SAMPLE && !receiver->was_verified) {
         stage.verify = TDM__VERIFY_FULL;
     }
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
     }
     receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
-        TDM_TRY(open_source(receiver, handles, &stage.source));
+        TDM_TRY(find_slice_source(receiver, handles, &stage.source));
     } else {
         receiver->is_exported = false;
     }
-    receiver->by_slices = true;
+    receiver->has_slices = true;
     return tdm__tensor_slices_stage(receiver->tensor_slices, &stage);
 }
 
-/* In the memory that is still the shadow's. */
+/* Returns true if the shadow contains complete buckets, in the memory that it had when they were
+ * staged. */
 static bool has_resume_log(const struct tdm__receiver *receiver)
 {
     struct tdm__id key = shadow_key(receiver);
@@ -364,7 +406,7 @@ tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const str
     resume_log = tdm__tensor_slices_resume_log(receiver->tensor_slices, receiver->is_exported);
     TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
-        drop_imports(receiver); /* of the update before */
+        release_imports(receiver); /* These blocks belong to the update before. */
         receiver->options.ops->begin(receiver->options.state);
         tdm__tensor_slices_resume_update(receiver->tensor_slices);
     }
@@ -372,6 +414,7 @@ tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const str
     return TDM_OK;
 }
 
+/* Checks a decoded bucket and stages its slices or whole tensors. */
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
                                 const struct tdm__tensor_handles *handles)
 {
@@ -379,7 +422,7 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
                                                &receiver->options.location.gpu));
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
     TDM_TRY(check_shadow_resident(receiver));
-    TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
+    TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
     if ((handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
         return stage_slices(receiver, handles, NULL);
     }
@@ -387,13 +430,14 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
         return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
                          handles->header.tensors_count, receiver->options.manifest->tensors_count);
     }
-    TDM_TRY(make_views(receiver, handles));
+    TDM_TRY(fill_views(receiver, handles));
     if (receiver->options.verify != TDM__VERIFY_NONE) {
         TDM_TRY(verify_tensors(receiver, handles));
     }
     return load_records(receiver, handles);
 }
 
+/* Returns the size in bytes of all tensors and slices in the bucket. */
 static uint64_t staged_tensor_bytes(const struct tdm__tensor_handles *handles)
 {
     uint64_t size_bytes = 0;
@@ -427,8 +471,8 @@ tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm
     return status;
 }
 
-/* What parts reach to in the storage that they lie in. */
-static uint64_t check_slices_complete(const struct tdm__tensor_handles *handles)
+/* Returns the offset in bytes after the last byte that the slices use of their storage. */
+static uint64_t slices_end(const struct tdm__tensor_handles *handles)
 {
     uint64_t end = 0;
 
@@ -443,22 +487,24 @@ static uint64_t check_slices_complete(const struct tdm__tensor_handles *handles)
     return end;
 }
 
+/* Checks a decoded bucket of slices against the size of `source` and stages it. */
 static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
                                      const struct tdm__tensor_handles *handles, const char *source,
                                      size_t source_bytes)
 {
     if (handles->header.storages_count != 1 || handles->header.tensors_count == 0 ||
         (handles->tensors[0].flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "%u tensors in %u storages, where parts in one come",
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%u tensors in %u storages, expected slices in one storage",
                          handles->header.tensors_count, handles->header.storages_count);
     }
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
-    if (check_slices_complete(handles) > source_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "parts up to byte %llu of a bucket of %zu",
-                         (unsigned long long)check_slices_complete(handles), source_bytes);
+    if (slices_end(handles) > source_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "slices up to byte %llu of a bucket of %zu bytes",
+                         (unsigned long long)slices_end(handles), source_bytes);
     }
     TDM_TRY(check_shadow_resident(receiver));
-    TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
+    TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
     return stage_slices(receiver, handles, source);
 }
 
@@ -475,8 +521,9 @@ tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struc
     return status;
 }
 
-/* ---- from a file ------------------------------------------------------------------------ */
+/* ---- from a file --------------------------------------------------------------------- */
 
+/* Prepares the view and the checksum of one tensor in the file. */
 static tdm_status load_file_tensor(struct tdm__receiver *receiver, const tdm_safetensors *file,
                                    uint32_t tensor)
 {
@@ -505,9 +552,10 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct
 
     TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(tdm_safetensors_open(path, &file));
-    status = enter_update(receiver, update, epoch);
+    status = accept_update(receiver, update, epoch);
     if (status == TDM_OK) {
-        memset(receiver->staged, 0, count); /* until all of the file is loaded */
+        /* No tensor counts as staged until the whole file is loaded. */
+        memset(receiver->staged, 0, count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         status = tdm__wrap(load_file_tensor(receiver, file, i), "%s", path);
@@ -522,9 +570,10 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct
     return status;
 }
 
-/* ---- from a peer ------------------------------------------------------------------------ */
+/* ---- from a peer --------------------------------------------------------------------- */
 
-/* To NULL: only sums. */
+/* Copies a block on the device and computes its checksum. With `to` NULL it only computes the
+ * checksum. */
 static tdm_status move_block(const struct tdm__receiver *receiver, const void *from, void *to,
                              size_t size_bytes, uint64_t *sum_out)
 {
@@ -551,6 +600,7 @@ tdm_status tdm__receiver_export_weights(const struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
+/* Copies one block of a peer's weights to `address` and compares its checksum. */
 static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__block *to,
                              const struct tdm__id *key, uint64_t sum, char *address)
 {
@@ -586,22 +636,22 @@ tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
         status = pull_block(receiver, own[i], &blocks->keys[i], blocks->sums[i], address);
         address += own[i]->size_bytes;
     }
-    drop_imports(receiver);
+    release_imports(receiver);
     return status;
 }
 
-/* ---- vote, flip, drop ------------------------------------------------------------------- */
+/* ---- vote, flip, drop ---------------------------------------------------------------- */
 
 tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
                                         const struct tdm__id *update)
 {
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
-    if (!receiver->by_slices) {
-        return tdm__fail(TDM_E_STATE, "no parts have come");
+    if (!receiver->has_slices) {
+        return tdm__fail(TDM_E_STATE, "no slices have been received");
     }
     TDM_TRY(tdm__tensor_slices_check_complete(receiver->tensor_slices));
     tdm__replay_guard_vote(&receiver->guard);
-    receiver->verified = true;
+    receiver->was_verified = true;
     return TDM_OK;
 }
 
@@ -612,7 +662,7 @@ tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const stru
 
     TDM_TRY(tdm__replay_guard_check_vote(&receiver->guard, update));
     if (receiver->tensor_slices == NULL) {
-        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+        return tdm__fail(TDM_E_STATE, "slices of tensors for an engine without a layout");
     }
     here = tdm__tensor_slices_resume_log(receiver->tensor_slices, false);
     if (!tdm__resume_log_equal(&here, sent)) {
@@ -643,11 +693,13 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
     return TDM_OK;
 }
 
-static tdm_status leave_update(struct tdm__receiver *receiver)
+/* Releases what an update used: mapped blocks and the shadow's memory. */
+static tdm_status end_update(struct tdm__receiver *receiver)
 {
-    drop_imports(receiver);
+    release_imports(receiver);
     if (receiver->tensor_slices != NULL) {
-        tdm__tensor_slices_begin_update(receiver->tensor_slices); /* nothing is here any more */
+        /* Nothing that was staged exists any more. */
+        tdm__tensor_slices_begin_update(receiver->tensor_slices);
     }
     return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow) : TDM_OK;
 }
@@ -662,12 +714,12 @@ tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struc
         TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
     }
     receiver->guard = flipped;
-    return leave_update(receiver);
+    return end_update(receiver);
 }
 
 tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch)
 {
-    return tdm__replay_guard_abort(&receiver->guard, epoch) ? leave_update(receiver) : TDM_OK;
+    return tdm__replay_guard_abort(&receiver->guard, epoch) ? end_update(receiver) : TDM_OK;
 }
 
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver)

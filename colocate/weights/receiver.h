@@ -11,119 +11,130 @@
 
 #include <tandem/job.h>
 
-/* What docs/protocols/commit.md asks of a member.  New weights are loaded into a shadow of the
- * weights region; the version being served is not touched before the flip, which exchanges the
- * two regions' memory.  The caller carries votes and outcomes to and from the store. */
+/* Implements what docs/protocols/commit.md asks of a member. New weights are loaded into a shadow
+ * of the weights region. The served version is not touched before the flip, which exchanges the
+ * memory of both regions. The caller transports votes and outcomes to and from the store. One
+ * thread at a time may use a receiver. */
 struct tdm__receiver;
 
-/* Which bytes are compared with the sender's checksums, before they count as here. */
+/* Which received bytes are compared with the sender's checksums before they count as present. */
 enum tdm__verify {
-    TDM__VERIFY_NONE,
-    TDM__VERIFY_FULL,
-    /* What this rank does not copy itself, in full at the first update, then a sixteenth of it
-     * at each, another one every time; what it copies, always. */
+    TDM__VERIFY_NONE, /* No bytes are compared. */
+    TDM__VERIFY_FULL, /* All bytes are compared. */
+    /* Bytes that this rank copies itself are always compared. Of the bytes that senders write into
+     * the shadow, all are compared in the first update, and another sixteenth in each later one. */
     TDM__VERIFY_SAMPLE
 };
 
+/* Arguments of tdm__receiver_create(). All pointers are borrowed for the life of the receiver. */
 struct tdm__receiver_options {
-    const struct tdm__manifest *manifest; /* borrowed, like the rest */
+    const struct tdm__manifest *manifest; /* Manifest of the model. */
+    /* Callbacks of the engine's library, which loads whole tensors. */
     const struct tdm_engine_ops *ops;
-    void *state;
-    struct tdm__regions *regions;
-    tdm_region *weights;
-    struct tdm__location location;
-    enum tdm__verify verify;
+    void *state;                   /* First argument of these callbacks. */
+    struct tdm__regions *regions;  /* Regions of this process, in which the shadow is created. */
+    tdm_region *weights;           /* Region with the weights that are served. */
+    struct tdm__location location; /* Node and GPU of this rank. */
+    enum tdm__verify verify;       /* Which received bytes are compared with checksums. */
 };
 
-/* Reserves the shadow's addresses, not its memory. */
+/* Creates a receiver. Reserves the shadow's addresses, but not its memory. */
 tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
                                 struct tdm__receiver **receiver_out);
-void tdm__receiver_destroy(struct tdm__receiver *receiver); /* NULL is allowed */
+/* Frees the receiver and its shadow; NULL is allowed. */
+void tdm__receiver_destroy(struct tdm__receiver *receiver);
 
-/* Takes the shadow's memory. */
+/* Acquires the shadow's memory. Waits up to `timeout_ms` milliseconds. Does nothing if the shadow
+ * has memory. */
 tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms);
 
-/* A new update begins, after one that was given up while this rank has its shadow still: tells
- * which buckets of parts are in there.  They count for the new one, unless its first bucket is
- * one of those.  Where nothing is there, or that is in any doubt, the resume_log is empty, and the
- * first bucket begins the update as ever. */
+/* Begins an update after one that was aborted while this rank kept its shadow. Reports in
+ * `resume_log_out` which buckets of slices the shadow contains. They count for the new update
+ * unless its first bucket is one of them. If nothing is present, or the contents are in doubt, the
+ * log is empty and the first bucket begins the update as usual. */
 tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                        uint64_t epoch, struct tdm__resume_log *resume_log_out);
 
+/* Returns the size of the shadow in bytes. */
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
 
-/* Where the engine keeps what of each tensor: from now on buckets bring parts, which are put
- * there, and not whole tensors for the library's load().  Slices (copied) have addresses in the
- * weights region.  TDM_E_INVAL names the tensor whose slice lies outside, or on another one. */
+/* Sets which slices of the tensors the engine keeps, and where. From then on buckets bring slices,
+ * which this rank copies to their places, instead of whole tensors for the library's load(). The
+ * addresses of the slices lie in the weights region; the layout is copied. Returns TDM_E_INVAL with
+ * a message that names the tensor whose slice lies outside the region or overlaps another slice. */
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout);
-/* The shadow, while it has memory: where trainers may write themselves. */
+/* Returns the shadow. While it has memory, trainers may write into it directly. */
 const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
 
-/* Loads one bucket, described by handle tuples.  The first of a higher epoch begins a new
- * update. Refused, before a byte is touched: a lower epoch, an update that this rank has voted
- * for or dropped (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), tensors that
- * are not the manifest's (TDM_E_PROTOCOL).  A tensor whose bytes have another checksum than the
- * sender's is TDM_E_CHECKSUM, by name. */
+/* Loads one bucket that tensor handles describe. The first bucket of a higher epoch begins a new
+ * update. Before a byte is touched, these are refused: a lower epoch or an update for which this
+ * rank has voted (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), and tensors that
+ * are not the manifest's (TDM_E_PROTOCOL). Returns TDM_E_CHECKSUM with a message that names the
+ * tensor whose bytes differ from the sender's checksum. A bucket of slices is refused with
+ * TDM_E_STATE if it or a later one has been staged. */
 tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
-/* The same for a bucket of parts whose bytes have come to memory of this rank, on its device:
- * the storage is described as it is where it was filled. */
+/* Loads one bucket of slices whose bytes are at `source` in this rank's memory, on its device. The
+ * storage in the description is the one in which the sender filled the bucket. */
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes);
 
-/* Bytes of the tensors and parts in the bucket last staged. */
+/* Returns the size in bytes of the tensors and slices in the last staged bucket. */
 uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver);
 
-/* A bucket of parts is refused (TDM_E_STATE) if it, or one after it, has come before.  Its
- * storage is a block to be copied from, or this rank's shadow, into which others have written.
- */
-
-/* The same from a file of whole tensors, all of the model in one. */
+/* Loads all tensors of the model from a safetensors file, as one bucket of the update. */
 tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct tdm__id *update,
                                     uint64_t epoch, const char *path);
 
-/* ---- without an update ------------------------------------------------------------------ */
+/* ---- without an update --------------------------------------------------------------- */
 
-/* The blocks of weights that are served, one behind the other, with the sum of each. */
+/* The memory blocks of a served weights region in address order, with a checksum of each. */
 struct tdm__weight_blocks {
-    uint32_t count;
+    uint32_t count; /* Number of blocks. */
+    /* Keys with which processes on the node open the blocks. */
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
-    uint64_t sums[TDM__DEVICE_BLOCKS_MAX];
+    uint64_t sums[TDM__DEVICE_BLOCKS_MAX]; /* Checksum of each block's bytes. */
 };
 
-/* This rank's, for one of the same layout that has none.  They stay as they are until the next
- * flip: what is read later is to be compared with the sums. */
+/* Describes this rank's weights for a rank with the same layout that does not have them. The
+ * bytes may change with the next flip, so the other rank compares what it reads with the
+ * checksums. */
 tdm_status tdm__receiver_export_weights(const struct tdm__receiver *receiver,
                                         struct tdm__weight_blocks *blocks_out);
-/* Copies them to this rank's weights, which are resident and not served.  Nothing of the peer
- * stays mapped.  TDM_E_CHECKSUM, TDM_E_PROTOCOL for blocks of another size, TDM_E_NOT_FOUND for
- * a peer that is gone. */
+/* Copies the described blocks into this rank's weights, which must be resident and not served.
+ * Nothing of the peer stays mapped. Returns TDM_E_CHECKSUM if the bytes differ, TDM_E_PROTOCOL if
+ * the blocks have another size, and TDM_E_NOT_FOUND if the peer has gone. */
 tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
                                       const struct tdm__weight_blocks *blocks);
 
-/* ---- the end of an update --------------------------------------------------------------- */
+/* ---- the end of an update ------------------------------------------------------------ */
 
-/* Everything has come: what this rank votes with.  From now on the shadow is frozen.
- * TDM_E_STATE names what is missing. */
+/* Completes an update of whole tensors and freezes the shadow. `hash_out` is the hash for which
+ * this rank votes. Returns TDM_E_STATE with a message that names a missing tensor. */
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
                                  struct tdm__hash *hash_out);
 
-/* For an update that brought parts: every byte of this rank's layout has come.  What to vote
- * with is the sender's word: it knows the sums of all ranks. */
+/* Completes an update of slices and freezes the shadow, if every byte of this rank's layout has
+ * been received. The sender tells for which hash to vote, because it knows the checksums of all
+ * ranks. */
 tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
                                         const struct tdm__id *update);
-/* The same, and they are what the sender says it has sent: `sent` is the resume_log of all
- * buckets.  TDM_E_CHECKSUM. */
+/* Does the same after a comparison with what the sender says it has sent: `sent` is the resume log
+ * of all buckets. Returns TDM_E_CHECKSUM if the logs differ. */
 tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const struct tdm__id *update,
                                       const struct tdm__resume_log *sent);
 
-/* The update was committed: the shadow is served from now on.  The other: whatever of it was
- * staged is void, for an update that was aborted or is over.  Both give the shadow's memory,
- * and the senders' buckets, back, unless a later update has begun; repeating either is fine. */
+/* Ends a committed update: the shadow is served from now on. Releases the memory of the old weights
+ * and the mappings of the senders' buckets. May be repeated. Returns TDM_E_STATE if this rank has
+ * not voted for the update. */
 tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struct tdm__id *update);
+/* Ends an aborted update: what was staged of this or an earlier epoch is void. Releases the
+ * shadow's memory and the mappings of the senders' buckets, unless a later update has begun. May be
+ * repeated. */
 tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch);
-/* And has neither flipped nor dropped since. */
+/* Returns true if this rank has voted for an update that it has neither flipped nor dropped
+ * since. */
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver);
 
 #endif

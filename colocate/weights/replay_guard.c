@@ -1,4 +1,4 @@
-/* replay_guard.c - which messages of an update a member takes, and what its shadow is for. */
+/* replay_guard.c - which messages of an update an engine rank accepts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/replay_guard.h"
 
@@ -12,7 +12,7 @@ tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
 {
     *begun_out = epoch > guard->epoch;
     if (*begun_out) {
-        /* The one before is over, or this one would not have begun. */
+        /* The update before is over; otherwise this one would not have begun. */
         *guard = (struct tdm__replay_guard){TDM__REPLAY_GUARD_STAGING, *update, epoch};
         return TDM_OK;
     }

@@ -1,4 +1,4 @@
-/* replay_guard.h - which messages of an update a member takes, and what its shadow is for. */
+/* replay_guard.h - which messages of an update an engine rank accepts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_REPLAY_GUARD_H
 #define TDM_COLOCATE_WEIGHTS_REPLAY_GUARD_H
@@ -9,43 +9,47 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* The decisions of docs/protocols/commit.md that a member makes by itself, and nothing else:
- * pure, so that a test can walk them.  The receiver carries them out. */
+/* The decisions of docs/protocols/commit.md that a member of an update makes alone. The functions
+ * are pure, so that a test can explore all states; colocate/weights/receiver.c carries the
+ * decisions out. */
 
+/* What the shadow of an engine rank contains. */
 enum tdm__replay_guard_phase {
-    TDM__REPLAY_GUARD_IDLE,
-    TDM__REPLAY_GUARD_STAGING,
-    TDM__REPLAY_GUARD_VOTED,  /* the shadow is frozen */
-    TDM__REPLAY_GUARD_FLIPPED /* the shadow of `update` is what is served */
+    TDM__REPLAY_GUARD_IDLE,    /* The shadow is not in use. */
+    TDM__REPLAY_GUARD_STAGING, /* The shadow is being filled by the update. */
+    TDM__REPLAY_GUARD_VOTED,   /* The rank has voted for the update; the shadow is frozen. */
+    TDM__REPLAY_GUARD_FLIPPED  /* The update was committed; its bytes are served. */
 };
 
-/* All zero: nothing was ever heard. */
+/* The latest update of which an engine rank has heard. All zero means that it has not heard of any
+ * update. The receiver owns it. */
 struct tdm__replay_guard {
-    enum tdm__replay_guard_phase phase;
-    struct tdm__id update; /* the latest heard of */
-    uint64_t epoch;
+    enum tdm__replay_guard_phase phase; /* State of that update at this rank. */
+    struct tdm__id update;              /* ID of the latest update of which the rank has heard. */
+    uint64_t epoch; /* Epoch of that update; 0 if the rank has not heard of any. */
 };
 
-/* A bucket has come.  `*begun_out`: it is the first of a new update, and whatever was staged
- * before is void.  TDM_E_STATE: it is of an update that is over, or that this member has voted
- * for or left behind; not a byte of it may be touched. */
+/* Decides whether a bucket of the update may be staged. Sets `begun_out` to true if it is the first
+ * of a new update, which makes void what was staged before. Returns TDM_E_STATE if the update is
+ * over or this member has voted for it; the caller must then not touch a byte. */
 tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
                                            const struct tdm__id *update, uint64_t epoch,
                                            bool *begun_out);
 
-/* TDM_E_STATE unless something of this update has come, and it may be voted for. */
+/* Returns TDM_E_STATE unless the update is being staged or has been voted for. */
 tdm_status tdm__replay_guard_check_vote(const struct tdm__replay_guard *guard,
                                         const struct tdm__id *update);
-/* Everything of it has come: from now on the shadow is frozen. */
+/* Records that this member votes for the update, which freezes the shadow. */
 void tdm__replay_guard_vote(struct tdm__replay_guard *guard);
 
-/* The update was committed.  `*swap_out`: exchange weights and shadow; false the second time.
- * TDM_E_STATE: this member has not voted for it. */
+/* Records that the update was committed. Sets `swap_out` to true if the caller must exchange
+ * weights and shadow, and to false if it has done so before. Returns TDM_E_STATE if this member has
+ * not voted for the update. */
 tdm_status tdm__replay_guard_flip(struct tdm__replay_guard *guard, const struct tdm__id *update,
                                   bool *swap_out);
 
-/* The update of this epoch was aborted, so all before it are over.  False: the shadow is needed
- * for a later one. */
+/* Records that the update of this epoch was aborted, so all updates before it are over, too.
+ * Returns true if the shadow may be released, and false if a later update needs it. */
 bool tdm__replay_guard_abort(struct tdm__replay_guard *guard, uint64_t epoch);
 
 #endif

@@ -1,10 +1,11 @@
-/* resume_log.c - what of an update is in a shadow: which buckets, with which sums. */
+/* resume_log.c - which buckets of an aborted update a receiver still has. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/resume_log.h"
 
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 
+/* Number of 64-bit words of a record that are hashed. */
 enum { WORDS = 7 };
 
 void tdm__resume_log_add_bucket(struct tdm__resume_log *resume_log, uint32_t bucket,
@@ -30,7 +31,7 @@ bool tdm__resume_log_equal(const struct tdm__resume_log *a, const struct tdm__re
     return a->next == b->next && tdm__hash_equal(&a->sums, &b->sums);
 }
 
-/* ---- a member's ------------------------------------------------------------------------- */
+/* ---- the tracker of a receiver ------------------------------------------------------- */
 
 void tdm__resume_tracker_begin_update(struct tdm__resume_tracker *tracker)
 {
@@ -70,7 +71,7 @@ struct tdm__resume_log tdm__resume_tracker_snapshot(const struct tdm__resume_tra
                : tracker->resume_log;
 }
 
-/* ---- as calls carry it ------------------------------------------------------------------ */
+/* ---- as calls carry it --------------------------------------------------------------- */
 
 void tdm__resume_log_write(const struct tdm__resume_log *resume_log, tdm_writer *writer)
 {

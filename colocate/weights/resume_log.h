@@ -1,4 +1,4 @@
-/* resume_log.h - what of an update is in a shadow: which buckets, with which sums. */
+/* resume_log.h - which buckets of an aborted update a receiver still has. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_RESUME_LOG_H
 #define TDM_COLOCATE_WEIGHTS_RESUME_LOG_H
@@ -6,51 +6,58 @@
 #include "colocate/weights/tensor_handles.h"
 #include "runtime/messages/messages.h"
 
-/* An update that was aborted is begun anew with the same bytes.  What a member has by then it
- * need not get again: it tells its resume_log, and whoever sends goes on behind it if the
- * resume_log is what the same buckets would come to now.  Two that are equal stand for the same
- * bytes at the same places.
+/* When an update is aborted, the next one often has the same bytes. A receiver then reports with
+ * a resume log which buckets it has completely. The sender compares the log with the log that
+ * its own buckets would give, and continues after them if both are equal. Equal logs stand for
+ * the same bytes at the same places.
  *
- * Buckets come in order, so a resume_log is short: all before `next` are here, and `sums` is of
- * the records of each, one after the other.  A bucket is added when its last byte is in place
- * and has been compared, and not before. */
+ * Buckets are received in order, so a log is short. A bucket is added only after its last byte
+ * is in place and has been verified. */
 struct tdm__resume_log {
-    uint32_t next; /* 0: nothing is here */
-    struct tdm__hash sums;
+    uint32_t next; /* Number of the next bucket; all before it are present. 0 if none exists. */
+    struct tdm__hash sums; /* Hash of the records of all present buckets, in their order. */
 };
 
-/* The records of a bucket: which parts, where they belong, their sums.  Where they lay in the
- * bucket is not a part of it. */
+/* Adds a bucket to the log. The log covers which slices its records are, where they belong and
+ * their checksums, but not where they lay in the bucket. */
 void tdm__resume_log_add_bucket(struct tdm__resume_log *resume_log, uint32_t bucket,
                                 const struct tdm__tensor_record *records, uint32_t records_count);
+/* Returns true if both logs stand for the same bytes. */
 bool tdm__resume_log_equal(const struct tdm__resume_log *a, const struct tdm__resume_log *b);
 
-/* How a member keeps its resume_log: pure, so that a test can walk it.  All zero: nothing is here.
- */
+/* Maintains the resume log of one receiver. All zero means that nothing is present. The functions
+ * are pure, so that a test can explore all states. */
 struct tdm__resume_tracker {
-    struct tdm__resume_log resume_log;
-    bool is_open;      /* a bucket is under way: nobody knows what is here, should it not arrive */
-    bool is_unsettled; /* an update has begun, and may be of the same bytes or not */
+    struct tdm__resume_log resume_log; /* Buckets that are present. */
+    /* A bucket is being received. If it never completes, the contents of the shadow are unknown. */
+    bool is_open;
+    /* A new update has begun, and it is not known yet whether it has the same bytes. */
+    bool is_unsettled;
 };
 
-/* An update begins: maybe what is here counts, unless its first bucket is one that is here. */
+/* Records that an update begins. The present buckets keep counting until its first bucket turns out
+ * to be one that is present. */
 void tdm__resume_tracker_begin_update(struct tdm__resume_tracker *tracker);
-/* A bucket has come, and not a byte of it is touched.  `*begun_out`: nothing is here, it is the
- * first.  TDM_E_STATE: it, or one after it, was here, or one before it never arrived. */
+/* Records that a bucket arrives, before a byte of it is touched. Sets `begun_out` to true if
+ * nothing is present, so it is the first one. Returns TDM_E_STATE if this bucket or a later one is
+ * present, or if an earlier one never completed. */
 tdm_status tdm__resume_tracker_open_bucket(struct tdm__resume_tracker *tracker, uint32_t bucket,
                                            bool *begun_out);
-/* All of it is in place, and was compared. */
+/* Records that the whole bucket is in place and has been verified. */
 void tdm__resume_tracker_close_bucket(struct tdm__resume_tracker *tracker, uint32_t bucket,
                                       const struct tdm__tensor_record *records,
                                       uint32_t records_count);
-/* What may be told.  `is_exported`: others may write to the shadow, and do so as long as the update
- * is not settled. */
+/* Returns the log that may be reported to the sender. `is_exported` is true if other processes may
+ * write to the shadow. They do so while the update is not settled, so the log is then empty. */
 struct tdm__resume_log tdm__resume_tracker_snapshot(const struct tdm__resume_tracker *tracker,
                                                     bool is_exported);
 
-/* As calls carry it: (next, high, low).  TDM_E_PROTOCOL; nil is an empty one. */
+/* Writes the log as messages carry it: (next, high, low). */
 void tdm__resume_log_write(const struct tdm__resume_log *resume_log, tdm_writer *writer);
+/* Returns the log that a decoded message carries. */
 struct tdm__resume_log tdm__journal_of_message(const struct tdm__journal_message *message);
+/* Reads a log from a message. A nil value is an empty log. Returns TDM_E_PROTOCOL for a malformed
+ * value. */
 tdm_status tdm__resume_log_read(const tdm_value *value, struct tdm__resume_log *resume_log_out);
 
 #endif

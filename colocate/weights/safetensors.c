@@ -1,5 +1,16 @@
-/* safetensors.c - Hugging Face's file format, read by mapping and written in one step. */
+/* safetensors.c - reads Hugging Face's safetensors files by mapping, and writes them atomically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A safetensors file consists of the header's length (u64, little endian), the header (JSON) and
+ * the data. A tdm_safetensors owns the mapping of an open file and a table of its tensors, whose
+ * views point into the mapping; it never changes after it was opened, so threads may share it.
+ *
+ * Nothing in a file is trusted. The header is scanned before the JSON parser sees it, because
+ * the parser would build a tree of many times the header's size out of a hostile one. Dtype,
+ * shape and offsets of each tensor must agree, and the tensors must cover the data exactly.
+ * Writing orders tensors by element size, so that each is aligned, and replaces the target file
+ * in one step. */
+
 #include "colocate/weights/safetensors.h"
 
 #include "colocate/weights/tensor.h"
@@ -17,43 +28,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file is: the header's length (u64, little endian), the header (JSON), the data.  Nothing
- * in it is trusted.  The header is scanned before the JSON parser sees it, because that parser
- * would build a tree of many times the header's size out of a hostile one. */
+/* Constants and limits of the file format. */
 enum {
-    LENGTH_BYTES = 8,
-    HEADER_BYTES_MAX = 100 * 1000 * 1000,
-    TENSORS_MAX = 1 << 18,
-    HEADER_DEPTH = 3,                   /* file { tensor { shape [ */
-    HEADER_COMMAS_MAX = TENSORS_MAX * 8 /* a tensor of 4 dimensions has 7 */
+    LENGTH_BYTES = 8,                     /* Size of the header's length in bytes. */
+    HEADER_BYTES_MAX = 100 * 1000 * 1000, /* The largest header in bytes. */
+    TENSORS_MAX = 1 << 18,                /* The largest number of tensors. */
+    HEADER_DEPTH = 3, /* The deepest nesting of the header: file, tensor, shape. */
+    /* The largest number of commas; a tensor of 4 dimensions has 7. */
+    HEADER_COMMAS_MAX = TENSORS_MAX * 8
 };
 
+/* One tensor of a file. */
 struct tensor_entry {
+    /* View of the tensor; its data and name point into the file's memory and to `name`. */
     struct tdm_tensor_view view;
-    uint64_t begin; /* in the data */
-    uint64_t end;
-    char name[TDM_TENSOR_NAME_BYTES_MAX];
+    uint64_t begin;                       /* Offset of the first byte in the data. */
+    uint64_t end;                         /* Offset after the last byte in the data. */
+    char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor. */
 };
 
+/* An open file. Owned by the caller of tdm_safetensors_open(). */
 struct tdm_safetensors {
-    void *map; /* owned; NULL when the bytes are borrowed */
-    size_t map_bytes;
-    uint32_t count;
-    struct tensor_entry *entries;  /* owned, in the order of their bytes */
-    struct tensor_entry **by_name; /* owned, sorted */
+    void *map;                     /* Mapping of the file; NULL if the bytes are borrowed. Owned. */
+    size_t map_bytes;              /* Size of the mapping in bytes. */
+    uint32_t count;                /* Number of tensors. */
+    struct tensor_entry *entries;  /* Tensors in the order of their bytes; owned. */
+    struct tensor_entry **by_name; /* Pointers to the tensors, sorted by name; owned. */
 };
 
-/* What the checks of one file share. */
+/* What the checks of one file share. It lives on the stack of the parser. */
 struct file_header {
-    const char *file; /* name for messages */
-    const unsigned char *data;
-    uint64_t data_bytes;
+    const char *file;          /* Name of the file for messages; borrowed. */
+    const unsigned char *data; /* First byte of the data. */
+    uint64_t data_bytes;       /* Size of the data in bytes. */
 };
 
-/* ---- reading ---------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------- */
 
-/* Counts braces and commas outside of strings; whether they make sense is the parser's matter.
- */
+/* Scans the header and limits its depth and its number of commas. Counts braces and commas outside
+ * of strings only; the parser checks whether they make sense. */
 static tdm_status scan_header(const char *text, size_t size_bytes, const char *file)
 {
     bool in_string = false;
@@ -84,6 +97,7 @@ static tdm_status scan_header(const char *text, size_t size_bytes, const char *f
     return TDM_OK;
 }
 
+/* Reads the shape of a tensor. */
 static tdm_status read_shape(const struct file_header *header, const json_t *shape,
                              struct tdm_tensor_info *info)
 {
@@ -106,6 +120,7 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
     return TDM_OK;
 }
 
+/* Reads the offsets of a tensor in the data. */
 static tdm_status read_offsets(const struct file_header *header, const json_t *offsets,
                                struct tensor_entry *entry)
 {
@@ -127,7 +142,7 @@ static tdm_status read_offsets(const struct file_header *header, const json_t *o
     return TDM_OK;
 }
 
-/* Do dtype, shape and offsets agree? */
+/* Checks that dtype, shape and offsets of a tensor agree and that its elements are aligned. */
 static tdm_status check_entry(const struct file_header *header, const struct tensor_entry *entry)
 {
     const struct tdm_tensor_info *info = &entry->view.info;
@@ -153,6 +168,7 @@ static tdm_status check_entry(const struct file_header *header, const struct ten
     return TDM_OK;
 }
 
+/* Reads and checks one tensor of the header. */
 static tdm_status read_entry(const struct file_header *header, const char *name,
                              const json_t *value, struct tensor_entry *entry)
 {
@@ -183,7 +199,8 @@ static tdm_status read_entry(const struct file_header *header, const char *name,
     return TDM_OK;
 }
 
-static int compare_places(const void *a, const void *b)
+/* Orders tensors by their offsets in the data, for qsort(). */
+static int compare_offsets(const void *a, const void *b)
 {
     const struct tensor_entry *first = a;
     const struct tensor_entry *second = b;
@@ -191,12 +208,14 @@ static int compare_places(const void *a, const void *b)
     if (first->begin != second->begin) {
         return first->begin < second->begin ? -1 : 1;
     }
-    if (first->end != second->end) { /* empty tensors come before the one that starts there */
+    /* Empty tensors come before the tensor that begins at the same byte. */
+    if (first->end != second->end) {
         return first->end < second->end ? -1 : 1;
     }
     return strcmp(first->name, second->name);
 }
 
+/* Orders pointers to tensors by name, for qsort(). */
 static int compare_names(const void *a, const void *b)
 {
     const struct tensor_entry *const *first = a;
@@ -205,8 +224,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*first)->name, (*second)->name);
 }
 
-/* The tensors must cover the data exactly: no placeholders where something could hide, no overlaps.
- */
+/* Checks that the tensors cover the data exactly, without gaps where something could hide and
+ * without overlaps. */
 static tdm_status check_cover(const struct file_header *header, const tdm_safetensors *file)
 {
     uint64_t covered = 0;
@@ -218,7 +237,7 @@ static tdm_status check_cover(const struct file_header *header, const tdm_safete
             return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" begins at byte %llu, %s byte %llu",
                              header->file, entry->name, (unsigned long long)entry->begin,
                              entry->begin < covered ? "but the one before it ends at"
-                                                    : "a placeholder behind",
+                                                    : "a gap after",
                              (unsigned long long)covered);
         }
         covered = entry->end;
@@ -231,6 +250,7 @@ static tdm_status check_cover(const struct file_header *header, const tdm_safete
     return TDM_OK;
 }
 
+/* Checks that the header's metadata is a map of strings. */
 static tdm_status check_metadata(const struct file_header *header, const json_t *metadata)
 {
     const char *key;
@@ -249,6 +269,7 @@ static tdm_status check_metadata(const struct file_header *header, const json_t 
     return TDM_OK;
 }
 
+/* Reads all entries of the header. */
 static tdm_status read_entries(const struct file_header *header, json_t *root,
                                tdm_safetensors *file)
 {
@@ -268,6 +289,7 @@ static tdm_status read_entries(const struct file_header *header, json_t *root,
     return status;
 }
 
+/* Reads the tensors of the parsed header and sorts them by place and by name. */
 static tdm_status read_root(const struct file_header *header, json_t *root, tdm_safetensors *file)
 {
     size_t count_max = json_object_size(root);
@@ -282,16 +304,18 @@ static tdm_status read_root(const struct file_header *header, json_t *root, tdm_
         return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", header->file, count_max);
     }
     TDM_TRY(read_entries(header, root, file));
-    qsort(file->entries, file->count, sizeof(*file->entries), compare_places);
+    qsort(file->entries, file->count, sizeof(*file->entries), compare_offsets);
     TDM_TRY(check_cover(header, file));
     for (uint32_t i = 0; i < file->count; i++) {
-        file->entries[i].view.info.name = file->entries[i].name; /* it moved */
+        /* Sorting has moved the entry, so the pointer to its name is set again. */
+        file->entries[i].view.info.name = file->entries[i].name;
         file->by_name[i] = &file->entries[i];
     }
     qsort(file->by_name, file->count, sizeof(struct tensor_entry *), compare_names);
     return TDM_OK;
 }
 
+/* Checks the lengths, parses the header and reads its tensors. */
 static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
                               struct file_header *header, tdm_safetensors *file)
 {
@@ -348,6 +372,7 @@ tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const ch
     return TDM_OK;
 }
 
+/* Maps an open file read-only. */
 static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t *map_bytes_out)
 {
     struct stat attributes;
@@ -424,6 +449,7 @@ const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file, 
     return index < file->count ? &file->entries[index].view : NULL;
 }
 
+/* Compares a name with the name of a tensor, for bsearch(). */
 static int compare_name_to_entry(const void *name, const void *element)
 {
     const struct tensor_entry *const *entry = element;
@@ -442,10 +468,10 @@ const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file, 
     return found == NULL ? NULL : &(*found)->view;
 }
 
-/* ---- writing ---------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------- */
 
-/* Large elements first, so that every tensor lies on its elements' alignment; otherwise in the
- * order given.  Rounds are few: an element has 1, 2, 4 or 8 bytes. */
+/* Orders the tensors by element size, the largest first, so that each lies on its elements'
+ * alignment. The given order is kept otherwise. An element has 1, 2, 4 or 8 bytes. */
 static void order_tensors(const struct tdm_tensor_view *tensors, uint32_t tensors_count,
                           const struct tdm_tensor_view **ordered)
 {
@@ -460,6 +486,7 @@ static void order_tensors(const struct tdm_tensor_view *tensors, uint32_t tensor
     }
 }
 
+/* Adds one tensor to the header and advances the offset in the data. */
 static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *tensor,
                                   uint64_t *offset)
 {
@@ -490,8 +517,9 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
     return TDM_OK;
 }
 
-static tdm_status make_header(const struct tdm_tensor_view *const *tensors, uint32_t tensors_count,
-                              char **header_out)
+/* Builds the header as JSON text, which the caller frees. */
+static tdm_status build_header(const struct tdm_tensor_view *const *tensors, uint32_t tensors_count,
+                               char **header_out)
 {
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     tdm_status status = TDM_OK;
@@ -516,7 +544,8 @@ static tdm_status make_header(const struct tdm_tensor_view *const *tensors, uint
     return status;
 }
 
-/* Spaces behind the header put the data on a multiple of 8. */
+/* Writes the header's length and the header. Spaces behind the header put the data at a multiple of
+ * 8. */
 static tdm_status write_header(struct tdm__atomic_file *out, const char *header)
 {
     static const char spaces[LENGTH_BYTES] = "        ";
@@ -533,6 +562,7 @@ static tdm_status write_header(struct tdm__atomic_file *out, const char *header)
     return tdm__atomic_file_write(out, spaces, padding_bytes);
 }
 
+/* Writes the whole file. The target is replaced only if everything was written. */
 static tdm_status write_file(const char *path, const char *header,
                              const struct tdm_tensor_view *const *tensors, uint32_t tensors_count)
 {
@@ -574,7 +604,7 @@ tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view 
         return tdm__fail(TDM_E_NOMEM, "%s: %u tensors", path, tensors_count);
     }
     order_tensors(tensors, tensors_count, ordered);
-    status = make_header(ordered, tensors_count, &header);
+    status = build_header(ordered, tensors_count, &header);
     if (status == TDM_OK) {
         TDM_ASSERT(header != NULL);
         status = write_file(path, header, ordered, tensors_count);

@@ -1,5 +1,13 @@
-/* scales.c - the scales of FP8 blocks that trainer ranks share: who finds what of them. */
+/* scales.c - scales of FP8 blocks of which several trainer ranks hold parts. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A tensor needs shared scales if some engine wants it in FP8 and some trainer slice cuts through a
+ * block. tdm__scales_init() marks these tensors, gives each a range of one table, and lists for
+ * each trainer rank the rectangles that it must measure. During an update each rank runs its
+ * measurements on the device and merges them with tdm__scales_merge(); then the ranks take the
+ * maximum of their tables (weight_writer.c). After initialization the structure never changes, so
+ * threads may share it. */
+
 #include "colocate/weights/scales.h"
 
 #include "colocate/layout/model.h"
@@ -10,11 +18,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* ---- planning --------------------------------------------------------------------------- */
+/* ---- planning ------------------------------------------------------------------------ */
 
-/* What is known of a tensor before those that share blocks have a place. */
-enum { CONVERTED = 1, SHARED = 2 };
+/* Marks of a tensor while the table of scales is planned. */
+enum {
+    CONVERTED = 1, /* Some engine wants the tensor in FP8. */
+    SHARED = 2,    /* Some trainer slice cuts through a block of the converted tensor. */
+};
 
+/* Marks the tensors that some engine wants in FP8. */
 static void mark_converted(const struct tdm__scales_options *options, uint8_t *marks)
 {
     for (uint32_t rank = 0; rank < options->to_count; rank++) {
@@ -28,6 +40,7 @@ static void mark_converted(const struct tdm__scales_options *options, uint8_t *m
     }
 }
 
+/* Marks the converted tensors of which a trainer slice cuts through a block. */
 static void mark_shared(const struct tdm__scales_options *options, uint8_t *marks)
 {
     for (uint32_t rank = 0; rank < options->from_count; rank++) {
@@ -42,6 +55,7 @@ static void mark_shared(const struct tdm__scales_options *options, uint8_t *mark
     }
 }
 
+/* Gives each marked tensor its range in the table of scales. */
 static void assign_table_offsets(const struct tdm__manifest *manifest, const uint8_t *marks,
                                  struct tdm__scales *scales)
 {
@@ -57,17 +71,18 @@ static void assign_table_offsets(const struct tdm__manifest *manifest, const uin
     }
 }
 
-/* All that a slice has, whoever wants it. */
+/* Adds the measurements for all blocks of which the slice has elements, whatever part the engines
+ * want. */
 static tdm_status measure_slice(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice,
                                 const struct tdm__rect_copy *like, struct tdm__scales *scales,
-                                uint32_t *room)
+                                uint32_t *capacity)
 {
     const struct tdm_slice whole = {.extent = {tensor->shape[0], tensor->shape[1]}};
     struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
     uint32_t count = tdm__convert_rectangles(tensor, &whole, slice, like, copies);
 
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm__array_grow((void **)&scales->measures, room, scales->measures_count,
+        TDM_TRY(tdm__array_grow((void **)&scales->measures, capacity, scales->measures_count,
                                 sizeof(copies[i])));
         copies[i].to_offset += scales->firsts[slice->tensor];
         scales->measures[scales->measures_count++] = copies[i];
@@ -76,10 +91,11 @@ static tdm_status measure_slice(const struct tdm_tensor_info *tensor, const stru
     return TDM_OK;
 }
 
+/* Lists the measurements of all trainer ranks. */
 static tdm_status list_measures(const struct tdm__scales_options *options,
                                 struct tdm__scales *scales)
 {
-    uint32_t room = 0;
+    uint32_t capacity = 0;
 
     for (uint32_t rank = 0; rank < options->from_count; rank++) {
         for (uint32_t i = 0; i < options->from[rank].slices_count; i++) {
@@ -93,7 +109,7 @@ static tdm_status list_measures(const struct tdm__scales_options *options,
                                                 .to_dtype = TDM_F32};
 
             if (scales->firsts[slice->tensor] != TDM__SCALES_NOT_SHARED) {
-                TDM_TRY(measure_slice(tensor, slice, &like, scales, &room));
+                TDM_TRY(measure_slice(tensor, slice, &like, scales, &capacity));
             }
         }
     }
@@ -134,8 +150,9 @@ void tdm__scales_fini(struct tdm__scales *scales)
     *scales = (struct tdm__scales){.firsts = NULL};
 }
 
-/* ---- the table -------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------- */
 
+/* Returns the number of scales in one row of blocks of the tensor. */
 static uint64_t table_row_pitch(const struct tdm__scales *scales, uint32_t tensor)
 {
     return tdm__convert_blocks_count(scales->manifest->tensors[tensor].shape[1]);
@@ -152,7 +169,8 @@ void tdm__scales_attach(const struct tdm__scales *scales, const struct tdm_slice
                         const struct tdm__rect_copy *copy, const float *table,
                         struct tdm__copy_op *part)
 {
-    uint64_t columns = wanted->extent[1]; /* 0: no matrix, and never FP8 */
+    /* 0 if the slice is not of a matrix and therefore never FP8. */
+    uint64_t columns = wanted->extent[1];
     uint64_t place;
 
     if (copy->conversion != TDM__CONVERT_FP8 ||

@@ -1,5 +1,15 @@
-/* sender.c - a trainer rank's side of an update: fills buckets and describes them. */
+/* sender.c - a trainer rank's side of an update by buckets: fills buckets and describes them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* An update by buckets sends whole tensors, for engines without a layout. For each bucket, in
+ * order: every rank packs its slices into a host segment, the ranks all-gather the segments, and
+ * each rank unpacks them into its staging bucket, a shared region on its GPU. Then
+ * tdm__sender_describe_bucket() computes the checksums on the device and encodes the handles, which
+ * an engine on the same GPU opens and reads. The segments are host memory of the device (pinned on
+ * CUDA) and are allocated at the first use. tdm__sender_resume_bucket() must precede the first
+ * fill. The receiving side is receiver.c; updates by layouts use weight_writer.c instead. One
+ * thread enters at a time; there are no locks. */
+
 #include "colocate/weights/sender.h"
 
 #include "colocate/weights/tensor.h"
@@ -9,22 +19,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* State of a trainer rank's sender. The caller owns it and serializes all calls. */
 struct tdm__sender {
-    struct tdm__sender_options options;
-    struct tdm__bucket_plan *plan;      /* owned, like the rest */
-    tdm_region *bucket;                 /* the image */
-    struct tdm_slice *slices;           /* this rank's, with addresses where they are now */
-    char *segment;                      /* what this rank contributes: the device's host memory */
-    char *segments;                     /* of all ranks; the same */
-    struct tdm__copy_op *copy_ops;      /* what a device does of one bucket at a time */
-    uint64_t *sums;                     /* theirs */
-    struct tdm__tensor_record *records; /* of the largest bucket */
-    void *description;
+    struct tdm__sender_options options; /* Arguments of its creation; the pointers are borrowed. */
+    struct tdm__bucket_plan *plan;      /* Buckets and runs of the model; owned. */
+    tdm_region *bucket; /* Region that contains the image of the current bucket; owned. */
+    /* Slices of this rank with the addresses where their bytes are now; owned. */
+    struct tdm_slice *slices;
+    /* Host memory of the device with what this rank contributes; owned. NULL before the first
+     * use. */
+    char *segment;
+    /* Host memory of the device with the segments of all ranks; owned. NULL before the first
+     * use. */
+    char *segments;
+    struct tdm__copy_op *copy_ops; /* Device operations of one bucket; owned. */
+    uint64_t *sums;                /* Checksums that the device operations compute; owned. */
+    /* Tensor records of one bucket, with room for the largest; owned. */
+    struct tdm__tensor_record *records;
+    void *description; /* Encoded handles of the last described bucket; owned. */
+    /* Number of descriptions that were made; the reference of the last export. */
     uint64_t exports_count;
 };
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------- */
 
+/* Returns the number of tensors in the bucket that has most of them. */
 static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
 {
     uint32_t most = 0;
@@ -35,12 +54,14 @@ static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
     return most;
 }
 
+/* Returns the size in bytes of the memory for the segments of all ranks. */
 static size_t segments_bytes(const struct tdm__sender *sender)
 {
     return sender->options.ranks_count * sender->plan->segment_bytes_max;
 }
 
-/* Where devices copy from and to; once it is needed, since it may be pinned. */
+/* Allocates the host segments if they do not exist. They may be pinned, so they are allocated only
+ * when an update needs them. */
 static tdm_status allocate_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -57,6 +78,7 @@ static tdm_status allocate_segments(struct tdm__sender *sender)
     return TDM_OK;
 }
 
+/* Frees the host segments. */
 static void free_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -69,6 +91,7 @@ static void free_segments(struct tdm__sender *sender)
     }
 }
 
+/* Allocates the arrays for slices, operations, checksums and records. */
 static tdm_status allocate_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
@@ -88,6 +111,7 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
     return TDM_OK;
 }
 
+/* Compiles the plan and creates the bucket's region without memory. */
 static tdm_status sender_init(struct tdm__sender *sender)
 {
     const struct tdm__sender_options *options = &sender->options;
@@ -163,7 +187,7 @@ uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t buc
     return sender->plan->buckets[bucket].size_bytes;
 }
 
-/* ---- fill ------------------------------------------------------------------------------- */
+/* ---- fill ---------------------------------------------------------------------------- */
 
 tdm_status tdm__sender_fill_bucket(struct tdm__sender *sender, uint32_t bucket)
 {
@@ -191,9 +215,9 @@ tdm_status tdm__sender_fill_bucket(struct tdm__sender *sender, uint32_t bucket)
     return device->ops->move(device, sender->copy_ops, count, sender->sums);
 }
 
-/* ---- describe --------------------------------------------------------------------------- */
+/* ---- describe ------------------------------------------------------------------------ */
 
-/* The sums of a bucket's tensors, in their order. */
+/* Computes on the device the checksums of the bucket's tensors, in their order. */
 static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__bucket *about)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -209,6 +233,7 @@ static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__buck
     return device->ops->move(device, sender->copy_ops, about->tensors_count, sender->sums);
 }
 
+/* Fills the record of one tensor in the staging bucket. */
 static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, uint64_t sum,
                             struct tdm__tensor_record *record)
 {

@@ -1,4 +1,4 @@
-/* source_state.c - what the source of updates has heard of its record, to write it again. */
+/* source_state.c - what the source of updates knows of its record, so that it can restore it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/source_state.h"
 

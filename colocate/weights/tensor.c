@@ -1,4 +1,4 @@
-/* tensor.c - the sizes of tensors. */
+/* tensor.c - checks and strides of tensors whose shapes come from outside the process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/tensor.h"
 
@@ -78,7 +78,7 @@ bool tdm__tensor_is_contiguous(const struct tdm_tensor_view *view)
 
     tdm__tensor_row_major_strides(&view->info, stride);
     for (uint32_t i = 0; i < view->info.dims_count; i++) {
-        /* A dimension of one element is never stepped along. */
+        /* The stride of a dimension with one element does not matter. */
         if (view->info.shape[i] > 1 && view->stride[i] != stride[i]) {
             return false;
         }

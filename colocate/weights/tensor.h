@@ -1,4 +1,4 @@
-/* tensor.h - sizes of tensors whose shapes come from outside. */
+/* tensor.h - checks and strides of tensors whose shapes come from outside the process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_TENSOR_H
 #define TDM_COLOCATE_WEIGHTS_TENSOR_H
@@ -6,13 +6,15 @@
 #include <stdbool.h>
 #include <tandem/tensor.h>
 
-/* Name, dtype, number of dimensions and the product of the shape, all within their limits;
- * TDM_E_INVAL names what is not. */
+/* Checks the name, the dtype, the number of dimensions and the product of the shape against their
+ * limits. Returns TDM_E_INVAL with a message that names the tensor and the violated limit. */
 tdm_status tdm__tensor_check(const struct tdm_tensor_info *info);
 
-/* Strides of the tensor laid out row after row. */
+/* Writes the strides, in elements, of the tensor if it is stored in row-major order without gaps.
+ * Strides of unused dimensions are zero. */
 void tdm__tensor_row_major_strides(const struct tdm_tensor_info *info,
                                    uint64_t stride[TDM_DIMS_MAX]);
+/* Returns true if the view's elements are contiguous in row-major order. */
 bool tdm__tensor_is_contiguous(const struct tdm_tensor_view *view);
 
 #endif

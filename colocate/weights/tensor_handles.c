@@ -1,5 +1,12 @@
-/* tensor_handles.c - tensors described by where they lie: what travels instead of their bytes. */
+/* tensor_handles.c - the wire format that describes where the tensors of a bucket lie. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Encodes, decodes and checks the description of a bucket. The bytes come from another process and
+ * are not trusted: decode copies them and checks each number before the receiver uses it, with
+ * overflow checks in all sums and products. The checks that need knowledge of the receiver (its
+ * location and its manifest) are separate functions, which the receiver calls before it opens a
+ * storage. All functions are pure; a description belongs to one thread at a time. */
+
 #include "colocate/weights/tensor_handles.h"
 
 #include "runtime/assert.h"
@@ -10,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the size in bytes of the header and all records. */
 static size_t records_bytes(const struct tdm__tensor_handles_header *header)
 {
     return sizeof(*header) + header->storages_count * sizeof(struct tdm__storage_record) +
@@ -21,8 +29,9 @@ size_t tdm__tensor_handles_bytes(const struct tdm__tensor_handles *handles)
     return records_bytes(&handles->header);
 }
 
-/* ---- checks ----------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------- */
 
+/* Checks the fixed words, the counts and the identity of the update. */
 static tdm_status check_header(const struct tdm__tensor_handles_header *header)
 {
     if (header->magic != TDM__TENSOR_HANDLES_MAGIC ||
@@ -53,6 +62,8 @@ static tdm_status check_header(const struct tdm__tensor_handles_header *header)
     return TDM_OK;
 }
 
+/* Checks that a storage lies inside its allocation and that its flags and reserved words are
+ * valid. */
 static tdm_status check_storage(const struct tdm__storage_record *storage, uint32_t index)
 {
     if (storage->size_bytes == 0 || storage->size_bytes > storage->allocation_bytes ||
@@ -78,7 +89,8 @@ static tdm_status check_storage(const struct tdm__storage_record *storage, uint3
     return TDM_OK;
 }
 
-/* The index behind the last element, in elements of the storage; false if it overflows. */
+/* Computes the index after the tensor's last element, in elements of the storage. Returns false on
+ * overflow. */
 static bool find_end(const struct tdm__tensor_record *tensor, uint64_t *end_out)
 {
     uint64_t last = tensor->offset;
@@ -94,6 +106,7 @@ static bool find_end(const struct tdm__tensor_record *tensor, uint64_t *end_out)
     return !__builtin_add_overflow(last, 1, end_out);
 }
 
+/* Checks that all elements of a tensor lie inside its storage. */
 static tdm_status check_extent(const struct tdm__tensor_handles *handles, uint32_t index)
 {
     const struct tdm__tensor_record *tensor = &handles->tensors[index];
@@ -116,6 +129,8 @@ static tdm_status check_extent(const struct tdm__tensor_handles *handles, uint32
     return TDM_OK;
 }
 
+/* Returns true if used dimensions are non-zero, unused ones are zero, and the tensor has at most
+ * 2^48 elements. */
 static bool dims_are_sane(const struct tdm__tensor_record *tensor)
 {
     uint64_t elements = 1;
@@ -129,7 +144,8 @@ static bool dims_are_sane(const struct tdm__tensor_record *tensor)
         if (used != (tensor->shape[i] != 0) || (!used && tensor->stride[i] != 0)) {
             return false;
         }
-        /* A stride of zero repeats elements: the product is not bounded by the storage. */
+        /* A stride of zero repeats elements, so the size of the storage does not bound the
+         * product. */
         if (used && __builtin_mul_overflow(elements, tensor->shape[i], &elements)) {
             return false;
         }
@@ -137,6 +153,7 @@ static bool dims_are_sane(const struct tdm__tensor_record *tensor)
     return elements <= (uint64_t)1 << 48;
 }
 
+/* Checks one tensor record: its storage, dtype, dimensions, flags and extent. */
 static tdm_status check_tensor(const struct tdm__tensor_handles *handles, uint32_t index)
 {
     const struct tdm__tensor_record *tensor = &handles->tensors[index];
@@ -167,6 +184,7 @@ static tdm_status check_tensor(const struct tdm__tensor_handles *handles, uint32
     return check_extent(handles, index);
 }
 
+/* Checks all storage records and tensor records. */
 static tdm_status check_records(const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.storages_count; i++) {
@@ -178,7 +196,7 @@ static tdm_status check_records(const struct tdm__tensor_handles *handles)
     return TDM_OK;
 }
 
-/* ---- wire ------------------------------------------------------------------------------- */
+/* ---- wire ---------------------------------------------------------------------------- */
 
 tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles, void *buffer,
                                       size_t buffer_bytes)
@@ -200,6 +218,8 @@ tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles,
     return TDM_OK;
 }
 
+/* Copies the records out of the encoded bytes at `at` and checks them. On failure the caller frees
+ * them. */
 static tdm_status copy_records(const uint8_t *at, struct tdm__tensor_handles *handles)
 {
     size_t storages_bytes = handles->header.storages_count * sizeof(struct tdm__storage_record);
@@ -251,7 +271,7 @@ void tdm__tensor_handles_fini(struct tdm__tensor_handles *handles)
     *handles = (struct tdm__tensor_handles){.storages = NULL};
 }
 
-/* ---- against what the receiver knows ---------------------------------------------------- */
+/* ---- against what the receiver knows ------------------------------------------------- */
 
 tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *handles,
                                               const struct tdm__id *node, const struct tdm__id *gpu)
@@ -273,6 +293,8 @@ tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *
     return TDM_OK;
 }
 
+/* Returns true if the record has the tensor's dtype and shape, or is a rectangle with consecutive
+ * columns. */
 static bool tensor_matches_manifest(const struct tdm__tensor_record *record,
                                     const struct tdm_tensor_info *tensor)
 {

@@ -1,7 +1,17 @@
-/* tensor_slices.c - the parts of tensors that an engine rank keeps: what is where, and what has
- * come.
- */
+/* tensor_slices.c - places received tensor slices in an engine's weights and counts them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The layout of an engine rank is turned into slice extents: sorted, disjoint byte ranges of the
+ * weights image, one for each slice and one for the scales of each FP8 slice. What no extent
+ * covers is a gap. The first bucket of an update zeroes the gaps, so that equal updates give
+ * equal images.
+ *
+ * Each bucket carries records. A record is accepted only if its bytes lie within one extent of
+ * the same tensor and dtype. The bytes of a record are either copied from the sender's bucket,
+ * or were written into the image directly and are only verified. The resume tracker
+ * (resume_log.h) knows which buckets are complete. The receiver's thread is the only one that
+ * enters. */
+
 #include "colocate/weights/tensor_slices.h"
 
 #include "colocate/weights/convert.h"
@@ -11,36 +21,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With TDM__VERIFY_SAMPLE, one of 16 records is verified in each update. */
 enum { SAMPLE = 16 };
 
-#define GAP UINT32_MAX /* instead of a record */
+#define GAP UINT32_MAX /* Used instead of a record index for a copy that zeroes a gap. */
 
+/* A byte range of the weights image. */
 struct byte_extent {
-    uint64_t begin; /* in the image, in bytes */
-    uint64_t end;
+    uint64_t begin; /* Offset of the first byte. */
+    uint64_t end;   /* Offset after the last byte. */
 };
 
-/* Where a slice, or its scales, lie in the image. */
+/* The range of the image that holds one slice, or the scales of one slice. */
 struct slice_extent {
-    struct byte_extent extent;
-    uint32_t tensor;
-    enum tdm_dtype dtype;
+    struct byte_extent extent; /* Byte range in the image. */
+    uint32_t tensor;           /* Index of the tensor in the manifest. */
+    enum tdm_dtype dtype;      /* Type of the elements in this range; TDM_F32 for scales. */
 };
 
+/* State of one engine rank's slices. One thread at a time uses it; the receiver owns it. */
 struct tdm__tensor_slices {
-    const struct tdm__manifest *manifest; /* borrowed */
-    uint64_t image_bytes;
-    uint64_t *wanted_bytes; /* owned, like the rest: of each tensor */
+    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
+    uint64_t image_bytes;                 /* Size of the weights image in bytes. */
+    /* For each tensor, how many bytes this rank's layout has of it. Owned. */
+    uint64_t *wanted_bytes;
+    /* For each tensor, how many bytes have been received in this update. Owned. */
     uint64_t *received_bytes;
-    struct slice_extent *slice_extents; /* in the order of the image */
-    uint32_t places_count;
-    struct byte_extent *gaps; /* what no place covers */
-    uint32_t gaps_count;
-    struct tdm__resume_tracker tracker; /* of what has come */
+    /* Extents of all slices and scales, sorted by their offset in the image. Owned. */
+    struct slice_extent *slice_extents;
+    uint32_t slice_extents_count; /* Number of slice extents. */
+    struct byte_extent *gaps;     /* Byte ranges of the image that no slice extent covers. Owned. */
+    uint32_t gaps_count;          /* Number of gaps. */
+    struct tdm__resume_tracker tracker; /* Records which buckets of the update are complete. */
 };
 
-/* ---- the layout ------------------------------------------------------------------------- */
+/* ---- the layout ---------------------------------------------------------------------- */
 
+/* Orders slice extents by their offset in the image, for qsort(). */
 static int compare_slice_extents(const void *a, const void *b)
 {
     const struct slice_extent *left = a;
@@ -49,136 +66,146 @@ static int compare_slice_extents(const void *a, const void *b)
     return left->extent.begin < right->extent.begin ? -1 : left->extent.begin > right->extent.begin;
 }
 
-static tdm_status add_slice_extent(struct tdm__tensor_slices *parts,
+/* Checks the next extent in image order and counts its bytes for its tensor. `end` is the end of
+ * the extent before; the range between them becomes a gap. */
+static tdm_status add_slice_extent(struct tdm__tensor_slices *tensor_slices,
                                    const struct slice_extent *place, uint64_t *end)
 {
-    if (place->extent.end < place->extent.begin || place->extent.end > parts->image_bytes ||
+    if (place->extent.end < place->extent.begin || place->extent.end > tensor_slices->image_bytes ||
         place->extent.begin < *end) {
         return tdm__fail(TDM_E_INVAL,
                          "tensor %s: a slice from %" PRIu64 " to %" PRIu64 " of weights of %" PRIu64
                          " bytes, where one before it ends at %" PRIu64,
-                         parts->manifest->tensors[place->tensor].name, place->extent.begin,
-                         place->extent.end, parts->image_bytes, *end);
+                         tensor_slices->manifest->tensors[place->tensor].name, place->extent.begin,
+                         place->extent.end, tensor_slices->image_bytes, *end);
     }
     if (place->extent.begin > *end) {
-        parts->gaps[parts->gaps_count++] = (struct byte_extent){*end, place->extent.begin};
+        tensor_slices->gaps[tensor_slices->gaps_count++] =
+            (struct byte_extent){*end, place->extent.begin};
     }
-    parts->wanted_bytes[place->tensor] += place->extent.end - place->extent.begin;
+    tensor_slices->wanted_bytes[place->tensor] += place->extent.end - place->extent.begin;
     *end = place->extent.end;
     return TDM_OK;
 }
 
-static struct slice_extent *push_slice_extent(struct tdm__tensor_slices *parts, uint32_t tensor,
-                                              uint64_t begin, uint64_t size_bytes)
+/* Appends an extent for a slice or its scales; the caller sets its dtype. */
+static struct slice_extent *push_slice_extent(struct tdm__tensor_slices *tensor_slices,
+                                              uint32_t tensor, uint64_t begin, uint64_t size_bytes)
 {
-    struct slice_extent *place = &parts->slice_extents[parts->places_count++];
+    struct slice_extent *place =
+        &tensor_slices->slice_extents[tensor_slices->slice_extents_count++];
 
     place->extent = (struct byte_extent){begin, begin + size_bytes};
     place->tensor = tensor;
     return place;
 }
 
-static tdm_status read_layout(struct tdm__tensor_slices *parts,
+/* Fills the sorted extents and the gaps from the layout. */
+static tdm_status read_layout(struct tdm__tensor_slices *tensor_slices,
                               const struct tdm__tensor_slices_options *options)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < options->layout->slices_count; i++) {
         const struct tdm_slice *slice = &options->layout->slices[i];
-        const struct tdm_tensor_info *tensor = &parts->manifest->tensors[slice->tensor];
+        const struct tdm_tensor_info *tensor = &tensor_slices->manifest->tensors[slice->tensor];
         uint64_t scales_bytes = tdm__slice_scales_bytes(tensor, slice);
 
-        push_slice_extent(parts, slice->tensor,
+        push_slice_extent(tensor_slices, slice->tensor,
                           (uintptr_t)slice->address - (uintptr_t)options->base,
-                          tdm__slice_bytes(parts->manifest, slice))
+                          tdm__slice_bytes(tensor_slices->manifest, slice))
             ->dtype = tdm__slice_dtype(tensor, slice);
         if (scales_bytes > 0) {
-            push_slice_extent(parts, slice->tensor,
+            push_slice_extent(tensor_slices, slice->tensor,
                               (uintptr_t)slice->scales - (uintptr_t)options->base, scales_bytes)
                 ->dtype = TDM_F32;
         }
     }
-    qsort(parts->slice_extents, parts->places_count, sizeof(parts->slice_extents[0]),
-          compare_slice_extents);
-    for (uint32_t i = 0; i < parts->places_count; i++) {
-        TDM_TRY(add_slice_extent(parts, &parts->slice_extents[i], &end));
+    qsort(tensor_slices->slice_extents, tensor_slices->slice_extents_count,
+          sizeof(tensor_slices->slice_extents[0]), compare_slice_extents);
+    for (uint32_t i = 0; i < tensor_slices->slice_extents_count; i++) {
+        TDM_TRY(add_slice_extent(tensor_slices, &tensor_slices->slice_extents[i], &end));
     }
-    if (end < parts->image_bytes) {
-        parts->gaps[parts->gaps_count++] = (struct byte_extent){end, parts->image_bytes};
+    if (end < tensor_slices->image_bytes) {
+        tensor_slices->gaps[tensor_slices->gaps_count++] =
+            (struct byte_extent){end, tensor_slices->image_bytes};
     }
     return TDM_OK;
 }
 
-static tdm_status tensor_slices_init(struct tdm__tensor_slices *parts,
+/* Checks the layout, allocates the arrays and fills them. */
+static tdm_status tensor_slices_init(struct tdm__tensor_slices *tensor_slices,
                                      const struct tdm__tensor_slices_options *options)
 {
-    size_t tensors_count = parts->manifest->tensors_count;
-    size_t places_max = 2 * (size_t)options->layout->slices_count; /* with their scales */
+    size_t tensors_count = tensor_slices->manifest->tensors_count;
+    /* Each slice may have a second extent for its scales. */
+    size_t extents_max = 2 * (size_t)options->layout->slices_count;
 
-    TDM_TRY(tdm__layout_check(options->layout, parts->manifest));
-    parts->slice_extents = calloc(places_max + 1, sizeof(*parts->slice_extents));
-    parts->wanted_bytes = calloc(tensors_count, sizeof(*parts->wanted_bytes));
-    parts->received_bytes = calloc(tensors_count, sizeof(*parts->received_bytes));
-    parts->gaps = calloc(places_max + 1, sizeof(*parts->gaps));
-    if (parts->slice_extents == NULL || parts->wanted_bytes == NULL ||
-        parts->received_bytes == NULL || parts->gaps == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", places_max / 2);
+    TDM_TRY(tdm__layout_check(options->layout, tensor_slices->manifest));
+    tensor_slices->slice_extents = calloc(extents_max + 1, sizeof(*tensor_slices->slice_extents));
+    tensor_slices->wanted_bytes = calloc(tensors_count, sizeof(*tensor_slices->wanted_bytes));
+    tensor_slices->received_bytes = calloc(tensors_count, sizeof(*tensor_slices->received_bytes));
+    tensor_slices->gaps = calloc(extents_max + 1, sizeof(*tensor_slices->gaps));
+    if (tensor_slices->slice_extents == NULL || tensor_slices->wanted_bytes == NULL ||
+        tensor_slices->received_bytes == NULL || tensor_slices->gaps == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", extents_max / 2);
     }
-    return read_layout(parts, options);
+    return read_layout(tensor_slices, options);
 }
 
 tdm_status tdm__tensor_slices_create(const struct tdm__tensor_slices_options *options,
-                                     struct tdm__tensor_slices **parts_out)
+                                     struct tdm__tensor_slices **tensor_slices_out)
 {
-    struct tdm__tensor_slices *parts = calloc(1, sizeof(*parts));
+    struct tdm__tensor_slices *tensor_slices = calloc(1, sizeof(*tensor_slices));
     tdm_status status;
 
-    if (parts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an engine's parts");
+    if (tensor_slices == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the slices of an engine rank");
     }
-    parts->manifest = options->manifest;
-    parts->image_bytes = options->image_bytes;
-    status = tensor_slices_init(parts, options);
+    tensor_slices->manifest = options->manifest;
+    tensor_slices->image_bytes = options->image_bytes;
+    status = tensor_slices_init(tensor_slices, options);
     if (status != TDM_OK) {
-        tdm__tensor_slices_destroy(parts);
+        tdm__tensor_slices_destroy(tensor_slices);
         return status;
     }
-    *parts_out = parts;
+    *tensor_slices_out = tensor_slices;
     return TDM_OK;
 }
 
-void tdm__tensor_slices_destroy(struct tdm__tensor_slices *parts)
+void tdm__tensor_slices_destroy(struct tdm__tensor_slices *tensor_slices)
 {
-    if (parts == NULL) {
+    if (tensor_slices == NULL) {
         return;
     }
-    free(parts->wanted_bytes);
-    free(parts->received_bytes);
-    free(parts->slice_extents);
-    free(parts->gaps);
-    free(parts);
+    free(tensor_slices->wanted_bytes);
+    free(tensor_slices->received_bytes);
+    free(tensor_slices->slice_extents);
+    free(tensor_slices->gaps);
+    free(tensor_slices);
 }
 
-/* ---- an update -------------------------------------------------------------------------- */
+/* ---- an update ----------------------------------------------------------------------- */
 
-void tdm__tensor_slices_begin_update(struct tdm__tensor_slices *parts)
+void tdm__tensor_slices_begin_update(struct tdm__tensor_slices *tensor_slices)
 {
-    memset(parts->received_bytes, 0,
-           parts->manifest->tensors_count * sizeof(*parts->received_bytes));
-    parts->tracker = (struct tdm__resume_tracker){.is_open = false};
+    memset(tensor_slices->received_bytes, 0,
+           tensor_slices->manifest->tensors_count * sizeof(*tensor_slices->received_bytes));
+    tensor_slices->tracker = (struct tdm__resume_tracker){.is_open = false};
 }
 
-void tdm__tensor_slices_resume_update(struct tdm__tensor_slices *parts)
+void tdm__tensor_slices_resume_update(struct tdm__tensor_slices *tensor_slices)
 {
-    tdm__resume_tracker_begin_update(&parts->tracker);
+    tdm__resume_tracker_begin_update(&tensor_slices->tracker);
 }
 
-struct tdm__resume_log tdm__tensor_slices_resume_log(const struct tdm__tensor_slices *parts,
+struct tdm__resume_log tdm__tensor_slices_resume_log(const struct tdm__tensor_slices *tensor_slices,
                                                      bool is_exported)
 {
-    return tdm__resume_tracker_snapshot(&parts->tracker, is_exported);
+    return tdm__resume_tracker_snapshot(&tensor_slices->tracker, is_exported);
 }
 
+/* Returns the rows of the image that a record describes, as a device copies them. */
 static struct tdm__strided_rows slice_rows(const struct tdm__tensor_record *record)
 {
     size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)record->dtype);
@@ -190,105 +217,115 @@ static struct tdm__strided_rows slice_rows(const struct tdm__tensor_record *reco
                                       .to_pitch = pitch};
 }
 
-/* The last place that begins at or before a byte of the image; NULL if there is none. */
-static const struct slice_extent *find_place(const struct tdm__tensor_slices *parts, uint64_t byte)
+/* Returns the last slice extent that begins at or before a byte of the image; NULL if there is
+ * none. */
+static const struct slice_extent *find_slice_extent(const struct tdm__tensor_slices *tensor_slices,
+                                                    uint64_t byte)
 {
     uint32_t low = 0;
-    uint32_t high = parts->places_count;
+    uint32_t high = tensor_slices->slice_extents_count;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (parts->slice_extents[middle].extent.begin <= byte) {
+        if (tensor_slices->slice_extents[middle].extent.begin <= byte) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return low == 0 ? NULL : &parts->slice_extents[low - 1];
+    return low == 0 ? NULL : &tensor_slices->slice_extents[low - 1];
 }
 
-/* The storage was checked when the record was decoded; here the other end: all of it must lie
- * where this rank keeps that very tensor, in the same dtype. */
-static tdm_status check_record(const struct tdm__tensor_slices *parts,
-                               const struct tdm__tensor_record *record)
+/* Checks that all bytes of a record lie in an extent of the same tensor and dtype. The source side
+ * was checked when the record was decoded. */
+static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_slices,
+                                     const struct tdm__tensor_record *record)
 {
     uint64_t elements = (record->shape[0] - 1) * record->stride[0] + record->shape[1];
     uint64_t size_bytes = elements * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
-    const struct slice_extent *place = find_place(parts, record->image);
+    const struct slice_extent *place = find_slice_extent(tensor_slices, record->image);
 
     if ((record->flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "a whole tensor %s among parts",
-                         parts->manifest->tensors[record->tensor].name);
+        return tdm__fail(TDM_E_PROTOCOL, "tensor %s is whole in a bucket of slices",
+                         tensor_slices->manifest->tensors[record->tensor].name);
     }
-    if (size_bytes > parts->image_bytes || record->image > parts->image_bytes - size_bytes) {
+    if (size_bytes > tensor_slices->image_bytes ||
+        record->image > tensor_slices->image_bytes - size_bytes) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a part of %" PRIu64 " bytes at %" PRIu64
+                         "tensor %s: a slice of %" PRIu64 " bytes at %" PRIu64
                          " of weights of %" PRIu64,
-                         parts->manifest->tensors[record->tensor].name, size_bytes, record->image,
-                         parts->image_bytes);
+                         tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
+                         record->image, tensor_slices->image_bytes);
     }
     if (place == NULL || place->tensor != record->tensor ||
         place->dtype != (enum tdm_dtype)record->dtype ||
         record->image + size_bytes > place->extent.end) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "tensor %s: a part of %" PRIu64 " bytes of %s at %" PRIu64
+                         "tensor %s: a slice of %" PRIu64 " bytes of %s at %" PRIu64
                          ", where this rank keeps something else",
-                         parts->manifest->tensors[record->tensor].name, size_bytes,
+                         tensor_slices->manifest->tensors[record->tensor].name, size_bytes,
                          tdm_dtype_name((enum tdm_dtype)record->dtype), record->image);
     }
     return TDM_OK;
 }
 
-/* What the device has to do of a bucket. */
+/* The device operations of one bucket, with the record that each belongs to. The arrays have the
+ * same length and are owned. */
 struct stage_work {
-    struct tdm__copy_op *parts; /* owned, like the rest */
-    uint32_t *records;          /* whose parts they are; GAP: none's */
-    uint64_t *sums;
-    uint32_t count;
+    /* Operations for the device: copies, checksums and zeroing of gaps. */
+    struct tdm__copy_op *copy_ops;
+    uint32_t *records; /* For each operation the index of its record; GAP if it zeroes a gap. */
+    uint64_t *sums;    /* For each operation the checksum that the device computes. */
+    uint32_t count;    /* Number of operations. */
 };
 
+/* Frees the arrays of the work. */
 static void stage_work_free(struct stage_work *work)
 {
-    free(work->parts);
+    free(work->copy_ops);
     free(work->records);
     free(work->sums);
 }
 
-static tdm_status stage_work_create(size_t parts_max, struct stage_work *work)
+/* Allocates the arrays for at most `copy_ops_max` operations. */
+static tdm_status stage_work_create(size_t copy_ops_max, struct stage_work *work)
 {
-    *work = (struct stage_work){.parts = calloc(parts_max + 1, sizeof(*work->parts)),
-                                .records = calloc(parts_max + 1, sizeof(*work->records)),
-                                .sums = calloc(parts_max + 1, sizeof(*work->sums))};
-    if (work->parts == NULL || work->records == NULL || work->sums == NULL) {
+    *work = (struct stage_work){.copy_ops = calloc(copy_ops_max + 1, sizeof(*work->copy_ops)),
+                                .records = calloc(copy_ops_max + 1, sizeof(*work->records)),
+                                .sums = calloc(copy_ops_max + 1, sizeof(*work->sums))};
+    if (work->copy_ops == NULL || work->records == NULL || work->sums == NULL) {
         stage_work_free(work);
-        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu parts", parts_max);
+        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu slices", copy_ops_max);
     }
     return TDM_OK;
 }
 
+/* Appends one device operation: a copy, a checksum only if `to` is NULL, or zeros if `from` is
+ * NULL. */
 static void add_slice_copy(struct stage_work *work, uint32_t record,
                            const struct tdm__strided_rows *rows, const void *from, void *to)
 {
-    work->parts[work->count] = tdm__copy_op_of_rows(rows, from, to);
+    work->copy_ops[work->count] = tdm__copy_op_of_rows(rows, from, to);
     work->records[work->count++] = record;
 }
 
-/* Zeros where the layout has nothing. */
-static void add_gap_zeroing(const struct tdm__tensor_slices *parts,
+/* Appends operations that zero the ranges of the image that no slice covers. */
+static void add_gap_zeroing(const struct tdm__tensor_slices *tensor_slices,
                             const struct tdm__tensor_slices_stage *stage, struct stage_work *work)
 {
-    for (uint32_t i = 0; i < parts->gaps_count; i++) {
-        const struct byte_extent *gap = &parts->gaps[i];
+    for (uint32_t i = 0; i < tensor_slices->gaps_count; i++) {
+        const struct byte_extent *gap = &tensor_slices->gaps[i];
         const struct tdm__strided_rows row = {.count = 1, .size_bytes = gap->end - gap->begin};
 
         add_slice_copy(work, GAP, &row, NULL, stage->image + gap->begin);
     }
 }
 
-/* Copied, or looked at where it lies, or left alone. */
-static void add_record(const struct tdm__tensor_slices_stage *stage, uint32_t index,
-                       struct stage_work *work)
+/* Appends the operation that a record needs. Bytes in a bucket are copied. Bytes that were written
+ * directly into the image are only verified, if the verify mode asks for it. */
+static void add_record_op(const struct tdm__tensor_slices_stage *stage, uint32_t index,
+                          struct stage_work *work)
 {
     const struct tdm__tensor_record *record = &stage->handles->tensors[index];
     const struct tdm__strided_rows rows = slice_rows(record);
@@ -305,7 +342,9 @@ static void add_record(const struct tdm__tensor_slices_stage *stage, uint32_t in
     }
 }
 
-static tdm_status compare_sums(const struct tdm__tensor_slices *parts,
+/* Compares the checksums that the device computed with those of the sender. Returns TDM_E_CHECKSUM
+ * with the name of the first tensor that differs. */
+static tdm_status compare_sums(const struct tdm__tensor_slices *tensor_slices,
                                const struct tdm__tensor_slices_stage *stage,
                                const struct stage_work *work)
 {
@@ -322,14 +361,15 @@ static tdm_status compare_sums(const struct tdm__tensor_slices *parts,
             return tdm__fail(TDM_E_CHECKSUM,
                              "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
                              ", the sender's is %016" PRIx64,
-                             parts->manifest->tensors[record->tensor].name, rows.count,
+                             tensor_slices->manifest->tensors[record->tensor].name, rows.count,
                              rows.size_bytes, work->sums[i], record->checksum);
         }
     }
     return TDM_OK;
 }
 
-static tdm_status copy_slices(const struct tdm__tensor_slices *parts,
+/* Copies or verifies all records of a bucket on the device; with `first` also zeroes the gaps. */
+static tdm_status copy_slices(const struct tdm__tensor_slices *tensor_slices,
                               const struct tdm__tensor_slices_stage *stage, bool first)
 {
     const struct tdm__tensor_handles *handles = stage->handles;
@@ -337,61 +377,65 @@ static tdm_status copy_slices(const struct tdm__tensor_slices *parts,
     struct stage_work work;
     tdm_status status;
 
-    TDM_TRY(stage_work_create((size_t)parts->gaps_count + handles->header.tensors_count, &work));
+    TDM_TRY(stage_work_create((size_t)tensor_slices->gaps_count + handles->header.tensors_count,
+                              &work));
     if (first) {
-        add_gap_zeroing(parts, stage, &work);
+        add_gap_zeroing(tensor_slices, stage, &work);
     }
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
-        add_record(stage, i, &work);
+        add_record_op(stage, i, &work);
     }
-    status = device->ops->move(device, work.parts, work.count, work.sums);
+    status = device->ops->move(device, work.copy_ops, work.count, work.sums);
     if (status == TDM_OK) {
-        status = compare_sums(parts, stage, &work);
+        status = compare_sums(tensor_slices, stage, &work);
     }
     stage_work_free(&work);
     return status;
 }
 
-static void count_received_bytes(struct tdm__tensor_slices *parts,
+/* Adds the bytes of all records to the counts of their tensors. */
+static void count_received_bytes(struct tdm__tensor_slices *tensor_slices,
                                  const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
 
-        parts->received_bytes[record->tensor] +=
+        tensor_slices->received_bytes[record->tensor] +=
             record->shape[0] * record->shape[1] * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
     }
 }
 
-tdm_status tdm__tensor_slices_stage(struct tdm__tensor_slices *parts,
+tdm_status tdm__tensor_slices_stage(struct tdm__tensor_slices *tensor_slices,
                                     const struct tdm__tensor_slices_stage *stage)
 {
     const struct tdm__tensor_handles *handles = stage->handles;
     bool begun;
 
-    TDM_TRY(tdm__resume_tracker_open_bucket(&parts->tracker, handles->header.bucket, &begun));
+    TDM_TRY(
+        tdm__resume_tracker_open_bucket(&tensor_slices->tracker, handles->header.bucket, &begun));
     if (begun) {
-        memset(parts->received_bytes, 0,
-               parts->manifest->tensors_count * sizeof(*parts->received_bytes));
+        memset(tensor_slices->received_bytes, 0,
+               tensor_slices->manifest->tensors_count * sizeof(*tensor_slices->received_bytes));
     }
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
-        TDM_TRY(check_record(parts, &handles->tensors[i]));
+        TDM_TRY(check_slice_record(tensor_slices, &handles->tensors[i]));
     }
-    TDM_TRY(copy_slices(parts, stage, begun));
-    count_received_bytes(parts, handles);
-    tdm__resume_tracker_close_bucket(&parts->tracker, handles->header.bucket, handles->tensors,
-                                     handles->header.tensors_count);
+    TDM_TRY(copy_slices(tensor_slices, stage, begun));
+    count_received_bytes(tensor_slices, handles);
+    tdm__resume_tracker_close_bucket(&tensor_slices->tracker, handles->header.bucket,
+                                     handles->tensors, handles->header.tensors_count);
     return TDM_OK;
 }
 
-tdm_status tdm__tensor_slices_check_complete(struct tdm__tensor_slices *parts)
+tdm_status tdm__tensor_slices_check_complete(struct tdm__tensor_slices *tensor_slices)
 {
-    parts->tracker.is_unsettled = false;
-    for (uint32_t i = 0; i < parts->manifest->tensors_count; i++) {
-        if (parts->tracker.is_open || parts->received_bytes[i] != parts->wanted_bytes[i]) {
+    tensor_slices->tracker.is_unsettled = false;
+    for (uint32_t i = 0; i < tensor_slices->manifest->tensors_count; i++) {
+        if (tensor_slices->tracker.is_open ||
+            tensor_slices->received_bytes[i] != tensor_slices->wanted_bytes[i]) {
             return tdm__fail(TDM_E_STATE, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes have come",
-                             parts->manifest->tensors[i].name, parts->received_bytes[i],
-                             parts->wanted_bytes[i]);
+                             tensor_slices->manifest->tensors[i].name,
+                             tensor_slices->received_bytes[i], tensor_slices->wanted_bytes[i]);
         }
     }
     return TDM_OK;

@@ -1,5 +1,18 @@
-/* transfer_plan.c - how a model travels: from trainers' slices into each engine rank's image. */
+/* transfer_plan.c - which bytes each trainer rank writes into each engine rank's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Compilation has these steps. First, the slices of all trainer ranks become element runs
+ * (consecutive elements of a tensor that are also consecutive in a slice), sorted by tensor and
+ * element. Overlaps are refused. Then each engine rank's image is traversed in address order,
+ * slice by slice and scales by scales. For each item the compiler finds the runs that cover it,
+ * emits copies, merges neighbouring copies into rectangles, and assigns them to chunks. An item
+ * larger than a chunk is compiled whole and then split (copy_split.h). At the end all images get
+ * the same number of chunks and the cost is summed up.
+ *
+ * A conversion to FP8 is compiled by blocks instead of runs (convert.h). The result is the same
+ * on every rank because it depends on the options only. The compiler runs in the thread of its
+ * caller, without locks. */
+
 #include "colocate/weights/transfer_plan.h"
 
 #include "colocate/weights/convert.h"
@@ -13,46 +26,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements of a tensor that stand in a row in it, and in somebody's slice. */
+/* Consecutive elements of a tensor that are also consecutive in one rank's slice. */
 struct element_run {
-    uint64_t begin; /* in the tensor, in elements */
-    uint64_t end;
-    uint64_t slice_offset;
-    uint32_t tensor;
-    uint32_t slice;
+    uint64_t begin;        /* Index of the first element in the tensor. */
+    uint64_t end;          /* Index after the last element in the tensor. */
+    uint64_t slice_offset; /* Index of the first element in the slice, in elements. */
+    uint32_t tensor;       /* Index of the tensor in the manifest. */
+    uint32_t slice;        /* Index of the slice in the rank's layout. */
+    /* Rank that has the slice: a trainer rank for held runs, an engine rank for wanted runs. */
     uint32_t rank;
 };
 
+/* A growable array of element runs. */
 struct element_runs {
-    struct element_run *items; /* owned */
-    uint32_t count;
-    uint32_t room;
+    struct element_run *items; /* Array of runs; owned. */
+    uint32_t count;            /* Number of runs. */
+    uint32_t capacity;         /* Number of runs for which the array has room. */
 };
 
-/* What has a place in an image: a slice, or the scales of one. */
+/* An item of an engine's image: one slice, or the scales of one slice. */
 struct plan_item {
-    uint64_t begin; /* in bytes */
-    uint64_t end;
-    uint32_t slice;
-    bool is_scales;
+    uint64_t begin; /* Offset of the item's first byte in the image. */
+    uint64_t end;   /* Offset after the item's last byte in the image. */
+    uint32_t slice; /* Index of the slice in the engine rank's layout. */
+    bool is_scales; /* True if the item is the scales of the slice and not its elements. */
 };
 
+/* State of one compilation; it lives on the stack of tdm__transfer_plan_create(). */
 struct plan_compiler {
-    const struct tdm__transfer_plan_options *options;
-    struct tdm__transfer_plan *transfer_plan;
-    struct element_runs held;   /* by all trainer ranks, by tensor and place */
-    struct element_runs wanted; /* by one slice of an image */
-    uint32_t *firsts;           /* of each tensor among those held, and the end */
-    uint32_t *lasts;            /* of each trainer rank: its last copy to the image, and one more */
-    uint32_t copies_room;
-    uint32_t chunks_room;
-    struct tdm__rect_copy *uncut; /* of a slice that goes in pieces */
-    uint32_t uncut_room;
+    const struct tdm__transfer_plan_options *options; /* Arguments of the compilation; borrowed. */
+    struct tdm__transfer_plan *transfer_plan;         /* The plan that is being built; borrowed. */
+    /* Runs that all trainer ranks hold, sorted by tensor and element. Owned. */
+    struct element_runs held;
+    struct element_runs wanted; /* Runs of one slice of an engine's image. Owned. */
+    /* For each tensor the index of its first held run, and one entry more for the end. Owned. */
+    uint32_t *firsts;
+    /* For each trainer rank, 1 plus the index of its last copy that may be merged; 0 if there is
+     * none. Owned. */
+    uint32_t *lasts;
+    uint32_t copies_capacity;     /* Number of copies for which the current image has room. */
+    uint32_t chunks_capacity;     /* Number of chunks for which the current image has room. */
+    struct tdm__rect_copy *uncut; /* Copies of an item before it is split into pieces. Owned. */
+    uint32_t uncut_capacity;      /* Number of copies for which `uncut` has room. */
 };
 
-/* ---- slices as runs --------------------------------------------------------------------- */
+/* ---- slices as runs ------------------------------------------------------------------ */
 
-/* Joins it with the last one where it can. */
+/* Appends a run, or extends the last run if the new one continues it. */
 static tdm_status add_run(struct element_runs *runs, struct element_run run)
 {
     struct element_run *last = runs->count == 0 ? NULL : &runs->items[runs->count - 1];
@@ -62,17 +82,18 @@ static tdm_status add_run(struct element_runs *runs, struct element_run run)
         last->end = run.end;
         return TDM_OK;
     }
-    TDM_TRY(tdm__array_grow((void **)&runs->items, &runs->room, runs->count, sizeof(run)));
+    TDM_TRY(tdm__array_grow((void **)&runs->items, &runs->capacity, runs->count, sizeof(run)));
     runs->items[runs->count++] = run;
     return TDM_OK;
 }
 
-/* The trailing dimensions that a box has in full, and one before them, are in a row in the
- * tensor; the dimensions before those are walked like an odometer. */
+/* Appends the runs of a box. The trailing dimensions that the box covers fully, and the one before
+ * them, are consecutive in the tensor; the dimensions before those are counted like an odometer. */
 static tdm_status add_box(struct element_runs *runs, const struct tdm_tensor_info *tensor,
                           const struct tdm_slice *slice, struct element_run run)
 {
-    uint64_t step[TDM_DIMS_MAX] = {0}; /* between neighbours of a dimension */
+    /* Number of elements between neighbours in each dimension. */
+    uint64_t step[TDM_DIMS_MAX] = {0};
     uint64_t at[TDM_DIMS_MAX] = {0};
     uint64_t inner = 1;
     uint64_t whole = 1;
@@ -105,6 +126,7 @@ static tdm_status add_box(struct element_runs *runs, const struct tdm_tensor_inf
     return TDM_OK;
 }
 
+/* Appends the runs of one slice, which is a box or a flat range of elements. */
 static tdm_status add_slice(struct element_runs *runs, const struct tdm__manifest *manifest,
                             const struct tdm_slice *slice, uint32_t index, uint32_t rank)
 {
@@ -118,8 +140,9 @@ static tdm_status add_slice(struct element_runs *runs, const struct tdm__manifes
     return add_run(runs, run);
 }
 
-/* ---- what trainers hold ----------------------------------------------------------------- */
+/* ---- what trainers hold -------------------------------------------------------------- */
 
+/* Orders runs by tensor, first element and rank, for qsort(). */
 static int compare_runs(const void *a, const void *b)
 {
     const struct element_run *left = a;
@@ -134,8 +157,9 @@ static int compare_runs(const void *a, const void *b)
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
 
-static tdm_status refuse_overlap(const struct plan_compiler *compiler,
-                                 const struct element_run *first, const struct element_run *second)
+/* Returns the error for elements that two slices of trainer ranks hold. */
+static tdm_status overlap_error(const struct plan_compiler *compiler,
+                                const struct element_run *first, const struct element_run *second)
 {
     return tdm__fail(TDM_E_INVAL,
                      "tensor %s: elements %" PRIu64 " to %" PRIu64 " are in slices of rank %" PRIu32
@@ -145,7 +169,8 @@ static tdm_status refuse_overlap(const struct plan_compiler *compiler,
                      second->rank);
 }
 
-static tdm_status index_held(struct plan_compiler *compiler)
+/* Sorts the held runs, refuses overlaps and fills `firsts`. */
+static tdm_status sort_held_runs(struct plan_compiler *compiler)
 {
     uint32_t tensors_count = compiler->options->manifest->tensors_count;
     struct element_runs *held = &compiler->held;
@@ -158,19 +183,20 @@ static tdm_status index_held(struct plan_compiler *compiler)
 
         compiler->firsts[run->tensor + 1] = i + 1;
         if (i > 0 && run[-1].tensor == run->tensor && run[-1].end > run->begin) {
-            return refuse_overlap(compiler, &run[-1], run);
+            return overlap_error(compiler, &run[-1], run);
         }
     }
     for (uint32_t i = 0; i < tensors_count; i++) {
         if (compiler->firsts[i + 1] < compiler->firsts[i]) {
-            compiler->firsts[i + 1] = compiler->firsts[i]; /* nobody has it */
+            compiler->firsts[i + 1] = compiler->firsts[i]; /* No trainer rank holds this tensor. */
         }
     }
     return TDM_OK;
 }
 
-/* What trainers have is what the manifest says. */
-static tdm_status check_held(const struct tdm__manifest *manifest, const struct tdm_slice *slice)
+/* Checks that a trainer's slice has the dtype that the manifest says. */
+static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
+                                   const struct tdm_slice *slice)
 {
     const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
 
@@ -181,7 +207,8 @@ static tdm_status check_held(const struct tdm__manifest *manifest, const struct 
                            tdm_dtype_name(tensor->dtype));
 }
 
-static tdm_status list_held(struct plan_compiler *compiler)
+/* Collects and sorts the runs of all trainer ranks' layouts. */
+static tdm_status collect_held_runs(struct plan_compiler *compiler)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
 
@@ -191,20 +218,22 @@ static tdm_status list_held(struct plan_compiler *compiler)
         TDM_TRY(
             tdm__wrap(tdm__layout_check(layout, options->manifest), "trainer rank %" PRIu32, rank));
         for (uint32_t i = 0; i < layout->slices_count; i++) {
-            TDM_TRY(check_held(options->manifest, &layout->slices[i]));
+            TDM_TRY(check_held_dtype(options->manifest, &layout->slices[i]));
             TDM_TRY(add_slice(&compiler->held, options->manifest, &layout->slices[i], i, rank));
         }
     }
-    return index_held(compiler);
+    return sort_held_runs(compiler);
 }
 
-/* ---- copies ----------------------------------------------------------------------------- */
+/* ---- copies -------------------------------------------------------------------------- */
 
+/* Converts an engine slice's address, which is an offset, to a number of bytes. */
 static uint64_t offset_of(const void *address)
 {
     return (uint64_t)(uintptr_t)address;
 }
 
+/* Returns the dtype in which an engine rank wants a slice. */
 static enum tdm_dtype wanted_dtype(const struct plan_compiler *compiler, uint32_t to_rank,
                                    uint32_t slice)
 {
@@ -213,6 +242,7 @@ static enum tdm_dtype wanted_dtype(const struct plan_compiler *compiler, uint32_
     return tdm__slice_dtype(&compiler->options->manifest->tensors[wanted->tensor], wanted);
 }
 
+/* Appends a copy to the image, or merges it into the last copy from the same trainer rank. */
 static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                            const struct tdm__rect_copy *copy)
 {
@@ -221,16 +251,17 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
     if (*last > 0 && tdm__rect_copy_merge(&image->copies[*last - 1], copy)) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__array_grow((void **)&image->copies, &compiler->copies_room, image->copies_count,
-                            sizeof(*copy)));
+    TDM_TRY(tdm__array_grow((void **)&image->copies, &compiler->copies_capacity,
+                            image->copies_count, sizeof(*copy)));
     image->copies[image->copies_count++] = *copy;
     *last = image->copies_count;
     return TDM_OK;
 }
 
-/* What `wanted` and `held` have in common. */
-static tdm_status add_common(struct plan_compiler *compiler, uint32_t to_rank,
-                             const struct element_run *wanted, const struct element_run *held)
+/* Adds copies for the elements that the runs `wanted` and `held` have in common. */
+static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t to_rank,
+                                      const struct element_run *wanted,
+                                      const struct element_run *held)
 {
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t begin = wanted->begin > held->begin ? wanted->begin : held->begin;
@@ -261,8 +292,8 @@ static tdm_status add_common(struct plan_compiler *compiler, uint32_t to_rank,
     return TDM_OK;
 }
 
-/* The first run of the tensor that ends behind `at`. */
-static uint32_t find_held(const struct plan_compiler *compiler, uint32_t tensor, uint64_t at)
+/* Returns the index of the tensor's first held run that ends after element `at`. */
+static uint32_t find_held_run(const struct plan_compiler *compiler, uint32_t tensor, uint64_t at)
 {
     uint32_t low = compiler->firsts[tensor];
     uint32_t high = compiler->firsts[tensor + 1];
@@ -279,24 +310,27 @@ static uint32_t find_held(const struct plan_compiler *compiler, uint32_t tensor,
     return low;
 }
 
+/* Adds the copies that fill one wanted run. Returns TDM_E_INVAL if a trainer rank for some element
+ * is missing. */
 static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
                            const struct element_run *wanted)
 {
     uint64_t at = wanted->begin;
 
-    for (uint32_t i = find_held(compiler, wanted->tensor, at); at < wanted->end; i++) {
+    for (uint32_t i = find_held_run(compiler, wanted->tensor, at); at < wanted->end; i++) {
         const struct element_run *held = &compiler->held.items[i];
 
         if (i == compiler->firsts[wanted->tensor + 1] || held->begin > at) {
             return tdm__fail(TDM_E_INVAL, "tensor %s: element %" PRIu64 " is in no rank's slices",
                              compiler->options->manifest->tensors[wanted->tensor].name, at);
         }
-        TDM_TRY(add_common(compiler, to_rank, wanted, held));
+        TDM_TRY(add_common_elements(compiler, to_rank, wanted, held));
         at = held->end;
     }
     return TDM_OK;
 }
 
+/* Adds the copies for the elements of one engine slice that is not quantized. */
 static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank, uint32_t slice)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
@@ -310,12 +344,14 @@ static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank
     return TDM_OK;
 }
 
-static uint8_t copy_edge(uint32_t from_rank, uint32_t to_rank)
+/* Returns the enum tdm__copy_locality between a trainer rank and an engine rank. */
+static uint8_t copy_locality(uint32_t from_rank, uint32_t to_rank)
 {
     return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
 }
 
-/* Rectangles by blocks, or the scales of such, out of what each rank holds. */
+/* Adds the copies of an FP8 slice, or of its scales, as rectangles that respect blocks. Each
+ * trainer rank converts the elements that it holds. */
 static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_rank,
                                   const struct plan_item *item)
 {
@@ -337,14 +373,16 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
 
         like.from_rank = held->rank;
         like.from_tensor = held->slice;
-        like.locality = copy_edge(held->rank, to_rank);
-        if (held->slice_offset == 0) { /* else more of a slice that had its turn */
+        like.locality = copy_locality(held->rank, to_rank);
+        /* A run with another offset belongs to a slice that has been processed already. */
+        if (held->slice_offset == 0) {
             count = tdm__convert_rectangles(
                 tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &like,
                 copies);
         }
         for (uint32_t k = 0; k < count; k++) {
-            compiler->lasts[held->rank] = 0; /* rectangles stay as they are */
+            /* Rectangles of blocks are not merged with later copies. */
+            compiler->lasts[held->rank] = 0;
             TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
             missing -= tdm__rect_copy_elements(&copies[k]);
         }
@@ -355,7 +393,8 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
                            tensor->name, missing);
 }
 
-/* Scales of shared blocks: every rank has them, so it is the one on the same GPU. */
+/* Adds the copy of scales that trainer ranks share. Every trainer rank has the whole table, so the
+ * one on the same GPU writes it. */
 static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to_rank,
                                      const struct plan_item *item)
 {
@@ -374,7 +413,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
             (uint32_t)tdm__convert_blocks_count(manifest->tensors[wanted->tensor].shape[1]),
         .to_pitch = (uint32_t)tdm__convert_blocks_count(wanted->extent[1]),
         .conversion = TDM__CONVERT_NONE,
-        .locality = copy_edge(from_rank, to_rank),
+        .locality = copy_locality(from_rank, to_rank),
         .from_dtype = TDM_F32,
         .to_dtype = TDM_F32};
 
@@ -382,8 +421,9 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
     return add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copy);
 }
 
-/* ---- chunks ---------------------------------------------------------------------------- */
+/* ---- chunks -------------------------------------------------------------------------- */
 
+/* Orders items by their offset in the image, for qsort(). */
 static int compare_items(const void *a, const void *b)
 {
     const struct plan_item *left = a;
@@ -392,7 +432,8 @@ static int compare_items(const void *a, const void *b)
     return left->begin < right->begin ? -1 : left->begin > right->begin;
 }
 
-/* In the order of the image.  Returns how many; there is room for two a slice. */
+/* Lists the slices and scales of an engine rank in the order of its image. Returns their number;
+ * `items` has room for two for each slice. */
 static uint32_t list_items(const struct tdm__manifest *manifest, const struct tdm__layout *layout,
                            struct plan_item *items)
 {
@@ -414,11 +455,12 @@ static uint32_t list_items(const struct tdm__manifest *manifest, const struct td
     return count;
 }
 
+/* Appends an empty chunk to the image. It begins at the aligned offset at or before `begin`. */
 static tdm_status open_chunk(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                              uint64_t begin)
 {
-    TDM_TRY(tdm__array_grow((void **)&image->chunks, &compiler->chunks_room, image->chunks_count,
-                            sizeof(*image->chunks)));
+    TDM_TRY(tdm__array_grow((void **)&image->chunks, &compiler->chunks_capacity,
+                            image->chunks_count, sizeof(*image->chunks)));
     image->chunks[image->chunks_count++] = (struct tdm__transfer_plan_chunk){
         .begin = begin / TDM__TRANSFER_PLAN_ALIGNMENT * TDM__TRANSFER_PLAN_ALIGNMENT,
         .end = begin,
@@ -426,11 +468,13 @@ static tdm_status open_chunk(struct plan_compiler *compiler, struct tdm__transfe
     return TDM_OK;
 }
 
+/* Returns the image's last chunk; the image has at least one. */
 static struct tdm__transfer_plan_chunk *last_chunk(const struct tdm__transfer_plan_image *image)
 {
     return &image->chunks[image->chunks_count - 1];
 }
 
+/* Returns true if the bytes from `begin` to `end` fit into one chunk. */
 static bool item_fits_chunk(const struct tdm__transfer_plan_options *options, uint64_t begin,
                             uint64_t end)
 {
@@ -439,7 +483,7 @@ static bool item_fits_chunk(const struct tdm__transfer_plan_options *options, ui
                options->chunk_bytes;
 }
 
-/* In the last chunk is now everything up to `end`. */
+/* Ends the last chunk at offset `end` and counts the copies that were added since it was opened. */
 static void close_chunk(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                         uint64_t end)
 {
@@ -452,8 +496,10 @@ static void close_chunk(struct plan_compiler *compiler, struct tdm__transfer_pla
     }
 }
 
-static tdm_status check_place(const struct plan_compiler *compiler, uint32_t to_rank,
-                              const struct plan_item *item, uint64_t end_before)
+/* Checks that an item lies within the image, is aligned to its elements and begins after the end of
+ * the item before. */
+static tdm_status check_item_place(const struct plan_compiler *compiler, uint32_t to_rank,
+                                   const struct plan_item *item, uint64_t end_before)
 {
     const struct tdm_slice *slice = &compiler->options->to[to_rank].slices[item->slice];
     const char *name = compiler->options->manifest->tensors[slice->tensor].name;
@@ -476,6 +522,7 @@ static tdm_status check_place(const struct plan_compiler *compiler, uint32_t to_
     return TDM_OK;
 }
 
+/* Adds all copies of one item: elements, FP8 blocks or scales. */
 static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_rank,
                                    const struct plan_item *item)
 {
@@ -492,20 +539,23 @@ static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_r
                : plan_fp8_blocks(compiler, to_rank, item);
 }
 
-/* Where a piece that begins at `begin` ends: as many units behind the item's beginning as the
- * chunk has room for, or one that is too large. */
+/* Returns where the piece that begins at `begin` ends. A piece has as many units as fit into a
+ * chunk, but at least one. */
 static uint64_t next_piece_end(const struct plan_compiler *compiler, const struct plan_item *item,
                                uint64_t begin, uint64_t unit)
 {
-    uint64_t lines = compiler->options->chunk_bytes / TDM__TRANSFER_PLAN_ALIGNMENT;
-    uint64_t room_end = (begin / TDM__TRANSFER_PLAN_ALIGNMENT + (lines == 0 ? 1 : lines)) *
-                        TDM__TRANSFER_PLAN_ALIGNMENT;
-    uint64_t units = (room_end - begin) / unit;
+    uint64_t aligned_units = compiler->options->chunk_bytes / TDM__TRANSFER_PLAN_ALIGNMENT;
+    uint64_t chunk_end =
+        (begin / TDM__TRANSFER_PLAN_ALIGNMENT + (aligned_units == 0 ? 1 : aligned_units)) *
+        TDM__TRANSFER_PLAN_ALIGNMENT;
+    uint64_t units = (chunk_end - begin) / unit;
     uint64_t end = begin + (units == 0 ? 1 : units) * unit;
 
     return end < item->end ? end : item->end;
 }
 
+/* Adds the parts of the uncut copies that lie within the bytes from `begin` to `end` of the
+ * item. */
 static tdm_status add_piece(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                             uint32_t uncut_count, uint64_t begin, uint64_t end)
 {
@@ -515,14 +565,16 @@ static tdm_status add_piece(struct plan_compiler *compiler, struct tdm__transfer
         uint32_t count = tdm__copy_split(&compiler->uncut[i], begin, end, pieces);
 
         for (uint32_t k = 0; k < count; k++) {
-            compiler->lasts[pieces[k].from_rank] = 0; /* cut is cut */
+            /* A copy that ends at a piece is not merged with the next piece. */
+            compiler->lasts[pieces[k].from_rank] = 0;
             TDM_TRY(add_copy(compiler, image, &pieces[k]));
         }
     }
     return TDM_OK;
 }
 
-/* What was compiled for the item is taken back, and comes piece by piece, a chunk each. */
+/* Replaces the copies that were compiled for the whole item by copies for its pieces, one chunk for
+ * each piece. */
 static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                              const struct plan_item *item, uint32_t copies_first)
 {
@@ -533,9 +585,9 @@ static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfe
     uint64_t unit = tdm__copy_split_unit(slice, (enum tdm__conversion)first->conversion,
                                          (enum tdm_dtype)first->to_dtype);
 
-    while (compiler->uncut_room < count) {
-        TDM_TRY(tdm__array_grow((void **)&compiler->uncut, &compiler->uncut_room,
-                                compiler->uncut_room, sizeof(*first)));
+    while (compiler->uncut_capacity < count) {
+        TDM_TRY(tdm__array_grow((void **)&compiler->uncut, &compiler->uncut_capacity,
+                                compiler->uncut_capacity, sizeof(*first)));
     }
     memcpy(compiler->uncut, &image->copies[copies_first], count * sizeof(*first));
     image->copies_count = copies_first;
@@ -550,7 +602,8 @@ static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfe
     return TDM_OK;
 }
 
-/* A chunk for all of the item: the last one, or a new one; or as many as it needs. */
+/* Puts an item into the last chunk if it fits, else into a new chunk. A larger item gets several
+ * chunks. */
 static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_rank,
                                     const struct plan_item *item)
 {
@@ -571,32 +624,33 @@ static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_
     return TDM_OK;
 }
 
-/* Goes along the image. */
+/* Checks the items in image order and puts each into chunks. */
 static tdm_status plan_items(struct plan_compiler *compiler, uint32_t to_rank,
                              const struct plan_item *items, uint32_t count)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(check_place(compiler, to_rank, &items[i], end));
+        TDM_TRY(check_item_place(compiler, to_rank, &items[i], end));
         end = items[i].end;
         TDM_TRY(put_item_in_chunk(compiler, to_rank, &items[i]));
     }
     return TDM_OK;
 }
 
+/* Compiles the copies and chunks of one engine rank's image. */
 static tdm_status plan_image(struct plan_compiler *compiler, uint32_t to_rank)
 {
     const struct tdm__layout *layout = &compiler->options->to[to_rank];
     const struct tdm__transfer_plan_image *image = &compiler->transfer_plan->images[to_rank];
-    size_t room = 2 * (size_t)layout->slices_count + 1;
-    struct plan_item *items = calloc(room, sizeof(*items));
+    size_t capacity = 2 * (size_t)layout->slices_count + 1;
+    struct plan_item *items = calloc(capacity, sizeof(*items));
     tdm_status status;
 
-    compiler->copies_room = 0;
-    compiler->chunks_room = 0;
+    compiler->copies_capacity = 0;
+    compiler->chunks_capacity = 0;
     if (items == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a route of %zu slices", room);
+        return tdm__fail(TDM_E_NOMEM, "a transfer plan of %zu slices", capacity);
     }
     status = plan_items(compiler, to_rank, items,
                         list_items(compiler->options->manifest, layout, items));
@@ -607,8 +661,8 @@ static tdm_status plan_image(struct plan_compiler *compiler, uint32_t to_rank)
     return status;
 }
 
-/* Images with fewer chunks get empty ones. */
-static tdm_status even_chunks(struct tdm__transfer_plan *transfer_plan)
+/* Extends every image to the plan's number of chunks with empty chunks. */
+static tdm_status pad_chunks(struct tdm__transfer_plan *transfer_plan)
 {
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         struct tdm__transfer_plan_image *image = &transfer_plan->images[i];
@@ -627,8 +681,10 @@ static tdm_status even_chunks(struct tdm__transfer_plan *transfer_plan)
     return TDM_OK;
 }
 
-/* ---- cost ------------------------------------------------------------------------------- */
+/* ---- cost ---------------------------------------------------------------------------- */
 
+/* Adds the bytes and copies of one image to the cost, and the bytes of each trainer rank to
+ * `sent_bytes`. */
 static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
                      uint64_t *sent_bytes)
 {
@@ -655,13 +711,14 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
         image->copies_count > cost->copies_max ? image->copies_count : cost->copies_max;
 }
 
-static tdm_status find_cost(struct tdm__transfer_plan *transfer_plan)
+/* Computes the cost of the whole plan. */
+static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 {
     uint64_t *sent_bytes = calloc((size_t)transfer_plan->from_count + 1, sizeof(*sent_bytes));
     struct tdm__reshard_cost *cost = &transfer_plan->cost;
 
     if (sent_bytes == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the cost of a route");
+        return tdm__fail(TDM_E_NOMEM, "the cost of a transfer plan");
     }
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         add_cost(transfer_plan, i, sent_bytes);
@@ -677,8 +734,9 @@ static tdm_status find_cost(struct tdm__transfer_plan *transfer_plan)
     return TDM_OK;
 }
 
-/* ---- all -------------------------------------------------------------------------------- */
+/* ---- all ----------------------------------------------------------------------------- */
 
+/* Runs all steps of the compilation. On failure the caller frees what was allocated. */
 static tdm_status plan_compile(struct plan_compiler *compiler)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
@@ -694,10 +752,10 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
     compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
     transfer_plan->images = calloc((size_t)options->to_count + 1, sizeof(*transfer_plan->images));
     if (compiler->firsts == NULL || compiler->lasts == NULL || transfer_plan->images == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a route from %" PRIu32 " to %" PRIu32 " ranks",
+        return tdm__fail(TDM_E_NOMEM, "a transfer plan from %" PRIu32 " to %" PRIu32 " ranks",
                          options->from_count, options->to_count);
     }
-    TDM_TRY(list_held(compiler));
+    TDM_TRY(collect_held_runs(compiler));
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(tdm__layout_check(&options->to[i], options->manifest),
                           "engine rank %" PRIu32, i));
@@ -706,19 +764,19 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(plan_image(compiler, i), "engine rank %" PRIu32, i));
     }
-    TDM_TRY(even_chunks(transfer_plan));
-    return find_cost(transfer_plan);
+    TDM_TRY(pad_chunks(transfer_plan));
+    return compute_cost(transfer_plan);
 }
 
 tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *options,
-                                     struct tdm__transfer_plan **route_out)
+                                     struct tdm__transfer_plan **plan_out)
 {
     struct tdm__transfer_plan *transfer_plan = calloc(1, sizeof(*transfer_plan));
     struct plan_compiler compiler = {.options = options, .transfer_plan = transfer_plan};
     tdm_status status;
 
     if (transfer_plan == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a route");
+        return tdm__fail(TDM_E_NOMEM, "a transfer plan");
     }
     transfer_plan->manifest = options->manifest;
     transfer_plan->from = options->from;
@@ -735,7 +793,7 @@ tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *op
         tdm__transfer_plan_destroy(transfer_plan);
         return status;
     }
-    *route_out = transfer_plan;
+    *plan_out = transfer_plan;
     return TDM_OK;
 }
 

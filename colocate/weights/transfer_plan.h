@@ -1,4 +1,4 @@
-/* transfer_plan.h - how a model travels: from trainers' slices into each engine rank's image. */
+/* transfer_plan.h - which bytes each trainer rank writes into each engine rank's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_TRANSFER_PLAN_H
 #define TDM_COLOCATE_WEIGHTS_TRANSFER_PLAN_H
@@ -7,75 +7,99 @@
 #include "colocate/weights/layout.h"
 #include "colocate/weights/scales.h"
 
-/* Both sides say which parts of the tensors they have where.  A route is compiled of that once,
- * the same on every rank; each update only replays it.  Pure: nothing here touches a device.
+/* Trainer ranks and engine ranks declare with layouts which slices of the tensors they hold and
+ * where. A transfer plan is compiled once from these layouts and is the same on every rank; each
+ * update replays it. Compilation is pure and touches no device.
  *
- * An engine rank's image is its "weights" as they will be served.  A chunk is a part of an
- * image that is written in one go, of whole slices, or a piece of one that is larger: with
- * chunks as large as the image each trainer rank writes where the engine will read; with
- * smaller ones it writes into a bucket that the engine copies. */
+ * The image of an engine rank is the contents of its weights region. A chunk is a range of an
+ * image that is written in one step. It consists of whole slices, or is a piece of one slice
+ * that is larger. If chunks are as large as the image, trainer ranks write where the engine will
+ * read. With smaller chunks they write into a bucket from which the engine copies. */
 
-enum { TDM__TRANSFER_PLAN_ALIGNMENT = 256 }; /* of chunks: rows keep theirs in a bucket */
+/* Alignment of chunks in bytes. It keeps the alignment of rows the same in a bucket as in the
+ * image. */
+enum { TDM__TRANSFER_PLAN_ALIGNMENT = 256 };
 
+/* A range of an engine rank's image that is written in one step, and the copies that write it. */
 struct tdm__transfer_plan_chunk {
-    uint64_t begin; /* in the image, in bytes */
-    uint64_t end;
-    uint32_t copies_first;
-    uint32_t copies_count;
+    /* Offset of the chunk's first byte in the image, in bytes; a multiple of the alignment. */
+    uint64_t begin;
+    uint64_t end;          /* Offset after the chunk's last byte in the image, in bytes. */
+    uint32_t copies_first; /* Index of the chunk's first copy in the copies of the image. */
+    uint32_t copies_count; /* Number of consecutive copies that write the chunk. */
 };
 
-/* Instead of a slice: the scales of shared blocks (scales.h), which every trainer rank has. */
+/* Value of from_tensor for a copy that reads the shared table of FP8 scales (scales.h) instead of a
+ * slice. Every trainer rank has that table. */
 #define TDM__TRANSFER_PLAN_SCALES UINT32_MAX
 
-/* Copies are chunk after chunk.  In each, from_tensor is a slice of rank from_rank, to_tensor
- * a slice of the image, and offsets count from the beginnings of those. */
+/* The copies that fill one engine rank's image, ordered by chunk. In a copy, from_tensor is a
+ * slice index of trainer rank from_rank, and to_tensor is a slice index of the image. Offsets are
+ * in elements from the beginnings of these slices. */
 struct tdm__transfer_plan_image {
-    struct tdm__rect_copy *copies; /* owned, and so are the chunks */
+    struct tdm__rect_copy *copies; /* Copies of all chunks; owned. */
+    /* Chunks in the order of the image; owned. The array has the chunks_count of the plan; surplus
+     * entries are empty. */
     struct tdm__transfer_plan_chunk *chunks;
-    uint32_t copies_count;
-    uint32_t chunks_count; /* its own; the others are empty */
+    uint32_t copies_count; /* Number of copies. */
+    uint32_t chunks_count; /* Number of chunks of this image that are not empty. */
 };
 
+/* The compiled copies from all trainer ranks to all engine ranks. It never changes after its
+ * creation. */
 struct tdm__transfer_plan {
-    const struct tdm__manifest *manifest; /* borrowed, and so are the layouts */
+    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
+    /* Layouts of the trainer ranks; borrowed array of from_count. */
     const struct tdm__layout *from;
-    const struct tdm__layout *to;
-    uint32_t from_count; /* ranks */
-    uint32_t to_count;
-    uint32_t chunks_count;                   /* of each image; the last ones may be empty */
-    uint64_t chunk_bytes_max;                /* room that a bucket needs */
-    struct tdm__transfer_plan_image *images; /* owned, one an engine rank */
-    struct tdm__scales scales;               /* owned: of blocks that trainer ranks share */
-    struct tdm__reshard_cost cost;           /* of what is written; trainer rank r and engine rank r
-                                                share a GPU */
+    const struct tdm__layout *to; /* Layouts of the engine ranks; borrowed array of to_count. */
+    uint32_t from_count;          /* Number of trainer ranks. */
+    uint32_t to_count;            /* Number of engine ranks. */
+    /* Number of chunks of each image; the last chunks of a smaller image are empty. */
+    uint32_t chunks_count;
+    /* Size of the largest chunk in bytes, which is the room that half a bucket needs. */
+    uint64_t chunk_bytes_max;
+    /* Copies and chunks of each engine rank; owned array of to_count. */
+    struct tdm__transfer_plan_image *images;
+    /* Scales of FP8 blocks of which several trainer ranks hold parts; owned. */
+    struct tdm__scales scales;
+    /* Bytes and copies of the whole plan. Trainer rank r and engine rank r share a GPU. */
+    struct tdm__reshard_cost cost;
 };
 
+/* Arguments of tdm__transfer_plan_create(). All pointers are borrowed for the life of the plan. */
 struct tdm__transfer_plan_options {
+    /* Manifest of the model. */
     const struct tdm__manifest *manifest;
-    const struct tdm__layout *from; /* exactly once, all that is wanted */
-    uint32_t from_count;
-    const struct tdm__layout *to; /* addresses are offsets in the image */
-    uint32_t to_count;
-    uint64_t image_bytes;
-    /* No chunk is larger; but 128 rows of a matrix that becomes FP8 stay together, and a row
-     * of their scales.  0: one chunk. */
+    /* Layouts of the trainer ranks. Together they hold every wanted element exactly once. */
+    const struct tdm__layout *from;
+    uint32_t from_count; /* Number of trainer ranks. */
+    /* Layouts of the engine ranks; addresses are byte offsets in the image. */
+    const struct tdm__layout *to;
+    uint32_t to_count;    /* Number of engine ranks. */
+    uint64_t image_bytes; /* Size of each engine rank's image in bytes. */
+    /* The largest size of a chunk in bytes; 0 puts an image into one chunk. A chunk is larger if
+     * 128 rows of a matrix that becomes FP8, or one row of their scales, do not fit. */
     uint64_t chunk_bytes;
 };
 
-/* TDM_E_INVAL names the tensor whose elements no trainer rank has, or two; or whose slice lies
- * outside the image or on another one. */
+/* Compiles a plan. Returns TDM_E_INVAL with a message that names the tensor if no trainer rank, or
+ * more than one, holds some element of it. The same applies if an engine's slice lies outside the
+ * image or overlaps another slice. */
 tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *options,
-                                     struct tdm__transfer_plan **route_out);
-void tdm__transfer_plan_destroy(struct tdm__transfer_plan *transfer_plan); /* NULL is allowed */
+                                     struct tdm__transfer_plan **plan_out);
+/* Frees the plan; NULL is allowed. */
+void tdm__transfer_plan_destroy(struct tdm__transfer_plan *transfer_plan);
 
-/* Where a copy begins in the image, in bytes; its rows. */
+/* Returns the offset in bytes of the copy's first written byte in the image of engine rank
+ * `image`. */
 uint64_t tdm__transfer_plan_image_offset(const struct tdm__transfer_plan *transfer_plan,
                                          uint32_t image, const struct tdm__rect_copy *copy);
+/* Returns the tensor of which the copy writes elements or scales. */
 const struct tdm_tensor_info *
 tdm__transfer_plan_tensor(const struct tdm__transfer_plan *transfer_plan, uint32_t image,
                           const struct tdm__rect_copy *copy);
 
-/* Copies of one chunk of all images, that `from_rank` makes. */
+/* Returns how many copies `from_rank` makes for one chunk of all images together. */
 uint32_t tdm__transfer_plan_copies_of_rank(const struct tdm__transfer_plan *transfer_plan,
                                            uint32_t chunk, uint32_t from_rank);
 

@@ -1,5 +1,15 @@
 /* version_service.c - the daemon's service "version": the commit protocol for its processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The first half runs in the daemon, on its loop's thread. It decodes version.request, submits
+ * it to the version client (commit.h), and replies from the callback with the parts of the
+ * stored record that callers need. The service's state is the version client itself.
+ *
+ * The second half runs in workers and drivers, on any thread that may block.
+ * tdm__version_service_call() repeats a request with short attempts until its deadline.
+ * Repeating is safe because every request changes nothing the second time. The protocol is
+ * docs/protocols/commit.md. */
+
 #include "colocate/weights/version_service.h"
 
 #include "actors/runtime.h"
@@ -13,20 +23,27 @@
 #include <string.h>
 #include <time.h>
 
-enum { ATTEMPT_MS = 2000, PAUSE_MS = 20 };
+/* Times of a request, in milliseconds. */
+enum {
+    ATTEMPT_TIMEOUT_MS = 2000, /* Longest wait for one reply of the daemon. */
+    RETRY_PAUSE_MS = 20,       /* Pause before a request is repeated. */
+};
 
-/* ---- a request as a value --------------------------------------------------------------- */
+/* ---- a request as a value ------------------------------------------------------------ */
 
+/* Returns the member as messages carry it. */
 static struct tdm__update_member_message member_to_message(const struct tdm__member *member)
 {
     return (struct tdm__update_member_message){member->actor, member->incarnation};
 }
 
+/* Returns the member that a message carries. */
 static struct tdm__member member_of_message(const struct tdm__update_member_message *message)
 {
     return (struct tdm__member){message->actor, message->incarnation};
 }
 
+/* Writes a member of a message list; the callback of struct tdm__message_list. */
 static void get_member(const void *members, uint32_t index, void *item_out)
 {
     struct tdm__update_member_message *item = item_out;
@@ -34,6 +51,7 @@ static void get_member(const void *members, uint32_t index, void *item_out)
     *item = member_to_message(&((const struct tdm__member *)members)[index]);
 }
 
+/* Encodes a request about a model as the arguments of version.request. */
 static tdm_status write_request(tdm_writer *writer, const char *model,
                                 const struct tdm__version_request *request)
 {
@@ -58,7 +76,7 @@ static tdm_status write_request(tdm_writer *writer, const char *model,
     return tdm__version_ask_encode(&message, writer);
 }
 
-/* The caller frees `*members_out`, also on failure. */
+/* Copies a list of members out of a message. The caller frees `*members_out`, also on failure. */
 static tdm_status read_members(const struct tdm__message_list *list,
                                struct tdm__member **members_out, uint32_t *count_out)
 {
@@ -80,14 +98,16 @@ static tdm_status read_members(const struct tdm__message_list *list,
     return TDM_OK;
 }
 
-/* A request read from a call, with what its pointers point at. */
+/* A request that was read from a call, with the lists to which it points. */
 struct service_request {
-    const char *model; /* borrowed from the call */
-    struct tdm__version_request request;
-    struct tdm__member *members; /* owned */
-    struct tdm__member *dead;    /* owned */
+    const char *model;                   /* Name of the model; borrowed from the call. */
+    struct tdm__version_request request; /* The request; its lists point to the members below. */
+    struct tdm__member *members;         /* Members of the update; owned by this struct. */
+    struct tdm__member *dead;            /* Members known to be dead; owned by this struct. */
 };
 
+/* Decodes and checks the arguments of version.request. The caller frees the lists, also on
+ * failure. */
 static tdm_status read_request(struct tdm__incoming_call *incoming, struct service_request *asked)
 {
     struct tdm__version_request *request = &asked->request;
@@ -119,14 +139,17 @@ static tdm_status read_request(struct tdm__incoming_call *incoming, struct servi
     return TDM_OK;
 }
 
-/* ---- the service ------------------------------------------------------------------------ */
+/* ---- the service --------------------------------------------------------------------- */
 
-struct version_question {
+/* A call of version.request that waits for the store. */
+struct version_call {
+    /* Call that gets the reply; it is answered exactly once. */
     struct tdm__incoming_call *incoming;
-    struct tdm__id update;
+    struct tdm__id update; /* ID of the update in the request. */
 };
 
-/* Epoch and version of the update asked about where it is remembered, else of the latest. */
+/* Returns epoch, version and outcome of the update if the record remembers it, else those of the
+ * latest update with the outcome 0. */
 static struct tdm__past_update find_update(const struct tdm__version_record *record,
                                            const struct tdm__id *id)
 {
@@ -141,19 +164,20 @@ static struct tdm__past_update find_update(const struct tdm__version_record *rec
         .outcome = tdm__id_equal(&record->update.id, id) ? record->update.outcome : 0};
 }
 
+/* Replies to the waiting call when the store has applied its request; runs on the loop's thread. */
 static void on_record_reply(void *arg, tdm_status status, const char *detail,
                             const struct tdm__version_record *record)
 {
-    struct version_question *question = arg;
+    struct version_call *pending = arg;
 
     if (status != TDM_OK) {
-        tdm__incoming_fail(question->incoming, status, detail);
+        tdm__incoming_fail(pending->incoming, status, detail);
     } else {
         struct tdm__version_reply_message reply;
         struct tdm__past_update update;
 
         tdm__failpoint_hit("daemon.version_stored");
-        update = find_update(record, &question->update);
+        update = find_update(record, &pending->update);
         reply = (struct tdm__version_reply_message){.version = record->version,
                                                     .epoch = update.epoch,
                                                     .update_version = update.version,
@@ -161,31 +185,33 @@ static void on_record_reply(void *arg, tdm_status status, const char *detail,
                                                     .lost = record->lost,
                                                     .hash_high = record->hash.high,
                                                     .hash_low = record->hash.low};
-        tdm__incoming_reply_message(question->incoming, tdm__version_reply_table(), &reply);
+        tdm__incoming_reply_message(pending->incoming, tdm__version_reply_table(), &reply);
     }
-    free(question);
+    free(pending);
 }
 
+/* Submits a decoded request to the version client. On TDM_OK on_record_reply() answers the call. */
 static tdm_status submit_to_store(struct tdm__version_client *versions,
                                   struct tdm__incoming_call *incoming,
                                   const struct service_request *asked)
 {
-    struct version_question *question = calloc(1, sizeof(*question));
+    struct version_call *pending = calloc(1, sizeof(*pending));
     tdm_status status;
 
-    if (question == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a question about versions");
+    if (pending == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a call of version.request");
     }
-    *question = (struct version_question){incoming, asked->request.update};
+    *pending = (struct version_call){incoming, asked->request.update};
     tdm__failpoint_hit("daemon.version_request");
     status = tdm__version_client_submit(versions, asked->model, tdm__incoming_deadline(incoming),
-                                        &asked->request, on_record_reply, question);
+                                        &asked->request, on_record_reply, pending);
     if (status != TDM_OK) {
-        free(question);
+        free(pending);
     }
     return status;
 }
 
+/* Serves one call of the service, on the loop's thread. */
 static void version_serve(void *self, struct tdm__incoming_call *incoming)
 {
     struct service_request asked = {.model = NULL};
@@ -206,6 +232,7 @@ static void version_serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
+/* Closes the version client, which fails the requests that wait. */
 static void version_service_destroy(void *self)
 {
     tdm__version_client_close(self);
@@ -224,14 +251,15 @@ tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store
     return TDM_OK;
 }
 
-/* ---- the other end ---------------------------------------------------------------------- */
+/* ---- the other end ------------------------------------------------------------------- */
 
-static tdm_status read_answer(const tdm_value *value, struct tdm__version_reply *answer)
+/* Decodes the reply of version.request. */
+static tdm_status read_reply(const tdm_value *value, struct tdm__version_reply *result)
 {
     struct tdm__version_reply_message reply;
 
     TDM_TRY(tdm__version_reply_decode(value, &reply));
-    *answer = (struct tdm__version_reply){.version = reply.version,
+    *result = (struct tdm__version_reply){.version = reply.version,
                                           .epoch = reply.epoch,
                                           .update_version = reply.update_version,
                                           .outcome = (enum tdm__update_outcome)reply.outcome,
@@ -240,11 +268,12 @@ static tdm_status read_answer(const tdm_value *value, struct tdm__version_reply 
     return TDM_OK;
 }
 
-/* The same question changes nothing the second time; but a store that is away is not to be
- * asked without a breath.  False when the time is over. */
+/* Returns true after a short pause if the request is to be repeated: the store or the daemon did
+ * not reply and the deadline has not passed. A repeated request changes nothing. The pause keeps
+ * callers from polling an unavailable store. */
 static bool should_retry(tdm_status status, int64_t deadline_ms)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    const struct timespec pause = {.tv_nsec = RETRY_PAUSE_MS * 1000000L};
 
     if ((status != TDM_E_STORE && status != TDM_E_TIMEOUT) ||
         tdm__deadline_remaining_ms(deadline_ms) == 0) {
@@ -254,16 +283,18 @@ static bool should_retry(tdm_status status, int64_t deadline_ms)
     return true;
 }
 
+/* Returns the timeout of the next attempt in milliseconds, limited by the time left. */
 static int64_t attempt_timeout_ms(int64_t deadline_ms)
 {
     int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
 
-    return remaining_ms < 0 || remaining_ms > ATTEMPT_MS ? ATTEMPT_MS : remaining_ms;
+    return remaining_ms < 0 || remaining_ms > ATTEMPT_TIMEOUT_MS ? ATTEMPT_TIMEOUT_MS
+                                                                 : remaining_ms;
 }
 
 tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
                                      const struct tdm__version_request *request, int64_t timeout_ms,
-                                     struct tdm__version_reply *answer_out)
+                                     struct tdm__version_reply *reply_out)
 {
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     tdm_document *document;
@@ -279,7 +310,7 @@ tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
         } while (should_retry(status, deadline_ms));
     }
     if (status == TDM_OK) {
-        status = read_answer(tdm_document_root(document), answer_out);
+        status = read_reply(tdm_document_root(document), reply_out);
         tdm_document_destroy(document);
     }
     tdm_writer_destroy(writer);

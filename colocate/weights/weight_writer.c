@@ -1,5 +1,20 @@
-/* weight_writer.c - a trainer rank's side of an update by routes: it writes where engines read. */
+/* weight_writer.c - a trainer rank's side of an update by a plan: writes where engines read. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* One update: map_targets, find_held (optional), find_scales and share_scales, then for each
+ * chunk write_chunk, share_sums and describe_chunk for each engine rank, and at the end
+ * unmap_targets. The caller (colocate/job) orders these steps among the ranks and waits for
+ * the engines.
+ *
+ * The checksums of all copies of all ranks are kept per chunk (chunk_sums()), in the order of
+ * images and copies. Their number per rank is fixed, so one all-gather exchanges a chunk's
+ * checksums. They outlive an update: if it is aborted and the weights do not change, the next
+ * update compares them with the engines' resume logs and skips what engines have. known_chunks is
+ * the number of leading chunks whose checksums every rank knows.
+ *
+ * One thread enters at a time; there are no locks. Steps marked "together" block in collectives
+ * until all ranks have called them. */
+
 #include "colocate/weights/weight_writer.h"
 
 #include "colocate/weights/convert.h"
@@ -10,53 +25,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An engine rank's target, mapped here. */
+/* The target of one engine rank, mapped into this process. */
 struct mapped_target {
-    struct tdm__id gpu;
-    struct tdm__id key; /* of its first block: what descriptions call it */
-    char *address;      /* NULL: nothing to write there, or not open */
-    size_t size_bytes;  /* reserved */
-    size_t mapped_bytes;
-    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
-    uint32_t blocks_count;
-    bool is_absent;
-    struct tdm__resume_log resume_log; /* as it was told */
-    uint32_t held_count;               /* chunks that the engine rank has, from the first on */
+    struct tdm__id gpu; /* GPU that has the target. */
+    /* Key of the target's first block, which descriptions use as the storage's key. */
+    struct tdm__id key;
+    /* Address of the mapping; NULL if this rank writes nothing there or the target is not
+     * mapped. */
+    char *address;
+    size_t size_bytes;   /* Size of the reserved addresses in bytes. */
+    size_t mapped_bytes; /* Size of the mapped part in bytes. */
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* Imported blocks of the target; owned. */
+    uint32_t blocks_count;                             /* Number of imported blocks. */
+    bool is_absent;                                    /* True if the engine rank does not exist. */
+    struct tdm__resume_log resume_log; /* Resume log that the engine rank reported. */
+    uint32_t held_count; /* Number of leading chunks that the engine rank has already. */
 };
 
+/* State of a trainer rank's weight writer. The caller owns it and serializes all calls. */
 struct tdm__weight_writer {
+    /* Arguments of its creation; the pointers are borrowed. */
     struct tdm__weight_writer_options options;
-    tdm_region *bucket;            /* owned, like the rest; NULL in place */
-    uint64_t half_bytes;           /* of a bucket: room for one chunk */
-    struct mapped_target *targets; /* one an engine rank */
-    struct tdm_slice *slices;      /* this rank's, with addresses where they are now */
-    uint32_t *shares_max;          /* of each chunk: the most copies that one rank makes */
-    size_t *sums_firsts;           /* of each chunk, where its sums begin */
-    uint64_t *sums;                /* chunk after chunk, in each rank after rank */
-    uint32_t own_known;   /* chunks whose sums this rank has, of the weights as they are now */
-    uint32_t known_count; /* all ranks have them, as far as is known in this update */
-    float *scales;        /* of the route, in memory that the device reads; NULL: none */
-    float *found;         /* behind them: what this rank finds of them */
-    struct tdm__copy_op *copy_ops; /* of one chunk, or to find scales */
-    uint8_t *edges;                /* theirs */
-    uint32_t *slots;               /* where their sums belong among those of this rank */
-    uint64_t *copy_op_sums;
-    uint64_t *own_sums;
-    uint32_t *nexts;
+    tdm_region *bucket;  /* Region of this rank's bucket; NULL if the targets are shadows. Owned. */
+    uint64_t half_bytes; /* Size of one half of a bucket in bytes, which holds one chunk. */
+    struct mapped_target *targets; /* Targets, one for each engine rank. Owned. */
+    /* Slices of this rank with the addresses where their bytes are now. Owned. */
+    struct tdm_slice *slices;
+    /* For each chunk the largest number of copies that any rank makes. Owned. */
+    uint32_t *chunk_copies_max;
+    size_t *sums_firsts; /* For each chunk the index of its first checksum in `sums`. Owned. */
+    uint64_t *sums;      /* Checksums of all copies, ordered by chunk and trainer rank. Owned. */
+    /* Number of leading chunks whose checksums this rank knows for the weights as they are now. */
+    uint32_t own_known_chunks;
+    /* Number of leading chunks whose checksums all ranks know, as found out in this update. */
+    uint32_t known_chunks;
+    /* Table of the shared FP8 scales, in host memory that the device reads. Owned; NULL if no block
+     * is shared. */
+    float *scales;
+    /* Scales that this rank has measured; they lie behind the table in the same memory. */
+    float *found;
+    /* Device operations of one chunk, or of the measurement of scales. Owned. */
+    struct tdm__copy_op *copy_ops;
+    uint8_t *localities; /* Locality of each device operation, an enum tdm__copy_locality. Owned. */
+    uint32_t *sum_slots; /* Index of each operation's checksum in `own_sums`. Owned. */
+    uint64_t *copy_op_sums; /* Checksums that the device operations compute. Owned. */
+    uint64_t *own_sums;     /* Checksums of this rank's copies of one chunk. Owned. */
+    /* For each trainer rank the index of its next checksum while a chunk is described. Owned. */
+    uint32_t *sum_cursors;
+    /* Tensor records of one chunk, with room for the largest. Owned. */
     struct tdm__tensor_record *records;
-    void *description;
+    void *description; /* Encoded handles of the last described chunk. Owned. */
+    /* Bytes and checksums of the chunk that was written last. */
     struct tdm__transfer_totals last_totals;
-    struct tdm__hash contents;
+    /* Hash of the checksums of all chunks since the targets were mapped. */
+    struct tdm__hash contents_hash;
+    /* Number of descriptions that were made; the reference of the last export. */
     uint64_t exports_count;
 };
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------- */
 
-static uint32_t max_bytes(uint32_t one, uint32_t other)
+/* Returns the larger number. */
+static uint32_t max_u32(uint32_t one, uint32_t other)
 {
     return one > other ? one : other;
 }
 
+/* Returns the number of measurements of shared scales that this rank makes. */
 static uint32_t own_scale_measures(const struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
@@ -68,6 +103,7 @@ static uint32_t own_scale_measures(const struct tdm__weight_writer *weight_write
     return count;
 }
 
+/* Returns the size in bytes of the scale table together with this rank's measurements. */
 static size_t scales_bytes(const struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
@@ -81,6 +117,7 @@ static size_t scales_bytes(const struct tdm__weight_writer *weight_writer)
     return count * sizeof(*weight_writer->scales);
 }
 
+/* Allocates the scale table, if the plan has shared blocks. */
 static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
@@ -96,67 +133,72 @@ static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
     return TDM_OK;
 }
 
+/* Allocates the arrays, whose sizes follow from the plan. */
 static tdm_status allocate_buffers(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
     size_t slices_count = transfer_plan->from[weight_writer->options.rank].slices_count;
     struct tdm__tensor_handles largest = {.header = {.storages_count = 1}};
-    uint32_t share_max = own_scale_measures(weight_writer);
+    uint32_t copy_ops_max = own_scale_measures(weight_writer);
     size_t sums_count = 0;
 
-    weight_writer->shares_max =
-        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->shares_max));
+    weight_writer->chunk_copies_max =
+        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->chunk_copies_max));
     weight_writer->sums_firsts =
         calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->sums_firsts));
-    if (weight_writer->shares_max == NULL || weight_writer->sums_firsts == NULL) {
+    if (weight_writer->chunk_copies_max == NULL || weight_writer->sums_firsts == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u chunks", transfer_plan->chunks_count);
     }
     for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
         for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
-            weight_writer->shares_max[i] =
-                max_bytes(weight_writer->shares_max[i],
-                          tdm__transfer_plan_copies_of_rank(transfer_plan, i, rank));
+            weight_writer->chunk_copies_max[i] =
+                max_u32(weight_writer->chunk_copies_max[i],
+                        tdm__transfer_plan_copies_of_rank(transfer_plan, i, rank));
         }
-        share_max = max_bytes(share_max, weight_writer->shares_max[i]);
+        copy_ops_max = max_u32(copy_ops_max, weight_writer->chunk_copies_max[i]);
         weight_writer->sums_firsts[i] = sums_count;
-        sums_count += (size_t)weight_writer->shares_max[i] * transfer_plan->from_count;
+        sums_count += (size_t)weight_writer->chunk_copies_max[i] * transfer_plan->from_count;
         for (uint32_t k = 0; k < transfer_plan->to_count; k++) {
-            largest.header.tensors_count = max_bytes(
-                largest.header.tensors_count, transfer_plan->images[k].chunks[i].copies_count);
+            largest.header.tensors_count = max_u32(largest.header.tensors_count,
+                                                   transfer_plan->images[k].chunks[i].copies_count);
         }
     }
     weight_writer->targets =
         calloc((size_t)transfer_plan->to_count + 1, sizeof(*weight_writer->targets));
     weight_writer->slices = calloc(slices_count + 1, sizeof(*weight_writer->slices));
-    weight_writer->copy_ops = calloc((size_t)share_max + 1, sizeof(*weight_writer->copy_ops));
-    weight_writer->edges = calloc((size_t)share_max + 1, sizeof(*weight_writer->edges));
-    weight_writer->slots = calloc((size_t)share_max + 1, sizeof(*weight_writer->slots));
+    weight_writer->copy_ops = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->copy_ops));
+    weight_writer->localities =
+        calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->localities));
+    weight_writer->sum_slots = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->sum_slots));
     weight_writer->copy_op_sums =
-        calloc((size_t)share_max + 1, sizeof(*weight_writer->copy_op_sums));
-    weight_writer->own_sums = calloc((size_t)share_max + 1, sizeof(*weight_writer->own_sums));
+        calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->copy_op_sums));
+    weight_writer->own_sums = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->own_sums));
     weight_writer->sums = calloc(sums_count + 1, sizeof(*weight_writer->sums));
-    weight_writer->nexts =
-        calloc((size_t)transfer_plan->from_count + 1, sizeof(*weight_writer->nexts));
+    weight_writer->sum_cursors =
+        calloc((size_t)transfer_plan->from_count + 1, sizeof(*weight_writer->sum_cursors));
     weight_writer->records =
         calloc((size_t)largest.header.tensors_count + 1, sizeof(*weight_writer->records));
     weight_writer->description = malloc(tdm__tensor_handles_bytes(&largest));
     if (weight_writer->targets == NULL || weight_writer->slices == NULL ||
-        weight_writer->copy_ops == NULL || weight_writer->edges == NULL ||
-        weight_writer->slots == NULL || weight_writer->copy_op_sums == NULL ||
+        weight_writer->copy_ops == NULL || weight_writer->localities == NULL ||
+        weight_writer->sum_slots == NULL || weight_writer->copy_op_sums == NULL ||
         weight_writer->own_sums == NULL || weight_writer->sums == NULL ||
-        weight_writer->nexts == NULL || weight_writer->records == NULL ||
+        weight_writer->sum_cursors == NULL || weight_writer->records == NULL ||
         weight_writer->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", sums_count);
     }
     return TDM_OK;
 }
 
+/* Rounds a number of bytes up to the alignment of chunks. */
 static uint64_t align_chunk(uint64_t bytes)
 {
     return (bytes + TDM__TRANSFER_PLAN_ALIGNMENT - 1) / TDM__TRANSFER_PLAN_ALIGNMENT *
            TDM__TRANSFER_PLAN_ALIGNMENT;
 }
 
+/* Allocates the buffers and creates the bucket's region without memory, unless targets are
+ * shadows. */
 static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__weight_writer_options *options = &weight_writer->options;
@@ -206,15 +248,15 @@ void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer)
     }
     free(weight_writer->targets);
     free(weight_writer->slices);
-    free(weight_writer->shares_max);
+    free(weight_writer->chunk_copies_max);
     free(weight_writer->sums_firsts);
     free(weight_writer->copy_ops);
-    free(weight_writer->edges);
-    free(weight_writer->slots);
+    free(weight_writer->localities);
+    free(weight_writer->sum_slots);
     free(weight_writer->copy_op_sums);
     free(weight_writer->own_sums);
     free(weight_writer->sums);
-    free(weight_writer->nexts);
+    free(weight_writer->sum_cursors);
     free(weight_writer->records);
     free(weight_writer->description);
     free(weight_writer);
@@ -247,9 +289,10 @@ uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight
                                          : chunk % TDM__BUCKET_HALVES * weight_writer->half_bytes;
 }
 
-/* ---- targets ---------------------------------------------------------------------------- */
+/* ---- targets ------------------------------------------------------------------------- */
 
-static void close_target(struct tdm__device *device, struct mapped_target *target)
+/* Unmaps a target and releases its blocks. */
+static void unmap_target(struct tdm__device *device, struct mapped_target *target)
 {
     if (target->mapped_bytes > 0) {
         (void)device->ops->unmap(device, target->address, target->mapped_bytes);
@@ -261,6 +304,7 @@ static void close_target(struct tdm__device *device, struct mapped_target *targe
     *target = (struct mapped_target){.address = NULL};
 }
 
+/* Imports the blocks of a target by their keys. */
 static tdm_status import_blocks(struct tdm__device *device, const struct tdm__transfer_target *from,
                                 struct mapped_target *target)
 {
@@ -272,6 +316,7 @@ static tdm_status import_blocks(struct tdm__device *device, const struct tdm__tr
     return TDM_OK;
 }
 
+/* Maps the imported blocks one after the other into a reserved address range. */
 static tdm_status map_blocks(struct tdm__device *device, struct mapped_target *target)
 {
     void *address;
@@ -286,6 +331,7 @@ static tdm_status map_blocks(struct tdm__device *device, struct mapped_target *t
     return TDM_OK;
 }
 
+/* Returns true if the trainer rank writes anything into the image. */
 static bool has_copies(const struct tdm__transfer_plan_image *image, uint32_t from_rank)
 {
     for (uint32_t i = 0; i < image->copies_count; i++) {
@@ -296,7 +342,8 @@ static bool has_copies(const struct tdm__transfer_plan_image *image, uint32_t fr
     return false;
 }
 
-/* At least; buckets all have one size. */
+/* Returns the size in bytes that the engine rank's target must have at least. All buckets have the
+ * same size. */
 static uint64_t target_bytes(const struct tdm__weight_writer *weight_writer, uint32_t engine_rank)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
@@ -306,8 +353,9 @@ static uint64_t target_bytes(const struct tdm__weight_writer *weight_writer, uin
                : transfer_plan->images[engine_rank].chunks[transfer_plan->chunks_count - 1].end;
 }
 
-static tdm_status open_target(struct tdm__weight_writer *weight_writer, uint32_t index,
-                              const struct tdm__transfer_target *from)
+/* Stores what is known of an engine rank's target and maps it if this rank writes into it. */
+static tdm_status map_target(struct tdm__weight_writer *weight_writer, uint32_t index,
+                             const struct tdm__transfer_target *from)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
@@ -343,10 +391,10 @@ tdm_status tdm__weight_writer_map_targets(struct tdm__weight_writer *weight_writ
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
 
     tdm__weight_writer_unmap_targets(weight_writer);
-    weight_writer->known_count = 0;
-    weight_writer->contents = transfer_plan->manifest->hash;
+    weight_writer->known_chunks = 0;
+    weight_writer->contents_hash = transfer_plan->manifest->hash;
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
-        tdm_status status = open_target(weight_writer, i, &targets[i]);
+        tdm_status status = map_target(weight_writer, i, &targets[i]);
 
         if (status != TDM_OK) {
             tdm__weight_writer_unmap_targets(weight_writer);
@@ -363,25 +411,27 @@ void tdm__weight_writer_unmap_targets(struct tdm__weight_writer *weight_writer)
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
 
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
-        close_target(device, &weight_writer->targets[i]);
+        unmap_target(device, &weight_writer->targets[i]);
     }
 }
 
-/* ---- scales of shared blocks ------------------------------------------------------------ */
+/* ---- scales of shared blocks --------------------------------------------------------- */
 
 bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_writer)
 {
     return weight_writer->options.transfer_plan->scales.count > 0;
 }
 
-static const char *source_of(const struct tdm__weight_writer *weight_writer,
-                             const struct tdm__rect_copy *copy)
+/* Returns the address of the first element that a copy of this rank reads. */
+static const char *copy_source(const struct tdm__weight_writer *weight_writer,
+                               const struct tdm__rect_copy *copy)
 {
     return (const char *)weight_writer->slices[copy->from_tensor].address +
            copy->from_offset * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
 }
 
-/* What is found is packed, measure after measure: two slices may have parts of one block. */
+/* Computes the scales of this rank's measurements on the device. The results are stored without
+ * gaps, because two slices may have parts of the same block. */
 static tdm_status find_scales(struct tdm__weight_writer *weight_writer)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
@@ -395,7 +445,7 @@ static tdm_status find_scales(struct tdm__weight_writer *weight_writer)
         if (measure->from_rank == weight_writer->options.rank) {
             struct tdm__copy_op *part = &weight_writer->copy_ops[count++];
 
-            *part = tdm__convert_copy_op(measure, source_of(weight_writer, measure), found);
+            *part = tdm__convert_copy_op(measure, copy_source(weight_writer, measure), found);
             part->to_pitch = tdm__convert_blocks_count(measure->columns);
             found += tdm__scales_measured_count(measure);
         }
@@ -435,11 +485,12 @@ tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_wri
                : TDM_OK;
 }
 
-/* ---- write ------------------------------------------------------------------------------ */
+/* ---- write --------------------------------------------------------------------------- */
 
-/* To NULL: only a sum, so that what members vote for does not depend on who is there. */
-static struct tdm__copy_op copy_op_of(const struct tdm__weight_writer *weight_writer,
-                                      uint32_t image, const struct tdm__rect_copy *copy, char *to)
+/* Returns the device operation of a copy. With `to` NULL it only computes the checksum, so that the
+ * hash of an update does not depend on which engine ranks exist. */
+static struct tdm__copy_op plan_copy_op(const struct tdm__weight_writer *weight_writer,
+                                        uint32_t image, const struct tdm__rect_copy *copy, char *to)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
     struct tdm__copy_op part;
@@ -447,37 +498,39 @@ static struct tdm__copy_op copy_op_of(const struct tdm__weight_writer *weight_wr
     if (copy->from_tensor == TDM__TRANSFER_PLAN_SCALES) {
         return tdm__convert_copy_op(copy, weight_writer->scales + copy->from_offset, to);
     }
-    part = tdm__convert_copy_op(copy, source_of(weight_writer, copy), to);
+    part = tdm__convert_copy_op(copy, copy_source(weight_writer, copy), to);
     tdm__scales_attach(&transfer_plan->scales, &transfer_plan->to[image].slices[copy->to_tensor],
                        copy, weight_writer->scales, &part);
     return part;
 }
 
-/* Sums of one rank's copies in a chunk, in the order of images and copies. */
+/* Returns the checksums of one rank's copies in a chunk, in the order of images and copies. */
 static uint64_t *chunk_sums(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
                             uint32_t from_rank)
 {
     return &weight_writer->sums[weight_writer->sums_firsts[chunk] +
-                                (size_t)from_rank * weight_writer->shares_max[chunk]];
+                                (size_t)from_rank * weight_writer->chunk_copies_max[chunk]];
 }
 
-/* Known, and nobody needs the bytes. */
+/* Returns true if the chunk's checksums are known and the engine rank does not need the bytes. */
 static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uint32_t image_index,
                              uint32_t chunk)
 {
     const struct mapped_target *target = &weight_writer->targets[image_index];
 
-    return chunk < weight_writer->known_count && (target->is_absent || chunk < target->held_count);
+    return chunk < weight_writer->known_chunks && (target->is_absent || chunk < target->held_count);
 }
 
-/* What is to be done of a chunk: the sums of some copies are known, and nobody needs them. */
+/* The work of this rank for one chunk. Copies with a known checksum that no engine rank needs are
+ * left out. */
 struct chunk_work {
-    uint32_t parts_count;
-    uint32_t sums_count; /* of this rank, with those that are known */
+    uint32_t parts_count; /* Number of device operations. */
+    uint32_t sums_count;  /* Number of checksums of this rank, including those that are known. */
 };
 
-static void add_image(struct tdm__weight_writer *weight_writer, uint32_t image_index,
-                      uint32_t chunk, struct chunk_work *work)
+/* Adds this rank's copies of one image's chunk to the work. */
+static void add_image_work(struct tdm__weight_writer *weight_writer, uint32_t image_index,
+                           uint32_t chunk, struct chunk_work *work)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
@@ -497,36 +550,38 @@ static void add_image(struct tdm__weight_writer *weight_writer, uint32_t image_i
 
             at -= weight_writer->options.in_place ? 0 : about->begin;
             at += tdm__weight_writer_chunk_offset(weight_writer, chunk);
-            weight_writer->copy_ops[work->parts_count] =
-                copy_op_of(weight_writer, image_index, copy, address == NULL ? NULL : address + at);
-            weight_writer->slots[work->parts_count] = work->sums_count++;
-            weight_writer->edges[work->parts_count++] = copy->locality;
+            weight_writer->copy_ops[work->parts_count] = plan_copy_op(
+                weight_writer, image_index, copy, address == NULL ? NULL : address + at);
+            weight_writer->sum_slots[work->parts_count] = work->sums_count++;
+            weight_writer->localities[work->parts_count++] = copy->locality;
         }
     }
 }
 
+/* Stores the checksums of the executed operations and adds them to the totals. */
 static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t parts_count)
 {
     struct tdm__transfer_totals *last_totals = &weight_writer->last_totals;
 
     for (uint32_t i = 0; i < parts_count; i++) {
         const struct tdm__strided_rows rows = tdm__copy_op_rows(&weight_writer->copy_ops[i]);
-        uint8_t edge = weight_writer->edges[i];
+        uint8_t locality = weight_writer->localities[i];
 
-        weight_writer->own_sums[weight_writer->slots[i]] = weight_writer->copy_op_sums[i];
+        weight_writer->own_sums[weight_writer->sum_slots[i]] = weight_writer->copy_op_sums[i];
         if (weight_writer->copy_ops[i].to != NULL) {
-            last_totals->bytes[edge] += rows.count * rows.size_bytes;
-            last_totals->sums[edge] =
-                tdm__splitmix64(last_totals->sums[edge], weight_writer->copy_op_sums[i]);
+            last_totals->bytes[locality] += rows.count * rows.size_bytes;
+            last_totals->sums[locality] =
+                tdm__splitmix64(last_totals->sums[locality], weight_writer->copy_op_sums[i]);
         }
     }
 }
 
+/* Returns TDM_E_STATE and forgets all checksums if they differ from those known for the chunk. */
 static tdm_status compare_known_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
-    size_t bytes = weight_writer->shares_max[chunk] * sizeof(*weight_writer->own_sums);
+    size_t bytes = weight_writer->chunk_copies_max[chunk] * sizeof(*weight_writer->own_sums);
 
-    if (chunk >= weight_writer->known_count ||
+    if (chunk >= weight_writer->known_chunks ||
         memcmp(weight_writer->own_sums,
                chunk_sums(weight_writer, chunk, weight_writer->options.rank), bytes) == 0) {
         return TDM_OK;
@@ -545,9 +600,9 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
 
     weight_writer->last_totals = (struct tdm__transfer_totals){.bytes = {0}};
     memset(weight_writer->own_sums, 0,
-           weight_writer->shares_max[chunk] * sizeof(*weight_writer->own_sums));
+           weight_writer->chunk_copies_max[chunk] * sizeof(*weight_writer->own_sums));
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
-        add_image(weight_writer, i, chunk, &work);
+        add_image_work(weight_writer, i, chunk, &work);
     }
     if (work.parts_count > 0) {
         TDM_TRY(device->ops->move(device, weight_writer->copy_ops, work.parts_count,
@@ -559,17 +614,18 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
 
 tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
-    uint32_t each = weight_writer->shares_max[chunk];
+    uint32_t each = weight_writer->chunk_copies_max[chunk];
     uint64_t *all = chunk_sums(weight_writer, chunk, 0);
 
-    if (chunk >= weight_writer->known_count) {
+    if (chunk >= weight_writer->known_chunks) {
         TDM_TRY(tdm_collective_all_gather(weight_writer->options.group, weight_writer->own_sums,
                                           each * sizeof(*weight_writer->own_sums), all));
-        weight_writer->known_count = chunk + 1;
-        weight_writer->own_known = max_bytes(weight_writer->own_known, chunk + 1);
+        weight_writer->known_chunks = chunk + 1;
+        weight_writer->own_known_chunks = max_u32(weight_writer->own_known_chunks, chunk + 1);
     }
-    weight_writer->contents = tdm__checksum_contents_hash(
-        &weight_writer->contents, all, each * weight_writer->options.transfer_plan->from_count);
+    weight_writer->contents_hash =
+        tdm__checksum_contents_hash(&weight_writer->contents_hash, all,
+                                    each * weight_writer->options.transfer_plan->from_count);
     return TDM_OK;
 }
 
@@ -581,33 +637,38 @@ tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer)
 
 struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_writer *weight_writer)
 {
-    return weight_writer->contents;
+    return weight_writer->contents_hash;
 }
 
-/* ---- describe --------------------------------------------------------------------------- */
+/* ---- describe ------------------------------------------------------------------------ */
 
-/* Each rank's sums are in the order of images and copies; `nexts` goes along. */
+/* Returns the next checksum of a trainer rank. Its checksums are in the order of images and copies,
+ * and `sum_cursors` counts them. */
 static uint64_t next_sum(struct tdm__weight_writer *weight_writer, uint32_t chunk,
                          uint32_t from_rank)
 {
-    return chunk_sums(weight_writer, chunk, from_rank)[weight_writer->nexts[from_rank]++];
+    return chunk_sums(weight_writer, chunk, from_rank)[weight_writer->sum_cursors[from_rank]++];
 }
 
-static void skip_held_images(struct tdm__weight_writer *weight_writer, uint32_t chunk, uint32_t end)
+/* Sets `sum_cursors` to the state after the images before `end`, as if they had been described. */
+static void skip_images_before(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                               uint32_t end)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
 
-    memset(weight_writer->nexts, 0, transfer_plan->from_count * sizeof(*weight_writer->nexts));
+    memset(weight_writer->sum_cursors, 0,
+           transfer_plan->from_count * sizeof(*weight_writer->sum_cursors));
     for (uint32_t i = 0; i < end; i++) {
         const struct tdm__transfer_plan_chunk *about = &transfer_plan->images[i].chunks[chunk];
 
         for (uint32_t k = 0; k < about->copies_count; k++) {
             weight_writer
-                ->nexts[transfer_plan->images[i].copies[about->copies_first + k].from_rank]++;
+                ->sum_cursors[transfer_plan->images[i].copies[about->copies_first + k].from_rank]++;
         }
     }
 }
 
+/* Fills the tensor records of one image's chunk. */
 static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t chunk,
                             uint32_t image_index)
 {
@@ -615,7 +676,7 @@ static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t c
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
     const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
 
-    skip_held_images(weight_writer, chunk, image_index);
+    skip_images_before(weight_writer, chunk, image_index);
     for (uint32_t i = 0; i < about->copies_count; i++) {
         const struct tdm__rect_copy *copy = &image->copies[about->copies_first + i];
         uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, image_index, copy);
@@ -636,9 +697,9 @@ static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t c
     }
 }
 
-/* What an engine rank has once it has these chunks. */
-static struct tdm__resume_log make_resume_log(struct tdm__weight_writer *weight_writer,
-                                              uint32_t engine_rank, uint32_t chunks_count)
+/* Returns the resume log of an engine rank that has the first `chunks_count` chunks. */
+static struct tdm__resume_log build_resume_log(struct tdm__weight_writer *weight_writer,
+                                               uint32_t engine_rank, uint32_t chunks_count)
 {
     const struct tdm__transfer_plan_image *image =
         &weight_writer->options.transfer_plan->images[engine_rank];
@@ -657,7 +718,7 @@ static struct tdm__resume_log make_resume_log(struct tdm__weight_writer *weight_
 struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
                                                      uint32_t engine_rank)
 {
-    return make_resume_log(weight_writer, engine_rank, weight_writer->known_count);
+    return build_resume_log(weight_writer, engine_rank, weight_writer->known_chunks);
 }
 
 tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
@@ -698,27 +759,27 @@ tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_w
     return TDM_OK;
 }
 
-/* ---- an update before ------------------------------------------------------------------- */
+/* ---- an update before ---------------------------------------------------------------- */
 
 void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer)
 {
-    weight_writer->own_known = 0;
-    weight_writer->known_count = 0;
+    weight_writer->own_known_chunks = 0;
+    weight_writer->known_chunks = 0;
 }
 
 tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer)
 {
     uint32_t chunks_count = weight_writer->options.transfer_plan->chunks_count;
-    double unknown = chunks_count - weight_writer->own_known;
+    double unknown = chunks_count - weight_writer->own_known_chunks;
 
     TDM_TRY(tdm_collective_all_reduce_double(weight_writer->options.group, &unknown, 1, TDM_MAX));
-    weight_writer->known_count = chunks_count - (uint32_t)unknown;
+    weight_writer->known_chunks = chunks_count - (uint32_t)unknown;
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
         struct mapped_target *target = &weight_writer->targets[i];
         uint32_t next = target->resume_log.next;
 
-        if (!target->is_absent && next > 0 && next <= weight_writer->known_count) {
-            struct tdm__resume_log resume_log = make_resume_log(weight_writer, i, next);
+        if (!target->is_absent && next > 0 && next <= weight_writer->known_chunks) {
+            struct tdm__resume_log resume_log = build_resume_log(weight_writer, i, next);
 
             target->held_count = tdm__resume_log_equal(&resume_log, &target->resume_log) ? next : 0;
         }
@@ -738,5 +799,5 @@ bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_wr
             return false;
         }
     }
-    return chunk < weight_writer->known_count;
+    return chunk < weight_writer->known_chunks;
 }

@@ -1,4 +1,4 @@
-/* weight_writer.h - a trainer rank's side of an update by routes: it writes where engines read. */
+/* weight_writer.h - a trainer rank's side of an update by a plan: writes where engines read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_WEIGHT_WRITER_H
 #define TDM_COLOCATE_WEIGHTS_WEIGHT_WRITER_H
@@ -9,99 +9,124 @@
 
 #include <tandem/collective.h>
 
-/* Every engine rank has a target: its shadow, or a bucket of the trainer rank on its GPU.  Each
- * trainer rank maps all targets that it has something for, and writes its own rectangles there,
- * chunk after chunk; so each byte is written once.  Sums are taken while copying, from the
- * trainers' own bytes, and shared by all ranks.
+/* Every engine rank has a target: its shadow, or a bucket of the trainer rank on its GPU. Each
+ * trainer rank maps all targets into which it has something to write, and writes its rectangles
+ * there chunk by chunk, so each byte is written once. Checksums are computed during the copy,
+ * from the trainers' own bytes, and are shared by all ranks.
  *
- * A bucket has two halves, and chunks lie in them by turns: while engines read chunk k,
- * chunk k + 1 is written.  Window k + 2 may be when all engines have read k. */
+ * A bucket has two halves that chunks use alternately. While engines read chunk k, trainers
+ * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. One thread
+ * at a time may use a weight writer. */
 struct tdm__weight_writer;
 
+/* Number of halves of a bucket. */
 enum { TDM__BUCKET_HALVES = 2 };
 
+/* Arguments of tdm__weight_writer_create(). All pointers are borrowed for the life of the
+ * writer. */
 struct tdm__weight_writer_options {
-    const struct tdm__transfer_plan *transfer_plan; /* borrowed, like the rest */
-    uint32_t rank;
-    struct tdm__regions *regions; /* where the slices lie, and a bucket will */
-    tdm_collective_group *group;  /* all trainer ranks */
-    struct tdm__id node;
-    bool in_place; /* targets are the engines' shadows: this side has no bucket */
+    /* Plan of all copies, the same on every rank. */
+    const struct tdm__transfer_plan *transfer_plan;
+    uint32_t rank; /* Rank of this process among the trainer ranks. */
+    /* Regions of this process: those with the slices, and the one that the bucket will get. */
+    struct tdm__regions *regions;
+    tdm_collective_group *group; /* Collective group of all trainer ranks. */
+    struct tdm__id node;         /* Node of this process. */
+    bool in_place; /* True if the targets are the engines' shadows; this rank then has no bucket. */
 };
 
-/* Reserves the bucket's addresses, not its memory. */
+/* Creates a weight writer. Reserves the bucket's addresses, but not its memory. */
 tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *options,
                                      struct tdm__weight_writer **weight_writer_out);
-void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer); /* NULL is allowed */
+/* Frees the writer and unmaps its targets; NULL is allowed. */
+void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer);
 
-/* Takes and gives back the bucket's memory; fine if that is so already, or in place. */
+/* Acquires the bucket's memory and waits up to `timeout_ms` milliseconds for it. Does nothing if
+ * the bucket has memory or the targets are shadows. */
 tdm_status tdm__weight_writer_resume_bucket(struct tdm__weight_writer *weight_writer,
                                             int64_t timeout_ms);
+/* Releases the bucket's memory. Does nothing if the bucket has none or the targets are shadows. */
 tdm_status tdm__weight_writer_pause_bucket(struct tdm__weight_writer *weight_writer);
-const tdm_region *
-tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer); /* NULL in place */
-/* Where in a bucket, of any rank, a chunk begins. */
+/* Returns the bucket's region; NULL if the targets are shadows. */
+const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer);
+/* Returns the offset in bytes of a chunk's half in the bucket of any rank; 0 if the targets are
+ * shadows. */
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
                                          uint32_t chunk);
 
-/* The blocks of an engine rank's target, one behind the other, and the GPU they are on. */
+/* The memory of an engine rank into which trainer ranks write. */
 struct tdm__transfer_target {
-    bool absent; /* the rank is not there: nothing is written, but every sum is taken */
-    struct tdm__id gpu;
-    uint32_t blocks_count;
-    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
-    struct tdm__resume_log resume_log; /* what the engine rank says it has, of an update before */
+    /* True if the engine rank does not exist. Nothing is written for it, but its checksums are
+     * computed. */
+    bool absent;
+    struct tdm__id gpu;                          /* GPU that has the blocks. */
+    uint32_t blocks_count;                       /* Number of blocks. */
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX]; /* Keys of the blocks, in address order. */
+    /* Which chunks of an aborted update the engine rank reports to have. */
+    struct tdm__resume_log resume_log;
 };
 
-/* Maps the targets, one an engine rank; closing lets go of them, and is fine at any time. */
+/* Maps the targets, one for each engine rank of the plan. Every update begins with this call. */
 tdm_status tdm__weight_writer_map_targets(struct tdm__weight_writer *weight_writer,
                                           const struct tdm__transfer_target *targets);
+/* Unmaps and releases all targets. May be called at any time. */
 void tdm__weight_writer_unmap_targets(struct tdm__weight_writer *weight_writer);
 
-/* This rank's weights may be others from now on: no sum that was taken counts any more. */
+/* Says that this rank's weights may have changed, so checksums of earlier updates do not count. */
 void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer);
-/* All ranks together, after open and before the first chunk: if the weights are still those of
- * the update before, finds out which engine ranks have which chunks of them.  Those are not
- * written again, nor described.  Without this call, and in any doubt, nobody has anything. */
+/* Finds out which engine ranks have which chunks of the aborted update before, if the weights have
+ * not changed since. These chunks are neither written nor described again. All trainer ranks call
+ * it together, after tdm__weight_writer_map_targets() and before the first chunk. Without this
+ * call, or in doubt, no engine rank has anything. */
 tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer);
-/* Every engine rank that is there has it: nothing is to be told to anybody. */
+/* Returns true if every engine rank that exists has the chunk, so no rank needs to be told about
+ * it. */
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk);
-/* What an engine rank has once it has every chunk; then every sum is known. */
+/* Returns the resume log that an engine rank has after the last chunk. All checksums must be
+ * known. */
 struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
                                                      uint32_t engine_rank);
 
-/* Each rank, after open and before the first chunk: finds the scales of what it has of FP8
- * blocks that ranks share.  When all have, all together: every rank knows what those of the
- * blocks are.  Neither has anything to do where none is shared (tdm__weight_writer_shares_blocks).
- */
+/* Computes the scales of the parts of shared FP8 blocks that this rank holds. Each rank calls it
+ * after tdm__weight_writer_map_targets() and before the first chunk. Does nothing if no block is
+ * shared. */
 tdm_status tdm__weight_writer_find_scales(struct tdm__weight_writer *weight_writer);
+/* Combines the scales of all ranks, so that each knows the scales of all shared blocks. All ranks
+ * call it together, after each has called tdm__weight_writer_find_scales(). Does nothing if no
+ * block is shared. */
 tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_writer);
+/* Returns true if the plan has FP8 blocks of which several trainer ranks hold parts. */
 bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_writer);
 
-/* Writes what this rank has for a chunk.  Reads the host copies of what is paused. TDM_E_STATE
- * where weights have changed without a word: the next update begins from the start. */
+/* Writes this rank's copies of a chunk and computes their checksums. Reads the host copies of
+ * paused regions. Returns TDM_E_STATE if the weights have changed without
+ * tdm__weight_writer_forget_sums(); the next update then starts from the first chunk. */
 tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk);
-/* All ranks together, when all have written it: every rank knows every sum.  Of a chunk whose
- * sums all ranks know already, nothing is exchanged. */
+/* Exchanges the checksums of a chunk, so that every rank knows all of them. All ranks call it
+ * together after each has written the chunk. Exchanges nothing if all ranks know them already. */
 tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk);
 
-/* The handle tuples of a chunk that was shared, for one engine rank; no bytes where it has
- * nothing in there.  Borrowed until the next call. */
+/* Encodes the tensor handles of a shared chunk for one engine rank. The result is empty if the
+ * engine rank has no part in the chunk or has it already. The bytes are borrowed until the next
+ * call. */
 tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
                                              const struct tdm__id *update, uint64_t epoch,
                                              uint32_t chunk, uint32_t engine_rank,
                                              struct tdm_bytes *bytes_out);
 
-/* What this rank wrote into the chunk last written, as it was counted then. */
+/* What this rank wrote for the chunk that it wrote last. */
 struct tdm__transfer_totals {
-    uint64_t bytes[TDM__LOCALITIES_COUNT]; /* by enum tdm__copy_locality */
-    uint64_t sums[TDM__LOCALITIES_COUNT];  /* the copies' sums, mixed */
+    uint64_t bytes[TDM__LOCALITIES_COUNT]; /* Bytes written, by enum tdm__copy_locality. */
+    /* Combination of the copies' checksums, by enum tdm__copy_locality. */
+    uint64_t sums[TDM__LOCALITIES_COUNT];
 };
+/* Returns the totals of the chunk that was written last; the writer owns them. */
 const struct tdm__transfer_totals *
 tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer);
 
-/* What members vote for: all sums of the chunks since open, the same on every rank. */
+/* Returns the hash for which members vote. It covers the checksums of all chunks since
+ * tdm__weight_writer_map_targets() and is the same on every rank. */
 struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_writer *weight_writer);
 
 #endif

@@ -1,4 +1,4 @@
-/* bucket_test.c - any model over any ranks arrives whole, through buckets and parts. */
+/* bucket_test.c - random models reach all ranks completely, through buckets and segments. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/bucket.h"
 
@@ -18,7 +18,7 @@ enum { RANKS_MAX = 5, TENSORS_MAX = 12, SLICES_MAX = 256 };
 
 static uint64_t random_state;
 
-/* splitmix64 */
+/* Returns the next number of the splitmix64 generator. */
 static uint64_t random_next(void)
 {
     uint64_t z = random_state += 0x9e3779b97f4a7c15U;
@@ -42,7 +42,7 @@ struct model {
     uint32_t ranks_count;
 };
 
-/* Byte `byte` of element `element` of a tensor, as every test expects it. */
+/* Returns byte `byte` of element `element` of a tensor, which every test expects. */
 static uint8_t byte_of(uint32_t tensor, uint64_t element, uint64_t byte)
 {
     const uint64_t key[] = {tensor, element};
@@ -59,7 +59,8 @@ static void give(struct model *model, struct tdm_slice slice)
     model->slices[rank][layout->slices_count++] = slice;
 }
 
-/* Splits a box in two along a random dimension until it is small or luck ends it. */
+/* Splits a box in two along a random dimension, again and again, until it is small or chance stops
+ * it. */
 static void scatter_box(struct model *model, struct tdm_slice slice, uint32_t dims, uint32_t depth)
 {
     for (; depth > 0 && dims > 0; depth--) {
@@ -120,8 +121,8 @@ static void make_model(struct model *model)
     }
 }
 
-/* The slice's own memory, filled element by element in its row-major order: an independent
- * reading of what a slice is. */
+/* Fills the slice's own memory element by element in row-major order. This is independent of the
+ * code under test. */
 static void fill_slice(const struct model *model, struct tdm_slice *slice)
 {
     const struct tdm_tensor_info *tensor = &model->tensors[slice->tensor];
@@ -194,8 +195,8 @@ static void run(const struct tdm__copy_op *copy_ops, uint32_t count)
     }
 }
 
-/* Every rank packs, the parts lie behind each other as after an all-gather, all are unpacked.
- */
+/* Packs the segments of all ranks one after the other, as an all-gather leaves them, and unpacks
+ * all of them. */
 static void exchange(const struct model *model, const struct tdm__bucket_plan *plan)
 {
     uint32_t tensors = 0;
@@ -255,7 +256,7 @@ static void any_layout_arrives_whole(void **state)
     }
 }
 
-/* ---- by hand ---------------------------------------------------------------------------- */
+/* ---- by hand ------------------------------------------------------------------------- */
 
 static const struct tdm_tensor_info pair[] = {{"first", TDM_F32, 2, {4, 6}},
                                               {"second", TDM_U8, 1, {10}}};

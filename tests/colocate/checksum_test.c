@@ -1,4 +1,4 @@
-/* checksum_test.c - a changed byte is found, and the tensor named. */
+/* checksum_test.c - a changed byte is found and its tensor is named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/checksum.h"
 

@@ -1,4 +1,4 @@
-/* commit_core_test.c - every interleaving of source, members, crashes and lost answers. */
+/* commit_core_test.c - explores every interleaving of source, members, crashes and lost replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit_core.h"
 
@@ -14,50 +14,58 @@
 
 #include <cmocka.h>
 
-/* The walk: one source and two members around one record.  From the first state, every step
- * that anybody can take is tried in every order, each state once; the invariants are checked in
- * every state and on every step.  Budgets bound the crashes, lost answers, wrong bytes and
- * updates. */
+/* The exploration has one source and two members that share one record. From the first state,
+ * every possible step is taken in every order, and each state is visited once. The invariants
+ * are checked in every state and on every step. Budgets limit crashes, lost replies, wrong bytes
+ * and updates. */
 enum { MEMBERS = 2, UPDATES = 3 };
 
+/* How far an engine has come with an update. */
 enum member_phase { RESTING, STAGED, VOTING, VOTED, FLIPPED };
 
+/* A simulated engine, which is a member of updates. */
 struct engine {
-    bool alive;
-    bool generating; /* serves `serving` now */
+    bool alive;      /* True while its process runs. */
+    bool generating; /* True while it serves the version `serving`. */
+    /* Incarnation of its actor. */
     uint8_t incarnation;
+    /* Epoch of the latest update of which it has heard. */
     uint8_t epoch_seen;
-    uint8_t serving;  /* the version whose bytes it has; 0: none */
-    uint8_t shadow;   /* the version that it stages */
-    uint8_t update;   /* whose shadow it is */
-    uint8_t pulled;   /* the version copied from a peer, to join with; 0: none */
-    uint8_t mail;     /* a bit per update: a stage message is under way to it */
-    bool torn;        /* the shadow, or what was pulled, has wrong bytes */
-    bool serves_torn; /* all members voted for them */
+    uint8_t serving;  /* Version whose bytes it has; 0 if none. */
+    uint8_t shadow;   /* Version that is in its shadow. */
+    uint8_t update;   /* Number of the update that fills the shadow. */
+    uint8_t pulled;   /* Version that it has copied from a peer and will join with; 0 if none. */
+    uint8_t mail;     /* One bit for each update whose stage message is on its way to the engine. */
+    bool torn;        /* True if the shadow, or the copy from a peer, has wrong bytes. */
+    bool serves_torn; /* True if the served bytes are wrong because all members voted for them. */
+    /* How far it has come with the update. */
     enum member_phase phase;
 };
 
+/* The simulated source of updates. */
 struct driver {
     bool alive;
     uint8_t incarnation;
-    uint8_t update; /* 0: resting */
-    bool asked;     /* does not know yet whether its begin was stored */
+    uint8_t update; /* Number of its update; 0 if it has none. */
+    bool asked;     /* True while it does not know whether its BEGIN request was stored. */
 };
 
-struct world {
+/* A state of the simulation. */
+struct simulation {
     struct tdm__version_record record;
     struct engine engines[MEMBERS];
     struct driver source;
-    uint8_t updates; /* ids given out */
+    uint8_t updates; /* Number of update IDs that were used. */
     uint8_t crashes_left;
     uint8_t losses_left;
     uint8_t tears_left;
-    /* What happened, for the invariants. */
+    /* Epoch, version and outcome of each update, for the invariants. */
     uint8_t epoch_of[UPDATES + 2];
     uint8_t version_of[UPDATES + 2];
     uint8_t outcome_of[UPDATES + 2];
 };
 
+/* What the exploration has visited, and how often each kind of step happened. */
 static struct {
     uint64_t (*keys)[2];
     size_t slots;
@@ -66,30 +74,31 @@ static struct {
     size_t commits;
     size_t aborts;
     size_t joins;
-} walk;
+} exploration;
 
-static void visit(const struct world *world);
+static void visit(const struct simulation *simulation);
 
-/* ---- names ------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------- */
 
 static struct tdm__id id_of(uint8_t kind, uint8_t number)
 {
     return (struct tdm__id){{kind, number}};
 }
 
-static struct tdm__member member_of(const struct world *world, unsigned index)
+static struct tdm__member member_of(const struct simulation *simulation, unsigned index)
 {
     return (struct tdm__member){.actor = id_of('m', (uint8_t)(index + 1)),
-                                .incarnation = world->engines[index].incarnation};
+                                .incarnation = simulation->engines[index].incarnation};
 }
 
-/* All incarnations that have ended. */
-static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
+/* Lists all incarnations that have ended. */
+static uint32_t list_dead(const struct simulation *simulation, struct tdm__member dead[8])
 {
     uint32_t count = 0;
 
     for (unsigned i = 0; i < MEMBERS; i++) {
-        uint8_t ended = (uint8_t)(world->engines[i].incarnation - world->engines[i].alive);
+        uint8_t ended =
+            (uint8_t)(simulation->engines[i].incarnation - simulation->engines[i].alive);
 
         for (uint8_t k = 1; k <= ended; k++) {
             dead[count++] = (struct tdm__member){id_of('m', (uint8_t)(i + 1)), k};
@@ -98,24 +107,24 @@ static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
     return count;
 }
 
-/* ---- invariants ------------------------------------------------------------------------- */
+/* ---- invariants ---------------------------------------------------------------------- */
 
 #define REQUIRE(expression)                                                                        \
     do {                                                                                           \
         if (!(expression)) {                                                                       \
-            print_world(world);                                                                    \
+            print_simulation(simulation);                                                          \
             fail_msg("%s", #expression);                                                           \
         }                                                                                          \
     } while (0)
 
-static void print_world(const struct world *world)
+static void print_simulation(const struct simulation *simulation)
 {
     printf("epoch %d version %d highest %d update %d outcome %d members %d\n",
-           (int)world->record.epoch, (int)world->record.version, (int)world->record.version_highest,
-           world->record.update.id.bytes[1], (int)world->record.update.outcome,
-           (int)world->record.update.members_count);
+           (int)simulation->record.epoch, (int)simulation->record.version,
+           (int)simulation->record.version_highest, simulation->record.update.id.bytes[1],
+           (int)simulation->record.update.outcome, (int)simulation->record.update.members_count);
     for (unsigned i = 0; i < MEMBERS; i++) {
-        const struct engine *engine = &world->engines[i];
+        const struct engine *engine = &simulation->engines[i];
 
         printf("member %u: alive %d/%d generating %d serving %d shadow %d update %d phase %d\n", i,
                engine->alive, engine->incarnation, engine->generating, engine->serving,
@@ -123,49 +132,50 @@ static void print_world(const struct world *world)
     }
 }
 
-static bool was_committed(const struct world *world, uint8_t version)
+static bool was_committed(const struct simulation *simulation, uint8_t version)
 {
-    for (uint8_t u = 1; u <= world->updates; u++) {
-        if (world->version_of[u] == version && world->outcome_of[u] == TDM__UPDATE_COMMITTED) {
+    for (uint8_t u = 1; u <= simulation->updates; u++) {
+        if (simulation->version_of[u] == version &&
+            simulation->outcome_of[u] == TDM__UPDATE_COMMITTED) {
             return true;
         }
     }
     return false;
 }
 
-static void check_state(const struct world *world)
+static void check_state(const struct simulation *simulation)
 {
-    const struct tdm__update *update = &world->record.update;
-    struct tdm__version_record record = world->record;
+    const struct tdm__update *update = &simulation->record.update;
+    struct tdm__version_record record = simulation->record;
     const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET, .update = update->id};
     bool changed;
     bool may_forget = tdm__version_apply_request(&record, &forget, &changed) == TDM_OK;
     uint8_t served = 0;
 
     for (unsigned i = 0; i < MEMBERS; i++) {
-        const struct engine *engine = &world->engines[i];
+        const struct engine *engine = &simulation->engines[i];
 
         REQUIRE(!may_forget || engine->phase == RESTING || engine->phase == FLIPPED);
         if (!engine->alive || !engine->generating) {
             continue;
         }
         REQUIRE(engine->serving != 0);
-        REQUIRE(was_committed(world, engine->serving));
+        REQUIRE(was_committed(simulation, engine->serving));
         REQUIRE(served == 0 || served == engine->serving);
         served = engine->serving;
     }
-    REQUIRE(served <= world->record.version);
+    REQUIRE(served <= simulation->record.version);
     if (update->outcome != TDM__UPDATE_COMMITTED) {
-        REQUIRE(served == 0 || served == world->record.version);
+        REQUIRE(served == 0 || served == simulation->record.version);
         return;
     }
-    REQUIRE(update->version == world->record.version);
+    REQUIRE(update->version == simulation->record.version);
     for (uint32_t i = 0; i < update->members_count; i++) {
         unsigned index = update->members[i].member.actor.bytes[1] - 1U;
-        const struct engine *engine = &world->engines[index];
+        const struct engine *engine = &simulation->engines[index];
 
         REQUIRE(update->members[i].voted);
-        REQUIRE(tdm__hash_equal(&update->members[i].hash, &world->record.hash));
+        REQUIRE(tdm__hash_equal(&update->members[i].hash, &simulation->record.hash));
         if (engine->alive && engine->incarnation == update->members[i].member.incarnation) {
             REQUIRE(engine->serving == update->version || engine->shadow == update->version ||
                     engine->pulled == update->version);
@@ -173,185 +183,195 @@ static void check_state(const struct world *world)
     }
 }
 
-/* What may and what may not change from one record to the next. */
-static void check_step(const struct world *before, struct world *world)
+/* Checks what may and what may not change from one record to the next. */
+static void check_step(const struct simulation *before, struct simulation *simulation)
 {
     const struct tdm__version_record *old = &before->record;
-    const struct tdm__version_record *new = &world->record;
+    const struct tdm__version_record *new = &simulation->record;
     uint8_t number = new->update.id.bytes[1];
 
     REQUIRE(new->version >= old->version);
     REQUIRE(new->version_highest >= old->version_highest);
     REQUIRE(new->epoch >= old->epoch);
     for (unsigned i = 0; i < MEMBERS; i++) {
-        REQUIRE(world->engines[i].serving >= before->engines[i].serving ||
-                world->engines[i].incarnation > before->engines[i].incarnation);
+        REQUIRE(simulation->engines[i].serving >= before->engines[i].serving ||
+                simulation->engines[i].incarnation > before->engines[i].incarnation);
     }
-    if (new->epoch > old->epoch) { /* begun */
+    if (new->epoch > old->epoch) { /* A new update has begun. */
         REQUIRE(old->update.outcome != TDM__UPDATE_UNDECIDED);
         for (uint8_t u = 1; u <= UPDATES + 1; u++) {
-            REQUIRE(world->version_of[u] < new->update.version);
+            REQUIRE(simulation->version_of[u] < new->update.version);
         }
-        world->epoch_of[number] = (uint8_t) new->epoch;
-        world->version_of[number] = (uint8_t) new->update.version;
+        simulation->epoch_of[number] = (uint8_t) new->epoch;
+        simulation->version_of[number] = (uint8_t) new->update.version;
     }
     if (number != 0) {
-        uint8_t known = world->outcome_of[number];
+        uint8_t known = simulation->outcome_of[number];
 
         REQUIRE(known <= TDM__UPDATE_UNDECIDED || known == new->update.outcome);
-        world->outcome_of[number] = (uint8_t) new->update.outcome;
+        simulation->outcome_of[number] = (uint8_t) new->update.outcome;
     }
 }
 
-/* ---- the store: an atomic step, whose answer may be lost -------------------------------- */
+/* ---- the store: an atomic step whose reply may be lost ------------------------------- */
 
 enum answer { HEARD, LOST };
 
-static tdm_status ask(struct world *world, const struct tdm__version_request *request)
+static tdm_status ask(struct simulation *simulation, const struct tdm__version_request *request)
 {
-    struct world before = *world;
-    struct tdm__version_record record = world->record;
+    struct simulation before = *simulation;
+    struct tdm__version_record record = simulation->record;
     bool changed;
     tdm_status status = tdm__version_apply_request(&record, request, &changed);
 
     if (status == TDM_OK && changed) {
-        world->record = record;
-        check_step(&before, world);
+        simulation->record = record;
+        check_step(&before, simulation);
     }
     return status;
 }
 
-/* ---- the steps that anybody can take ---------------------------------------------------- */
+/* ---- the steps that are possible in a state ------------------------------------------ */
 
-/* `left_out`: an engine not to take along; MEMBERS for none. */
-static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base, unsigned left_out)
+/* Requests a BEGIN. `left_out` is the index of an engine that is not a member; MEMBERS if none is
+ * left out. */
+static tdm_status ask_begin(struct simulation *simulation, bool knows_dead, uint64_t base,
+                            unsigned left_out)
 {
     struct tdm__member members[MEMBERS];
     struct tdm__member dead[8];
     uint32_t members_count = 0;
-    uint32_t dead_count = list_dead(world, dead);
+    uint32_t dead_count = list_dead(simulation, dead);
 
     for (unsigned i = 0; i < MEMBERS; i++) {
-        if (world->engines[i].alive && i != left_out) {
-            members[members_count++] = member_of(world, i);
+        if (simulation->engines[i].alive && i != left_out) {
+            members[members_count++] = member_of(simulation, i);
         }
     }
-    return ask(world,
-               &(struct tdm__version_request){.kind = TDM__VERSION_BEGIN,
-                                              .update = id_of('u', world->source.update),
-                                              .base = base,
-                                              .source = {id_of('s', 1), world->source.incarnation},
-                                              .members = members,
-                                              .members_count = members_count,
-                                              .dead = dead,
-                                              .dead_count = knows_dead ? dead_count : 0});
+    return ask(simulation, &(struct tdm__version_request){
+                               .kind = TDM__VERSION_BEGIN,
+                               .update = id_of('u', simulation->source.update),
+                               .base = base,
+                               .source = {id_of('s', 1), simulation->source.incarnation},
+                               .members = members,
+                               .members_count = members_count,
+                               .dead = dead,
+                               .dead_count = knows_dead ? dead_count : 0});
 }
 
-static tdm_status ask_decide(struct world *world, uint8_t update, enum tdm__update_outcome proposal,
-                             bool knows_dead, enum tdm__update_outcome *outcome_out)
+static tdm_status ask_decide(struct simulation *simulation, uint8_t update,
+                             enum tdm__update_outcome proposal, bool knows_dead,
+                             enum tdm__update_outcome *outcome_out)
 {
     struct tdm__member dead[8];
-    uint32_t dead_count = list_dead(world, dead);
+    uint32_t dead_count = list_dead(simulation, dead);
     struct tdm__id id = id_of('u', update);
     tdm_status status =
-        ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_DECIDE,
-                                                  .update = id,
-                                                  .proposal = proposal,
-                                                  .dead = dead,
-                                                  .dead_count = knows_dead ? dead_count : 0});
+        ask(simulation, &(struct tdm__version_request){.kind = TDM__VERSION_DECIDE,
+                                                       .update = id,
+                                                       .proposal = proposal,
+                                                       .dead = dead,
+                                                       .dead_count = knows_dead ? dead_count : 0});
 
     if (status == TDM_OK) {
-        status = tdm__version_outcome(&world->record, &id, outcome_out);
+        status = tdm__version_outcome(&simulation->record, &id, outcome_out);
     }
     return status;
 }
 
-/* Calls go to an incarnation: a restarted engine does not get its predecessor's. */
-static void send_stages(struct world *world)
+/* Sends stage messages to all members. A message goes to one incarnation, so a restarted engine
+ * does not get those of its predecessor. */
+static void send_stages(struct simulation *simulation)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
-        struct tdm__member member = member_of(world, i);
-        uint32_t index = tdm__version_member_index(&world->record.update, &member);
+        struct tdm__member member = member_of(simulation, i);
+        uint32_t index = tdm__version_member_index(&simulation->record.update, &member);
 
-        if (world->engines[i].alive && index < world->record.update.members_count) {
-            world->engines[i].mail |= (uint8_t)(1U << world->source.update);
+        if (simulation->engines[i].alive && index < simulation->record.update.members_count) {
+            simulation->engines[i].mail |= (uint8_t)(1U << simulation->source.update);
         }
     }
 }
 
-/* A live member of the last update would serve on beside the new version. */
-static void check_nobody_is_left_behind(struct world world)
+/* Checks that a BEGIN without a living member of the last update is refused, because that member
+ * would serve the old version beside the new one. */
+static void check_nobody_is_left_behind(struct simulation simulation)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
-        struct tdm__member member = member_of(&world, i);
+        struct tdm__member member = member_of(&simulation, i);
 
-        if (world.engines[i].alive && tdm__version_member_index(&world.record.update, &member) <
-                                          world.record.update.members_count) {
-            assert_int_not_equal(ask_begin(&world, true, world.record.version, i), TDM_OK);
+        if (simulation.engines[i].alive &&
+            tdm__version_member_index(&simulation.record.update, &member) <
+                simulation.record.update.members_count) {
+            assert_int_not_equal(ask_begin(&simulation, true, simulation.record.version, i),
+                                 TDM_OK);
         }
     }
 }
 
-static void source_begins(struct world world, enum answer answer, bool knows_dead)
+static void source_begins(struct simulation simulation, enum answer answer, bool knows_dead)
 {
     tdm_status status;
     bool repeated;
 
-    if (!world.source.asked) {
-        world.source.update = ++world.updates;
-        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1, MEMBERS), TDM_OK);
-        check_nobody_is_left_behind(world);
+    if (!simulation.source.asked) {
+        simulation.source.update = ++simulation.updates;
+        assert_int_not_equal(ask_begin(&simulation, true, simulation.record.version + 1, MEMBERS),
+                             TDM_OK);
+        check_nobody_is_left_behind(simulation);
     }
-    repeated = world.record.update.id.bytes[1] == world.source.update;
-    status = ask_begin(&world, knows_dead, world.record.version, MEMBERS);
+    repeated = simulation.record.update.id.bytes[1] == simulation.source.update;
+    status = ask_begin(&simulation, knows_dead, simulation.record.version, MEMBERS);
     assert_true(!repeated || status == TDM_OK);
     if (answer == LOST) {
-        world.losses_left--;
-        world.source.asked = true;
+        simulation.losses_left--;
+        simulation.source.asked = true;
     } else if (status == TDM_OK) {
-        world.source.asked = false;
-        send_stages(&world);
+        simulation.source.asked = false;
+        send_stages(&simulation);
     } else {
-        world.source.asked = false;
-        world.source.update = 0;
+        simulation.source.asked = false;
+        simulation.source.update = 0;
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-static void source_decides(struct world world, enum answer answer, bool knows_dead,
+static void source_decides(struct simulation simulation, enum answer answer, bool knows_dead,
                            enum tdm__update_outcome proposal)
 {
     enum tdm__update_outcome outcome;
-    uint8_t update = world.source.update;
+    uint8_t update = simulation.source.update;
 
-    if (update == 0) { /* somebody else's, found in the record */
-        update = world.record.update.id.bytes[1];
+    if (update == 0) { /* The update was begun by another source and was found in the record. */
+        update = simulation.record.update.id.bytes[1];
     }
-    if (ask_decide(&world, update, proposal, knows_dead, &outcome) == TDM_OK && answer == HEARD) {
-        world.source.update = 0;
+    if (ask_decide(&simulation, update, proposal, knows_dead, &outcome) == TDM_OK &&
+        answer == HEARD) {
+        simulation.source.update = 0;
     }
-    world.losses_left = (uint8_t)(world.losses_left - (answer == LOST));
-    visit(&world);
+    simulation.losses_left = (uint8_t)(simulation.losses_left - (answer == LOST));
+    visit(&simulation);
 }
 
-static void source_steps(const struct world *world)
+static void source_steps(const struct simulation *simulation)
 {
-    const struct driver *source = &world->source;
-    bool undecided = world->record.update.outcome == TDM__UPDATE_UNDECIDED;
+    const struct driver *source = &simulation->source;
+    bool undecided = simulation->record.update.outcome == TDM__UPDATE_UNDECIDED;
 
-    for (enum answer answer = HEARD; answer <= (world->losses_left ? LOST : HEARD); answer++) {
+    for (enum answer answer = HEARD; answer <= (simulation->losses_left ? LOST : HEARD); answer++) {
         for (int knows = 0; knows < 2; knows++) {
-            if (source->asked || (source->update == 0 && world->updates < UPDATES)) {
-                source_begins(*world, answer, knows);
+            if (source->asked || (source->update == 0 && simulation->updates < UPDATES)) {
+                source_begins(*simulation, answer, knows);
             }
             if ((source->update != 0 && !source->asked) || (source->update == 0 && undecided)) {
-                source_decides(*world, answer, knows, TDM__UPDATE_COMMITTED);
-                source_decides(*world, answer, knows, TDM__UPDATE_ABORTED);
+                source_decides(*simulation, answer, knows, TDM__UPDATE_COMMITTED);
+                source_decides(*simulation, answer, knows, TDM__UPDATE_ABORTED);
             }
         }
     }
-    if (source->update != 0 && !source->asked && undecided) { /* a stage message once more */
-        struct world next = *world;
+    /* The source sends a stage message again. */
+    if (source->update != 0 && !source->asked && undecided) {
+        struct simulation next = *simulation;
 
         send_stages(&next);
         visit(&next);
@@ -368,58 +388,59 @@ static void rest(struct engine *engine)
     engine->generating = engine->serving != 0;
 }
 
-static void engine_receives(struct world world, unsigned index, uint8_t update, bool torn)
+static void engine_receives(struct simulation simulation, unsigned index, uint8_t update, bool torn)
 {
-    struct engine *engine = &world.engines[index];
-    uint8_t epoch = world.epoch_of[update];
+    struct engine *engine = &simulation.engines[index];
+    uint8_t epoch = simulation.epoch_of[update];
 
     engine->mail &= (uint8_t) ~(1U << update);
-    world.tears_left = (uint8_t)(world.tears_left - torn);
+    simulation.tears_left = (uint8_t)(simulation.tears_left - torn);
     if (epoch > engine->epoch_seen || (epoch == engine->epoch_seen && engine->phase == STAGED)) {
-        rest(engine); /* a higher epoch replaces everything; the same one only what is staged */
+        /* A higher epoch replaces everything; the same epoch replaces only what is staged. */
+        rest(engine);
         engine->phase = STAGED;
         engine->epoch_seen = epoch;
         engine->update = update;
-        engine->shadow = world.version_of[update];
+        engine->shadow = simulation.version_of[update];
         engine->torn = torn;
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-static void engine_votes(struct world world, unsigned index, enum answer answer)
+static void engine_votes(struct simulation simulation, unsigned index, enum answer answer)
 {
-    struct engine *engine = &world.engines[index];
+    struct engine *engine = &simulation.engines[index];
     tdm_status status;
 
-    engine->generating = false; /* before the vote leaves */
-    engine->phase = VOTING;     /* from now on the shadow is frozen */
+    engine->generating = false; /* The engine stops serving before its vote is sent. */
+    engine->phase = VOTING;     /* The shadow is frozen from now on. */
     status =
-        ask(&world,
+        ask(&simulation,
             &(struct tdm__version_request){.kind = TDM__VERSION_PREPARED,
                                            .update = id_of('u', engine->update),
-                                           .member = member_of(&world, index),
+                                           .member = member_of(&simulation, index),
                                            .hash = {.high = engine->torn, .low = engine->shadow}});
     if (answer == LOST) {
-        world.losses_left--;
+        simulation.losses_left--;
     } else if (status == TDM_OK) {
         engine->phase = VOTED;
     } else {
         assert_int_equal(status, TDM_E_ABORTED);
         rest(engine);
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-static void engine_asks(struct world world, unsigned index, enum answer answer)
+static void engine_asks(struct simulation simulation, unsigned index, enum answer answer)
 {
-    struct engine *engine = &world.engines[index];
+    struct engine *engine = &simulation.engines[index];
     enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
 
-    assert_int_equal(ask_decide(&world, engine->update, TDM__UPDATE_ABORTED, false, &outcome),
+    assert_int_equal(ask_decide(&simulation, engine->update, TDM__UPDATE_ABORTED, false, &outcome),
                      TDM_OK);
     assert_int_not_equal(outcome, TDM__UPDATE_UNDECIDED);
     if (answer == LOST) {
-        world.losses_left--;
+        simulation.losses_left--;
     } else if (outcome == TDM__UPDATE_COMMITTED) {
         engine->serving = engine->shadow;
         engine->serves_torn = engine->torn;
@@ -427,196 +448,198 @@ static void engine_asks(struct world world, unsigned index, enum answer answer)
     } else {
         rest(engine);
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-static void engine_reports(struct world world, unsigned index, enum answer answer)
+static void engine_reports(struct simulation simulation, unsigned index, enum answer answer)
 {
-    struct engine *engine = &world.engines[index];
+    struct engine *engine = &simulation.engines[index];
 
     assert_int_equal(
-        ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_FLIPPED,
-                                                   .update = id_of('u', engine->update),
-                                                   .member = member_of(&world, index)}),
+        ask(&simulation, &(struct tdm__version_request){.kind = TDM__VERSION_FLIPPED,
+                                                        .update = id_of('u', engine->update),
+                                                        .member = member_of(&simulation, index)}),
         TDM_OK);
-    world.losses_left = (uint8_t)(world.losses_left - (answer == LOST));
+    simulation.losses_left = (uint8_t)(simulation.losses_left - (answer == LOST));
     if (answer == HEARD) {
         rest(engine);
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-/* A peer that serves shows its bytes; it is not stopped for that. */
-static void engine_pulls(struct world world, unsigned index, unsigned peer)
+/* Lets an engine copy the weights of a peer that serves them; the peer continues to serve. */
+static void engine_pulls(struct simulation simulation, unsigned index, unsigned peer)
 {
-    world.engines[index].pulled = world.engines[peer].serving;
-    world.engines[index].torn = world.engines[peer].serves_torn;
-    visit(&world);
+    simulation.engines[index].pulled = simulation.engines[peer].serving;
+    simulation.engines[index].torn = simulation.engines[peer].serves_torn;
+    visit(&simulation);
 }
 
-static void engine_joins(struct world world, unsigned index, enum answer answer)
+static void engine_joins(struct simulation simulation, unsigned index, enum answer answer)
 {
-    struct engine *engine = &world.engines[index];
-    bool undecided = world.record.update.outcome == TDM__UPDATE_UNDECIDED;
-    bool stale = engine->pulled != world.record.version;
+    struct engine *engine = &simulation.engines[index];
+    bool undecided = simulation.record.update.outcome == TDM__UPDATE_UNDECIDED;
+    bool stale = engine->pulled != simulation.record.version;
     tdm_status status =
-        ask(&world,
+        ask(&simulation,
             &(struct tdm__version_request){.kind = TDM__VERSION_JOIN,
-                                           .member = member_of(&world, index),
+                                           .member = member_of(&simulation, index),
                                            .version = engine->pulled,
                                            .hash = {.high = engine->torn, .low = engine->pulled}});
 
     assert_true((status == TDM_OK) == (!undecided && !stale));
-    walk.joins += status == TDM_OK;
+    exploration.joins += status == TDM_OK;
     if (answer == LOST) {
-        world.losses_left--;
+        simulation.losses_left--;
     } else {
         engine->serving = status == TDM_OK ? engine->pulled : 0;
         engine->serves_torn = status == TDM_OK && engine->torn;
         rest(engine);
     }
-    visit(&world);
+    visit(&simulation);
 }
 
-static void joiner_steps(const struct world *world, unsigned index)
+static void joiner_steps(const struct simulation *simulation, unsigned index)
 {
-    const struct engine *engine = &world->engines[index];
+    const struct engine *engine = &simulation->engines[index];
 
     for (unsigned i = 0; i < MEMBERS; i++) {
-        const struct engine *peer = &world->engines[i];
+        const struct engine *peer = &simulation->engines[i];
 
         if (peer->alive && peer->generating && engine->pulled == 0) {
-            engine_pulls(*world, index, i);
+            engine_pulls(*simulation, index, i);
         }
     }
     if (engine->pulled != 0) {
-        engine_joins(*world, index, HEARD);
-        if (world->losses_left > 0) {
-            engine_joins(*world, index, LOST);
+        engine_joins(*simulation, index, HEARD);
+        if (simulation->losses_left > 0) {
+            engine_joins(*simulation, index, LOST);
         }
     }
 }
 
-static void engine_steps(const struct world *world, unsigned index)
+static void engine_steps(const struct simulation *simulation, unsigned index)
 {
-    const struct engine *engine = &world->engines[index];
+    const struct engine *engine = &simulation->engines[index];
 
     for (uint8_t u = 1; u <= UPDATES; u++) {
         if ((engine->mail >> u & 1) != 0) {
-            engine_receives(*world, index, u, false);
-            if (world->tears_left > 0) {
-                engine_receives(*world, index, u, true);
+            engine_receives(*simulation, index, u, false);
+            if (simulation->tears_left > 0) {
+                engine_receives(*simulation, index, u, true);
             }
         }
     }
-    for (enum answer answer = HEARD; answer <= (world->losses_left ? LOST : HEARD); answer++) {
+    for (enum answer answer = HEARD; answer <= (simulation->losses_left ? LOST : HEARD); answer++) {
         switch (engine->phase) {
         case RESTING:
             if (answer == HEARD && engine->serving == 0) {
-                joiner_steps(world, index);
+                joiner_steps(simulation, index);
             }
             break;
         case STAGED:
         case VOTING:
-            engine_votes(*world, index, answer);
+            engine_votes(*simulation, index, answer);
             break;
         case VOTED:
-            engine_asks(*world, index, answer);
+            engine_asks(*simulation, index, answer);
             break;
         case FLIPPED:
-            engine_reports(*world, index, answer);
+            engine_reports(*simulation, index, answer);
             break;
         }
     }
 }
 
-static void crash_or_restart_source(struct world world)
+static void crash_or_restart_source(struct simulation simulation)
 {
-    if (world.source.alive) {
-        world.crashes_left--;
-        world.source.alive = false;
+    if (simulation.source.alive) {
+        simulation.crashes_left--;
+        simulation.source.alive = false;
     } else {
-        world.source.alive = true;
-        world.source.incarnation++;
+        simulation.source.alive = true;
+        simulation.source.incarnation++;
     }
-    world.source.update = 0;
-    world.source.asked = false;
-    visit(&world);
+    simulation.source.update = 0;
+    simulation.source.asked = false;
+    visit(&simulation);
 }
 
-static void crash_or_restart_engine(struct world world, unsigned index)
+static void crash_or_restart_engine(struct simulation simulation, unsigned index)
 {
-    struct engine *engine = &world.engines[index];
+    struct engine *engine = &simulation.engines[index];
     bool alive = engine->alive;
 
-    world.crashes_left = (uint8_t)(world.crashes_left - alive);
+    simulation.crashes_left = (uint8_t)(simulation.crashes_left - alive);
     *engine =
         (struct engine){.alive = !alive, .incarnation = (uint8_t)(engine->incarnation + !alive)};
-    visit(&world);
+    visit(&simulation);
 }
 
-static void name_the_dead(struct world world)
+static void name_the_dead(struct simulation simulation)
 {
     struct tdm__member dead[8];
-    uint32_t dead_count = list_dead(&world, dead);
+    uint32_t dead_count = list_dead(&simulation, dead);
 
-    assert_int_equal(ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_DEAD,
-                                                                .update = world.record.update.id,
-                                                                .dead = dead,
-                                                                .dead_count = dead_count}),
-                     TDM_OK);
-    visit(&world);
+    assert_int_equal(
+        ask(&simulation, &(struct tdm__version_request){.kind = TDM__VERSION_DEAD,
+                                                        .update = simulation.record.update.id,
+                                                        .dead = dead,
+                                                        .dead_count = dead_count}),
+        TDM_OK);
+    visit(&simulation);
 }
 
-/* ---- no state is stuck ------------------------------------------------------------------ */
+/* ---- no state is stuck --------------------------------------------------------------- */
 
-/* From any state, once crashes end: whoever lives can finish what is open, and a new source can
- * bring a new version to all who live. */
-static void check_way_out(struct world copy)
+/* Checks that a way out exists from this state once crashes end: the living processes can finish
+ * what is open, and a new source can bring a new version to all of them. */
+static void check_way_out(struct simulation copy)
 {
-    struct world *world = &copy;
+    struct simulation *simulation = &copy;
     enum tdm__update_outcome outcome;
     struct tdm__member dead[8];
-    uint32_t dead_count = list_dead(world, dead);
+    uint32_t dead_count = list_dead(simulation, dead);
     bool anybody = false;
 
-    if (world->record.update.outcome == TDM__UPDATE_UNDECIDED) {
-        REQUIRE(ask_decide(world, world->record.update.id.bytes[1], TDM__UPDATE_ABORTED, false,
-                           &outcome) == TDM_OK);
+    if (simulation->record.update.outcome == TDM__UPDATE_UNDECIDED) {
+        REQUIRE(ask_decide(simulation, simulation->record.update.id.bytes[1], TDM__UPDATE_ABORTED,
+                           false, &outcome) == TDM_OK);
     }
     for (unsigned i = 0; i < MEMBERS; i++) {
-        struct engine *engine = &world->engines[i];
+        struct engine *engine = &simulation->engines[i];
         struct tdm__id update = id_of('u', engine->update);
 
         anybody = anybody || engine->alive;
         if (!engine->alive || engine->phase == RESTING) {
             continue;
         }
-        REQUIRE(tdm__version_outcome(&world->record, &update, &outcome) == TDM_OK);
+        REQUIRE(tdm__version_outcome(&simulation->record, &update, &outcome) == TDM_OK);
         if (outcome == TDM__UPDATE_COMMITTED) {
-            REQUIRE(ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_FLIPPED,
-                                                              .update = update,
-                                                              .member = member_of(world, i)}) ==
-                    TDM_OK);
+            REQUIRE(ask(simulation, &(struct tdm__version_request){
+                                        .kind = TDM__VERSION_FLIPPED,
+                                        .update = update,
+                                        .member = member_of(simulation, i)}) == TDM_OK);
             engine->serving = engine->shadow;
         }
         rest(engine);
     }
-    check_state(world);
+    check_state(simulation);
     if (!anybody) {
-        REQUIRE(world->record.version == 0 ||
-                ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_LOST,
-                                                          .version = world->record.version,
-                                                          .dead = dead,
-                                                          .dead_count = dead_count}) == TDM_OK);
+        REQUIRE(
+            simulation->record.version == 0 ||
+            ask(simulation, &(struct tdm__version_request){.kind = TDM__VERSION_LOST,
+                                                           .version = simulation->record.version,
+                                                           .dead = dead,
+                                                           .dead_count = dead_count}) == TDM_OK);
         return;
     }
-    world->source.update = UPDATES + 1;
-    world->updates = UPDATES + 1;
-    REQUIRE(ask_begin(world, true, world->record.version, MEMBERS) == TDM_OK);
+    simulation->source.update = UPDATES + 1;
+    simulation->updates = UPDATES + 1;
+    REQUIRE(ask_begin(simulation, true, simulation->record.version, MEMBERS) == TDM_OK);
 }
 
-/* ---- the walk --------------------------------------------------------------------------- */
+/* ---- the exploration ----------------------------------------------------------------- */
 
 static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
 {
@@ -624,11 +647,12 @@ static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
     return at + bytes;
 }
 
-/* All that decides the future, without padding and without room that is not used. */
-static XXH128_hash_t key_of(const struct world *world)
+/* Returns a hash of everything that decides the future, without padding and without unused array
+ * entries. */
+static XXH128_hash_t key_of(const struct simulation *simulation)
 {
     static uint8_t bytes[8192];
-    const struct tdm__version_record *record = &world->record;
+    const struct tdm__version_record *record = &simulation->record;
     const struct tdm__update *update = &record->update;
     size_t at = 0;
 
@@ -643,7 +667,7 @@ static XXH128_hash_t key_of(const struct world *world)
         at = put(bytes, at, &update->members[i].hash, sizeof(struct tdm__hash));
     }
     for (unsigned i = 0; i < MEMBERS; i++) {
-        const struct engine *engine = &world->engines[i];
+        const struct engine *engine = &simulation->engines[i];
         const uint8_t fields[] = {engine->alive,   engine->generating,    engine->incarnation,
                                   engine->serving, engine->epoch_seen,    engine->shadow,
                                   engine->update,  engine->mail,          engine->pulled,
@@ -651,94 +675,96 @@ static XXH128_hash_t key_of(const struct world *world)
 
         at = put(bytes, at, fields, sizeof(fields));
     }
-    const uint8_t rest_fields[] = {
-        world->source.alive, world->source.incarnation, world->source.update, world->source.asked,
-        world->updates,      world->crashes_left,       world->losses_left,   world->tears_left};
+    const uint8_t rest_fields[] = {simulation->source.alive,  simulation->source.incarnation,
+                                   simulation->source.update, simulation->source.asked,
+                                   simulation->updates,       simulation->crashes_left,
+                                   simulation->losses_left,   simulation->tears_left};
 
     at = put(bytes, at, rest_fields, sizeof(rest_fields));
-    at = put(bytes, at, world->epoch_of, sizeof(world->epoch_of));
-    at = put(bytes, at, world->version_of, sizeof(world->version_of));
-    at = put(bytes, at, world->outcome_of, sizeof(world->outcome_of));
+    at = put(bytes, at, simulation->epoch_of, sizeof(simulation->epoch_of));
+    at = put(bytes, at, simulation->version_of, sizeof(simulation->version_of));
+    at = put(bytes, at, simulation->outcome_of, sizeof(simulation->outcome_of));
     return XXH3_128bits(bytes, at);
 }
 
 static bool insert(XXH128_hash_t key)
 {
-    size_t slot = key.low64 & (walk.slots - 1);
+    size_t slot = key.low64 & (exploration.slots - 1);
 
-    while (walk.keys[slot][0] != 0 || walk.keys[slot][1] != 0) {
-        if (walk.keys[slot][0] == key.low64 && walk.keys[slot][1] == key.high64) {
+    while (exploration.keys[slot][0] != 0 || exploration.keys[slot][1] != 0) {
+        if (exploration.keys[slot][0] == key.low64 && exploration.keys[slot][1] == key.high64) {
             return false;
         }
-        slot = (slot + 1) & (walk.slots - 1);
+        slot = (slot + 1) & (exploration.slots - 1);
     }
-    walk.keys[slot][0] = key.low64;
-    walk.keys[slot][1] = key.high64;
+    exploration.keys[slot][0] = key.low64;
+    exploration.keys[slot][1] = key.high64;
     return true;
 }
 
-/* The walk is a depth-first search. */
-static void visit(const struct world *world)
+/* Visits a state and all states that follow from it, depth first. */
+static void visit(const struct simulation *simulation)
 {
-    walk.steps++;
-    if (!insert(key_of(world))) {
+    exploration.steps++;
+    if (!insert(key_of(simulation))) {
         return;
     }
-    walk.states++;
-    assert_true(walk.states < walk.slots / 2);
-    walk.commits += world->record.update.outcome == TDM__UPDATE_COMMITTED;
-    walk.aborts += world->record.update.outcome == TDM__UPDATE_ABORTED;
-    check_state(world);
-    check_way_out(*world);
-    if (world->source.alive) {
-        source_steps(world);
+    exploration.states++;
+    assert_true(exploration.states < exploration.slots / 2);
+    exploration.commits += simulation->record.update.outcome == TDM__UPDATE_COMMITTED;
+    exploration.aborts += simulation->record.update.outcome == TDM__UPDATE_ABORTED;
+    check_state(simulation);
+    check_way_out(*simulation);
+    if (simulation->source.alive) {
+        source_steps(simulation);
     }
-    if (!world->source.alive || world->crashes_left > 0) {
-        crash_or_restart_source(*world);
+    if (!simulation->source.alive || simulation->crashes_left > 0) {
+        crash_or_restart_source(*simulation);
     }
     for (unsigned i = 0; i < MEMBERS; i++) {
-        if (world->engines[i].alive) {
-            engine_steps(world, i);
+        if (simulation->engines[i].alive) {
+            engine_steps(simulation, i);
         }
-        if (!world->engines[i].alive || world->crashes_left > 0) {
-            crash_or_restart_engine(*world, i);
+        if (!simulation->engines[i].alive || simulation->crashes_left > 0) {
+            crash_or_restart_engine(*simulation, i);
         }
     }
-    if (world->record.update.outcome != 0) {
-        name_the_dead(*world);
+    if (simulation->record.update.outcome != 0) {
+        name_the_dead(*simulation);
     }
 }
 
-static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t updates)
+static void explore_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t updates)
 {
-    struct world world = {.crashes_left = crashes, .losses_left = losses, .tears_left = tears};
+    struct simulation simulation = {
+        .crashes_left = crashes, .losses_left = losses, .tears_left = tears};
 
-    world.updates = (uint8_t)(UPDATES - updates);
-    world.source = (struct driver){.alive = true, .incarnation = 1};
+    simulation.updates = (uint8_t)(UPDATES - updates);
+    simulation.source = (struct driver){.alive = true, .incarnation = 1};
     for (unsigned i = 0; i < MEMBERS; i++) {
-        world.engines[i] = (struct engine){.alive = true, .incarnation = 1};
+        simulation.engines[i] = (struct engine){.alive = true, .incarnation = 1};
     }
-    memset(&walk, 0, sizeof(walk));
-    walk.slots = (size_t)1 << 22;
-    walk.keys = calloc(walk.slots, sizeof(walk.keys[0]));
-    assert_non_null(walk.keys);
-    visit(&world);
-    printf("walk of %u updates, %u crashes, %u lost answers, %u torn shadows: "
+    memset(&exploration, 0, sizeof(exploration));
+    exploration.slots = (size_t)1 << 22;
+    exploration.keys = calloc(exploration.slots, sizeof(exploration.keys[0]));
+    assert_non_null(exploration.keys);
+    visit(&simulation);
+    printf("exploration of %u updates, %u crashes, %u lost replies, %u torn shadows: "
            "%zu states, %zu steps, %zu committed, %zu aborted, %zu joined\n",
-           updates, crashes, losses, tears, walk.states, walk.steps, walk.commits, walk.aborts,
-           walk.joins);
-    assert_true(crashes == 0 || walk.joins > 0);
-    assert_true(walk.commits > 0 && walk.aborts > 0);
-    free(walk.keys);
+           updates, crashes, losses, tears, exploration.states, exploration.steps,
+           exploration.commits, exploration.aborts, exploration.joins);
+    assert_true(crashes == 0 || exploration.joins > 0);
+    assert_true(exploration.commits > 0 && exploration.aborts > 0);
+    free(exploration.keys);
 }
 
 static void no_interleaving_serves_two_versions_or_goes_back(void **state)
 {
     (void)state;
-    walk_from(1, 0, 0, 2);
-    walk_from(2, 0, 0, 2);
-    walk_from(0, 0, 0, 3);
-    walk_from(1, 1, 1, 2);
+    explore_from(1, 0, 0, 2);
+    explore_from(2, 0, 0, 2);
+    explore_from(0, 0, 0, 3);
+    explore_from(1, 1, 1, 2);
 }
 
 static void a_refused_request_changes_nothing_for_the_next(void **state)
@@ -749,7 +775,8 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
                                                       .source = {{{9}}, 1},
                                                       .members = members,
                                                       .members_count = 2};
-    /* It buries a member first, and is refused because the other one has not voted. */
+    /* The request first marks a member as dead, and is then refused because the other member has
+     * not voted. */
     static const struct tdm__version_request other = {.kind = TDM__VERSION_BEGIN,
                                                       .update = {{2}},
                                                       .source = {{{9}}, 1},
@@ -768,7 +795,7 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
     before = record;
     assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
     assert_memory_equal(&record, &before, sizeof(record));
-    assert_true(changed); /* what came before is still to be written */
+    assert_true(changed); /* The change of the request before is still to be written. */
     changed = false;
     assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
     assert_int_equal(tdm__version_apply_batched(&record, &read, &changed), TDM_OK);

@@ -1,4 +1,4 @@
-/* commit_join_test.c - who joins between updates is a member as any other, or is refused. */
+/* commit_join_test.c - a process that joins between updates becomes a full member or is refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit_core.h"
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Members 1 and 2 of an update; the record as they left it. */
+/* Returns a record whose latest update has the members 1 and 2. */
 static struct tdm__version_record update_of_two(enum tdm__update_outcome outcome, bool flips)
 {
     static const struct tdm__member members[2] = {{{{'m', 1}}, 1}, {{{'m', 2}}, 3}};
@@ -68,14 +68,17 @@ static void who_joins_is_a_flipped_member(void **state)
     assert_int_equal(record.update.members[2].phase, TDM__MEMBER_FLIPPED);
     assert_true(record.update.members[2].voted);
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
-    assert_false(changed); /* asked again */
+    assert_false(changed); /* The request is a repetition. */
     assert_int_equal(record.version, 1);
-    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK); /* it has flipped */
+    /* This member has flipped already. */
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK);
     assert_false(changed);
-    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_STATE); /* it shall flip */
+    /* This member has voted and must flip instead. */
+    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_STATE);
     assert_int_equal(joins(&record, 2, 2, 1, &changed), TDM_E_CONFLICT);
     assert_int_equal(joins(&record, 2, 4, 1, &changed), TDM_OK);
-    assert_int_equal(record.update.members[1].phase, TDM__MEMBER_DEAD); /* it proves that */
+    /* The joining incarnation proves that the older one is dead. */
+    assert_int_equal(record.update.members[1].phase, TDM__MEMBER_DEAD);
     assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_ACTOR_DIED);
 }
 
@@ -87,8 +90,10 @@ static void who_has_other_bytes_does_not_join(void **state)
     (void)state;
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
     record = update_of_two(TDM__UPDATE_ABORTED, false);
-    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT); /* burned */
-    assert_int_equal(joins(&record, 3, 1, 0, &changed), TDM_E_CONFLICT); /* none is committed */
+    /* This version number belongs to an aborted update. */
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
+    /* No version is committed. */
+    assert_int_equal(joins(&record, 3, 1, 0, &changed), TDM_E_CONFLICT);
     record = update_of_two(TDM__UPDATE_COMMITTED, true);
     assert_int_equal(joins(&record, 3, 1, 2, &changed), TDM_E_CONFLICT);
     assert_int_equal(joins(&record, 0, 0, 1, &changed), TDM_E_INVAL);
@@ -99,7 +104,7 @@ static void who_has_other_bytes_does_not_join(void **state)
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
 }
 
-/* The latest update was aborted: what is committed is the one before it. */
+/* The latest update was aborted, so the committed version is the one before it. */
 static void after_an_abort_one_joins_the_base(void **state)
 {
     static const struct tdm__member members[1] = {{{{'m', 1}}, 1}};
@@ -124,7 +129,8 @@ static void after_an_abort_one_joins_the_base(void **state)
     request.kind = TDM__VERSION_BEGIN;
     request.update = (struct tdm__id){{'u', 3}};
     assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_E_STATE);
-    assert_non_null(strstr(tdm_error_detail(), "is left out")); /* it serves, too */
+    /* The member that joined serves the version, too. */
+    assert_non_null(strstr(tdm_error_detail(), "is left out"));
 }
 
 int main(void)

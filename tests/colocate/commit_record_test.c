@@ -1,4 +1,4 @@
-/* commit_record_test.c - a version record survives the store, and nonsense does not pass. */
+/* commit_record_test.c - a version record survives encoding, and malformed records are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit_record.h"
 
@@ -20,7 +20,8 @@ static void apply(struct tdm__version_record *record, struct tdm__version_reques
 
 static const struct tdm__member members[] = {{{{1}}, 1}, {{{2}}, 3}};
 
-/* `steps`: 1 begun, 2 aborted, 3 begun again, 4 and 5 voted, 6 committed, 7 one flipped. */
+/* Makes the record after `steps` steps: 1 begun, 2 aborted, 3 begun again, 4 and 5 voted, 6
+ * committed, 7 one member has flipped. */
 static struct tdm__version_record make_record(unsigned steps)
 {
     struct tdm__version_record record;

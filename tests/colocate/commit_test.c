@@ -1,4 +1,4 @@
-/* commit_test.c - the commit protocol on a store, with requests that race and answers lost. */
+/* commit_test.c - the commit protocol on a store, with racing requests and lost replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit.h"
 
@@ -20,30 +20,32 @@ enum { ENGINES = 3, UPDATES = 60, TEST_DEADLINE_MS = 20000, REQUEST_DEADLINE_MS 
 
 enum phase { IDLE, BEGINNING, DRIVING, STAGED, VOTED, ASKING, FLIPPED };
 
-/* The source (index 0) or an engine.  At most one request of each is under way. */
-struct party {
+/* The source (index 0) or an engine. It has at most one request in progress. */
+struct participant {
     struct fleet *fleet;
     uint32_t index;
     enum phase phase;
     bool busy;
     struct tdm__id update;
-    uint64_t version; /* of the update */
-    uint64_t serving; /* engines; 0: none */
+    uint64_t version; /* Version number of its update. */
+    uint64_t serving; /* Version that an engine serves; 0 if none. */
     bool generating;
 };
 
+/* All participants of the test and what they have learned. */
 struct fleet {
     struct tdm__version_client *records;
     int64_t request_deadline_ms;
     struct tdm__member members[ENGINES];
-    struct party parties[ENGINES + 1];
+    struct participant participants[ENGINES + 1];
     uint64_t random;
-    bool news; /* an answer came */
+    bool news; /* True if a reply has arrived since the last step. */
     uint32_t begun;
     uint64_t base;
     uint32_t commits;
     uint32_t aborts;
-    uint8_t outcomes[UPDATES + 1]; /* by number; an outcome once known stays */
+    /* Outcome of each update, by its number. An outcome that is known never changes. */
+    uint8_t outcomes[UPDATES + 1];
     uint64_t versions[UPDATES + 1];
 };
 
@@ -60,7 +62,7 @@ static uint8_t number_of(const struct tdm__id *update)
     return update->bytes[0];
 }
 
-/* What any answer tells must agree with all others. */
+/* Checks that a reply agrees with all replies before. */
 static void check_record(struct fleet *fleet, const struct tdm__version_record *record)
 {
     uint8_t number = number_of(&record->update.id);
@@ -85,7 +87,7 @@ static void check_fleet(const struct fleet *fleet)
     uint64_t served = 0;
 
     for (uint32_t i = 1; i <= ENGINES; i++) {
-        const struct party *engine = &fleet->parties[i];
+        const struct participant *engine = &fleet->participants[i];
 
         if (engine->generating && engine->serving != 0) {
             assert_true(served == 0 || served == engine->serving);
@@ -94,10 +96,11 @@ static void check_fleet(const struct fleet *fleet)
     }
 }
 
-/* The stage message of the update that runs; an engine takes it when no answer is due to it. */
-static void take_stage(struct party *engine)
+/* Delivers the stage message of the current update. An engine accepts it when it does not wait for
+ * a reply. */
+static void take_stage(struct participant *engine)
 {
-    const struct party *source = &engine->fleet->parties[0];
+    const struct participant *source = &engine->fleet->participants[0];
 
     if (source->phase == DRIVING && !tdm__id_equal(&engine->update, &source->update)) {
         engine->phase = STAGED;
@@ -106,49 +109,51 @@ static void take_stage(struct party *engine)
     }
 }
 
-static void source_answered(struct party *party, tdm_status status,
+static void source_answered(struct participant *participant, tdm_status status,
                             const struct tdm__version_record *record)
 {
-    struct fleet *fleet = party->fleet;
+    struct fleet *fleet = participant->fleet;
     enum tdm__update_outcome outcome;
 
     if (status != TDM_OK) {
-        return; /* asks again: not all have voted or flipped, or the answer was lost */
-    }
-    if (party->phase == BEGINNING) {
-        assert_true(tdm__id_equal(&record->update.id, &party->update));
-        party->version = record->update.version;
-        party->phase = DRIVING;
+        /* The source asks again, because not all members have voted or flipped, or the reply was
+         * lost. */
         return;
     }
-    assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
+    if (participant->phase == BEGINNING) {
+        assert_true(tdm__id_equal(&record->update.id, &participant->update));
+        participant->version = record->update.version;
+        participant->phase = DRIVING;
+        return;
+    }
+    assert_int_equal(tdm__version_outcome(record, &participant->update, &outcome), TDM_OK);
     fleet->commits += outcome == TDM__UPDATE_COMMITTED;
     fleet->aborts += outcome == TDM__UPDATE_ABORTED;
     fleet->base = record->version;
-    party->phase = IDLE;
+    participant->phase = IDLE;
 }
 
-static void engine_answered(struct party *party, tdm_status status,
+static void engine_answered(struct participant *participant, tdm_status status,
                             const struct tdm__version_record *record)
 {
     enum tdm__update_outcome outcome;
 
-    if (party->phase == STAGED && status == TDM_E_ABORTED) {
-        party->phase = IDLE;
-        party->generating = true;
-    } else if (status == TDM_OK && party->phase == STAGED) {
-        party->phase = VOTED;
-    } else if (status == TDM_OK && party->phase == ASKING) {
-        assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
-        party->phase = outcome == TDM__UPDATE_COMMITTED ? FLIPPED : IDLE;
+    if (participant->phase == STAGED && status == TDM_E_ABORTED) {
+        participant->phase = IDLE;
+        participant->generating = true;
+    } else if (status == TDM_OK && participant->phase == STAGED) {
+        participant->phase = VOTED;
+    } else if (status == TDM_OK && participant->phase == ASKING) {
+        assert_int_equal(tdm__version_outcome(record, &participant->update, &outcome), TDM_OK);
+        participant->phase = outcome == TDM__UPDATE_COMMITTED ? FLIPPED : IDLE;
         if (outcome == TDM__UPDATE_COMMITTED) {
-            assert_true(party->version > party->serving);
-            party->serving = party->version;
+            assert_true(participant->version > participant->serving);
+            participant->serving = participant->version;
         }
-        party->generating = outcome != TDM__UPDATE_COMMITTED;
-    } else if (status == TDM_OK && party->phase == FLIPPED) {
-        party->phase = IDLE;
-        party->generating = true;
+        participant->generating = outcome != TDM__UPDATE_COMMITTED;
+    } else if (status == TDM_OK && participant->phase == FLIPPED) {
+        participant->phase = IDLE;
+        participant->generating = true;
     } else {
         assert_true(status == TDM_E_STORE || status == TDM_E_TIMEOUT);
     }
@@ -157,48 +162,48 @@ static void engine_answered(struct party *party, tdm_status status,
 static void answered(void *arg, tdm_status status, const char *detail,
                      const struct tdm__version_record *record)
 {
-    struct party *party = arg;
+    struct participant *participant = arg;
 
-    party->busy = false;
-    party->fleet->news = true;
+    participant->busy = false;
+    participant->fleet->news = true;
     assert_true((status == TDM_OK) == (record != NULL));
     if (status != TDM_OK && status != TDM_E_STATE && status != TDM_E_ABORTED &&
         status != TDM_E_STORE && status != TDM_E_TIMEOUT) {
         fail_msg("%s: %s", tdm_strerror(status), detail);
     }
     if (record != NULL) {
-        check_record(party->fleet, record);
+        check_record(participant->fleet, record);
     }
-    if (party->index == 0) {
-        source_answered(party, status, record);
+    if (participant->index == 0) {
+        source_answered(participant, status, record);
     } else {
-        engine_answered(party, status, record);
+        engine_answered(participant, status, record);
     }
-    check_fleet(party->fleet);
+    check_fleet(participant->fleet);
 }
 
-static void ask(struct fleet *fleet, struct party *party,
+static void ask(struct fleet *fleet, struct participant *participant,
                 const struct tdm__version_request *request)
 {
     assert_int_equal(tdm__version_client_submit(fleet->records, "policy",
                                                 fleet->request_deadline_ms, request, answered,
-                                                party),
+                                                participant),
                      TDM_OK);
 }
 
-static void source_asks(struct fleet *fleet, struct party *party)
+static void source_asks(struct fleet *fleet, struct participant *participant)
 {
     struct tdm__version_request request = {.source = {{{99}}, 1}};
 
-    if (party->phase == IDLE) {
+    if (participant->phase == IDLE) {
         if (fleet->begun == UPDATES) {
             return;
         }
-        party->update = (struct tdm__id){{(uint8_t)++fleet->begun}};
-        party->phase = BEGINNING;
+        participant->update = (struct tdm__id){{(uint8_t)++fleet->begun}};
+        participant->phase = BEGINNING;
     }
-    request.update = party->update;
-    if (party->phase == BEGINNING) {
+    request.update = participant->update;
+    if (participant->phase == BEGINNING) {
         request.kind = TDM__VERSION_BEGIN;
         request.base = fleet->base;
         request.members = fleet->members;
@@ -208,29 +213,29 @@ static void source_asks(struct fleet *fleet, struct party *party)
         request.proposal =
             random_below(fleet, 20) == 0 ? TDM__UPDATE_ABORTED : TDM__UPDATE_COMMITTED;
     }
-    party->busy = true;
-    ask(fleet, party, &request);
+    participant->busy = true;
+    ask(fleet, participant, &request);
 }
 
-static void engine_asks(struct fleet *fleet, struct party *party)
+static void engine_asks(struct fleet *fleet, struct participant *participant)
 {
-    struct tdm__version_request request = {.member = fleet->members[party->index - 1]};
+    struct tdm__version_request request = {.member = fleet->members[participant->index - 1]};
 
-    take_stage(party);
-    request.update = party->update;
-    switch (party->phase) {
+    take_stage(participant);
+    request.update = participant->update;
+    switch (participant->phase) {
     case STAGED:
-        party->generating = false;
+        participant->generating = false;
         request.kind = TDM__VERSION_PREPARED;
-        /* One in ten updates has an engine with wrong bytes. */
-        request.hash.low = party->index == 2 && number_of(&party->update) % 10 == 0;
+        /* In one of ten updates an engine has wrong bytes. */
+        request.hash.low = participant->index == 2 && number_of(&participant->update) % 10 == 0;
         break;
-    case VOTED: /* waits for the source, or loses patience */
-        if (fleet->outcomes[number_of(&party->update)] <= TDM__UPDATE_UNDECIDED &&
+    case VOTED: /* The engine waits for the source until its patience ends. */
+        if (fleet->outcomes[number_of(&participant->update)] <= TDM__UPDATE_UNDECIDED &&
             random_below(fleet, 12) != 0) {
             return;
         }
-        party->phase = ASKING;
+        participant->phase = ASKING;
         /* fall through */
     case ASKING:
         request.kind = TDM__VERSION_DECIDE;
@@ -244,27 +249,27 @@ static void engine_asks(struct fleet *fleet, struct party *party)
     case DRIVING:
         return;
     }
-    party->busy = true;
-    ask(fleet, party, &request);
+    participant->busy = true;
+    ask(fleet, participant, &request);
 }
 
 static bool is_over(const struct fleet *fleet)
 {
     for (uint32_t i = 0; i <= ENGINES; i++) {
-        if (fleet->parties[i].busy || fleet->parties[i].phase != IDLE) {
+        if (fleet->participants[i].busy || fleet->participants[i].phase != IDLE) {
             return false;
         }
     }
     return fleet->begun == UPDATES;
 }
 
-/* Somebody has news, or nobody waits for any. */
+/* Returns true if a reply has arrived or no participant waits for one. */
 static bool may_go_on(void *arg)
 {
     const struct fleet *fleet = arg;
 
     for (uint32_t i = 0; i <= ENGINES && !fleet->news; i++) {
-        if (fleet->parties[i].busy) {
+        if (fleet->participants[i].busy) {
             return false;
         }
     }
@@ -278,7 +283,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
 
     assert_int_equal(tdm__version_client_open(loop, store, &fleet.records), TDM_OK);
     for (uint32_t i = 0; i <= ENGINES; i++) {
-        fleet.parties[i] = (struct party){.fleet = &fleet, .index = i};
+        fleet.participants[i] = (struct participant){.fleet = &fleet, .index = i};
     }
     for (uint32_t i = 0; i < ENGINES; i++) {
         fleet.members[i] = (struct tdm__member){{{(uint8_t)(i + 1)}}, 1};
@@ -288,15 +293,15 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
         fleet.news = false;
         fleet.request_deadline_ms = tdm__clock_ms() + REQUEST_DEADLINE_MS;
         for (uint32_t i = 0; i <= ENGINES; i++) {
-            struct party *party = &fleet.parties[i];
+            struct participant *participant = &fleet.participants[i];
 
-            if (party->busy || random_below(&fleet, 3) == 0) {
+            if (participant->busy || random_below(&fleet, 3) == 0) {
                 continue;
             }
             if (i == 0) {
-                source_asks(&fleet, party);
+                source_asks(&fleet, participant);
             } else {
-                engine_asks(&fleet, party);
+                engine_asks(&fleet, participant);
             }
         }
         assert_int_equal(tdm__loop_run(loop, may_go_on, &fleet, deadline_ms), TDM_OK);
@@ -305,7 +310,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
            fleet.aborts);
     assert_true(fleet.commits > 0 && fleet.aborts > 0);
     for (uint32_t i = 1; i <= ENGINES; i++) {
-        assert_int_equal(fleet.parties[i].serving, fleet.base);
+        assert_int_equal(fleet.participants[i].serving, fleet.base);
     }
     tdm__version_client_close(fleet.records);
 }
@@ -355,7 +360,7 @@ static void a_wrong_model_name_is_refused(void **state)
     }
 }
 
-/* ---- requests that share a transaction -------------------------------------------------- */
+/* ---- requests that share a transaction ----------------------------------------------- */
 
 enum { VOTERS = 8 };
 
@@ -367,7 +372,7 @@ struct counted {
     struct tdm__member members[VOTERS];
     uint32_t due;
     tdm_status statuses[VOTERS + 1];
-    uint64_t prepared[VOTERS + 1]; /* as each answer's record shows it */
+    uint64_t prepared[VOTERS + 1]; /* Number of votes in the record of each reply. */
 };
 
 static const struct tdm__store_ops *memory_ops;
@@ -455,7 +460,7 @@ static void ask_counted(struct place *place, const struct tdm__version_request *
                      TDM_OK);
 }
 
-/* By another node: this one has to read the record. */
+/* Begins an update through another client, so that this one has to read the record. */
 static void begin_counted(struct counted *counted)
 {
     struct tdm__version_client *here = counted->versions;
@@ -476,7 +481,7 @@ static void begin_counted(struct counted *counted)
     reads_count = 0;
 }
 
-/* All vote; with them, in the middle, one whom the update does not list. */
+/* Submits the votes of all members, and in the middle one of a process that is not a member. */
 static void ask_votes(struct counted *counted, struct place places[VOTERS + 1])
 {
     for (uint32_t i = 0; i <= VOTERS; i++) {
@@ -539,7 +544,8 @@ static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
     assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     step.kind = TDM__VERSION_FLIPPED;
     for (uint32_t i = 0; i < VOTERS; i++) {
-        assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE); /* one has not flipped */
+        /* One member has not flipped. */
+        assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE);
         step.member = counted.members[i];
         assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
     }
@@ -624,14 +630,15 @@ static void two_nodes_that_vote_in_turn_are_both_right(void **state)
     for (uint32_t i = 0; i < VOTERS; i++) {
         vote(&counted, i % 2 == 0 ? counted.versions : elsewhere, i);
     }
-    assert_in_range(commits_count, VOTERS + 1, VOTERS + 4); /* some guesses, not at each */
+    /* Some transactions start from a guess of the record, but not each of them. */
+    assert_in_range(commits_count, VOTERS + 1, VOTERS + 4);
     tdm__version_client_close(elsewhere);
     tdm__version_client_close(counted.versions);
     close_counted(&counted);
 }
 
-/* Another node's vote comes in between, so that the transaction has to be made again, for which
- * the first of the two has no time. */
+/* Another node votes in between, so the transaction has to run again, for which the first of both
+ * requests has no time left. */
 static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
 {
     struct counted counted = {.due = 0};
@@ -658,7 +665,7 @@ static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
     assert_int_equal(counted.statuses[0], TDM_OK);
     assert_int_equal(counted.statuses[1], TDM_E_TIMEOUT);
     assert_int_equal(counted.statuses[2], TDM_OK);
-    assert_int_equal(counted.prepared[2], 2); /* the one that failed has left no trace */
+    assert_int_equal(counted.prepared[2], 2); /* The request that failed has left no trace. */
     tdm__version_client_close(elsewhere);
     tdm__version_client_close(counted.versions);
     close_counted(&counted);

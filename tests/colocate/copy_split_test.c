@@ -1,6 +1,4 @@
-/* copy_split_test.c - a copy in pieces writes what the whole one does, each element once, in its
- * piece.
- */
+/* copy_split_test.c - the pieces of a copy write each element of it once and in its own piece. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/copy_split.h"
 
@@ -19,9 +17,10 @@
 
 enum { ROUNDS = 2000 };
 
-/* From where each element of the slice comes, plus one; 0: from nowhere. */
+/* A record of which source element each element of the slice was written from, plus one. 0 means
+ * not written. */
 struct picture {
-    uint64_t *from; /* owned */
+    uint64_t *from; /* Source of each element; owned. */
     uint64_t elements;
 };
 
@@ -30,7 +29,8 @@ static uint64_t blocks(uint64_t elements)
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
 
-/* Scales are written a block at a time, from the first of its rows. */
+/* Records the writes of a copy. Scales are written one for each block, from the first of its
+ * rows. */
 static void draw(struct picture *picture, const struct tdm__rect_copy *copy)
 {
     bool is_scales = copy->conversion == TDM__CONVERT_SCALES;
@@ -51,7 +51,7 @@ static void draw(struct picture *picture, const struct tdm__rect_copy *copy)
     }
 }
 
-/* All that it draws is between these. */
+/* Records the writes of a copy and checks that all lie between two positions. */
 static void draw_within(struct picture *picture, const struct tdm__rect_copy *copy, uint64_t begin,
                         uint64_t end)
 {
@@ -68,92 +68,93 @@ static void draw_within(struct picture *picture, const struct tdm__rect_copy *co
     assert_true(inside == before);
 }
 
-struct world {
+struct fixture {
     struct test_random chance;
     struct tdm_slice slice;
     struct tdm__rect_copy copy;
-    uint64_t pitch; /* of the slice, as it is written */
+    uint64_t pitch; /* Pitch of the slice as it is written. */
     uint64_t rows;
 };
 
-static uint32_t between(struct world *world, uint64_t low, uint64_t high)
+static uint32_t between(struct fixture *fixture, uint64_t low, uint64_t high)
 {
-    return (uint32_t)low + test_random_below(&world->chance, (uint32_t)(high - low) + 1);
+    return (uint32_t)low + test_random_below(&fixture->chance, (uint32_t)(high - low) + 1);
 }
 
-/* A rectangle of elements somewhere in a slice; one that is all of its columns is flat. */
-static void invent_elements(struct world *world)
+/* Chooses a random rectangle of elements in a slice. A rectangle that covers all columns is
+ * flat. */
+static void invent_elements(struct fixture *fixture)
 {
-    struct tdm__rect_copy *copy = &world->copy;
+    struct tdm__rect_copy *copy = &fixture->copy;
     uint32_t first_row = 0;
     uint32_t first_column = 0;
 
-    world->rows = between(world, 1, 20);
-    world->pitch = between(world, 1, 40);
-    copy->rows = between(world, 1, world->rows);
-    copy->columns = between(world, 1, world->pitch);
-    first_row = between(world, 0, world->rows - copy->rows);
-    first_column = between(world, 0, world->pitch - copy->columns);
-    copy->to_offset = first_row * world->pitch + first_column;
-    copy->to_pitch = (uint32_t)world->pitch;
-    copy->from_pitch = copy->columns + between(world, 0, 5);
-    copy->conversion = (uint8_t)between(world, TDM__CONVERT_NONE, TDM__CONVERT_BF16);
+    fixture->rows = between(fixture, 1, 20);
+    fixture->pitch = between(fixture, 1, 40);
+    copy->rows = between(fixture, 1, fixture->rows);
+    copy->columns = between(fixture, 1, fixture->pitch);
+    first_row = between(fixture, 0, fixture->rows - copy->rows);
+    first_column = between(fixture, 0, fixture->pitch - copy->columns);
+    copy->to_offset = first_row * fixture->pitch + first_column;
+    copy->to_pitch = (uint32_t)fixture->pitch;
+    copy->from_pitch = copy->columns + between(fixture, 0, 5);
+    copy->conversion = (uint8_t)between(fixture, TDM__CONVERT_NONE, TDM__CONVERT_BF16);
     copy->from_dtype = TDM_F32;
     copy->to_dtype = copy->conversion == TDM__CONVERT_NONE ? TDM_F32 : TDM_BF16;
     tdm__rect_copy_flatten(copy);
 }
 
-/* A rectangle of whole blocks, its codes or its scales; a slice's last blocks may be smaller.
- */
-static void invent_blocks(struct world *world)
+/* Chooses a rectangle of whole blocks, or of their scales. The last blocks of a slice may be
+ * smaller. */
+static void invent_blocks(struct fixture *fixture)
 {
-    struct tdm__rect_copy *copy = &world->copy;
-    uint64_t extent[2] = {between(world, 1, 600), between(world, 1, 600)};
+    struct tdm__rect_copy *copy = &fixture->copy;
+    uint64_t extent[2] = {between(fixture, 1, 600), between(fixture, 1, 600)};
     uint64_t first[2];
     uint64_t end[2];
-    bool is_scales = between(world, 0, 1) == 1;
+    bool is_scales = between(fixture, 0, 1) == 1;
     uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
 
     for (int i = 0; i < 2; i++) {
-        first[i] = between(world, 0, blocks(extent[i]) - 1);
-        end[i] = (uint64_t)between(world, first[i] + 1, blocks(extent[i])) * TDM__FP8_BLOCK;
+        first[i] = between(fixture, 0, blocks(extent[i]) - 1);
+        end[i] = (uint64_t)between(fixture, first[i] + 1, blocks(extent[i])) * TDM__FP8_BLOCK;
         end[i] = end[i] < extent[i] ? end[i] : extent[i];
         first[i] *= TDM__FP8_BLOCK;
-        world->slice.extent[i] = extent[i];
+        fixture->slice.extent[i] = extent[i];
     }
-    world->pitch = is_scales ? blocks(extent[1]) : extent[1];
-    world->rows = is_scales ? blocks(extent[0]) : extent[0];
+    fixture->pitch = is_scales ? blocks(extent[1]) : extent[1];
+    fixture->rows = is_scales ? blocks(extent[0]) : extent[0];
     copy->rows = (uint32_t)(end[0] - first[0]);
     copy->columns = (uint32_t)(end[1] - first[1]);
-    copy->to_pitch = (uint32_t)world->pitch;
-    copy->to_offset = first[0] / unit * world->pitch + first[1] / unit;
-    copy->from_pitch = copy->columns + between(world, 0, 300);
+    copy->to_pitch = (uint32_t)fixture->pitch;
+    copy->to_offset = first[0] / unit * fixture->pitch + first[1] / unit;
+    copy->from_pitch = copy->columns + between(fixture, 0, 300);
     copy->conversion = is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8;
     copy->from_dtype = TDM_F32;
     copy->to_dtype = is_scales ? TDM_F32 : TDM_F8_E4M3;
 }
 
-static struct picture picture_open(const struct world *world)
+static struct picture picture_open(const struct fixture *fixture)
 {
-    struct picture picture = {.elements = world->rows * world->pitch};
+    struct picture picture = {.elements = fixture->rows * fixture->pitch};
 
     picture.from = calloc(picture.elements, sizeof(*picture.from));
     assert_non_null(picture.from);
     return picture;
 }
 
-static void cut_anyhow(struct world *world, struct picture *picture)
+static void cut_anyhow(struct fixture *fixture, struct picture *picture)
 {
-    const struct tdm__rect_copy *copy = &world->copy;
+    const struct tdm__rect_copy *copy = &fixture->copy;
     size_t bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
-    uint64_t unit =
-        tdm__copy_split_unit(&world->slice, (enum tdm__conversion)copy->conversion, copy->to_dtype);
+    uint64_t unit = tdm__copy_split_unit(&fixture->slice, (enum tdm__conversion)copy->conversion,
+                                         copy->to_dtype);
     uint64_t size_bytes = picture->elements * bytes;
 
     for (uint64_t at = 0; at < size_bytes;) {
         struct tdm__rect_copy pieces[TDM__COPY_SPLIT_MAX];
         uint64_t units = (size_bytes - at + unit - 1) / unit;
-        uint64_t end = at + between(world, 1, units) * unit;
+        uint64_t end = at + between(fixture, 1, units) * unit;
         uint32_t count;
 
         end = end < size_bytes ? end : size_bytes;
@@ -166,18 +167,18 @@ static void cut_anyhow(struct world *world, struct picture *picture)
     }
 }
 
-static void check(uint64_t seed, void (*invent)(struct world *world))
+static void check(uint64_t seed, void (*invent)(struct fixture *fixture))
 {
-    struct world world = {.chance = test_random_init("cut", seed)};
+    struct fixture fixture = {.chance = test_random_init("cut", seed)};
     struct picture whole;
     struct picture cut;
 
-    world.copy.from_offset = between(&world, 0, 50);
-    invent(&world);
-    whole = picture_open(&world);
-    cut = picture_open(&world);
-    draw(&whole, &world.copy);
-    cut_anyhow(&world, &cut);
+    fixture.copy.from_offset = between(&fixture, 0, 50);
+    invent(&fixture);
+    whole = picture_open(&fixture);
+    cut = picture_open(&fixture);
+    draw(&whole, &fixture.copy);
+    cut_anyhow(&fixture, &cut);
     assert_memory_equal(cut.from, whole.from, whole.elements * sizeof(*whole.from));
     free(whole.from);
     free(cut.from);
@@ -191,7 +192,7 @@ static void pieces_of_elements_are_the_whole(void **state)
     }
 }
 
-/* Fewer of them: they are larger. */
+/* This test has fewer rounds because its rectangles are larger. */
 static void pieces_of_blocks_are_the_whole(void **state)
 {
     (void)state;

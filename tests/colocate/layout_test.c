@@ -1,4 +1,4 @@
-/* layout_test.c - slices are checked against their tensors and survive the wire. */
+/* layout_test.c - slices are checked against their tensors and survive encoding. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/layout.h"
 

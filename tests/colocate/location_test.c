@@ -1,4 +1,4 @@
-/* location_test.c - two GPUs have two names, whoever asks. */
+/* location_test.c - two GPUs have different locations in every process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/location.h"
 
@@ -24,7 +24,8 @@ static void a_place_is_a_node_and_the_hash_of_a_name(void **state)
     assert_true(tdm__id_equal(&place.node, &node));
     assert_true(tdm__id_equal(&place.gpu, &again.gpu));
     assert_false(tdm__id_equal(&place.gpu, &elsewhere.gpu));
-    assert_false(tdm__id_is_none(&place.gpu)); /* which would be refused in a description */
+    /* A description with an empty ID would be refused. */
+    assert_false(tdm__id_is_none(&place.gpu));
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* manifest_test.c - a list of tensors is checked, hashed, and survives the wire. */
+/* manifest_test.c - a list of tensors is checked and hashed, and survives encoding. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/manifest.h"
 

@@ -1,4 +1,4 @@
-/* receiver_test.c - an engine rank loads what was sent, or nothing, and flips all at once. */
+/* receiver_test.c - an engine rank loads exactly what was sent, and flips all of it at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/receiver.h"
 
@@ -38,7 +38,7 @@ static void assert_told(const char *words)
     }
 }
 
-/* A copy of a bucket's description, to be spoiled. */
+/* A copy of a bucket's description that a test corrupts. */
 struct description {
     struct tdm_bytes bytes;
     unsigned char *copy;
@@ -47,9 +47,9 @@ struct description {
     struct tdm__tensor_record *tensors;
 };
 
-static struct description describe(struct weight_fixture *world, uint32_t bucket)
+static struct description describe(struct weight_fixture *fixture, uint32_t bucket)
 {
-    struct tdm_bytes bytes = weight_fixture_describe(world, 0, bucket);
+    struct tdm_bytes bytes = weight_fixture_describe(fixture, 0, bucket);
     struct description description = {.copy = malloc(bytes.size_bytes)};
 
     assert_non_null(description.copy);
@@ -61,105 +61,106 @@ static struct description describe(struct weight_fixture *world, uint32_t bucket
     return description;
 }
 
-/* Stages it and frees it. */
-static tdm_status stage(struct weight_fixture *world, struct description *description)
+/* Stages the description and frees it. */
+static tdm_status stage(struct weight_fixture *fixture, struct description *description)
 {
-    tdm_status status = tdm__receiver_stage_bucket(world->receiver, description->bytes);
+    tdm_status status = tdm__receiver_stage_bucket(fixture->receiver, description->bytes);
 
     free(description->copy);
     return status;
 }
 
-/* ---- what arrives ----------------------------------------------------------------------- */
+/* ---- what arrives -------------------------------------------------------------------- */
 
 static void every_tensor_arrives_byte_for_byte(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
 
-    assert_true(tdm__sender_buckets_count(world->senders[0]) > 1);
-    weight_fixture_commit(world);
-    assert_true(weight_fixture_serves_truth(world));
-    assert_int_equal(world->engine.begins, 1);
-    assert_int_equal(world->engine.completes, 1);
-    assert_int_equal(world->engine.loads, tdm__sender_buckets_count(world->senders[0]));
+    assert_true(tdm__sender_buckets_count(fixture->senders[0]) > 1);
+    weight_fixture_commit(fixture);
+    assert_true(weight_fixture_serves_truth(fixture));
+    assert_int_equal(fixture->engine.begins, 1);
+    assert_int_equal(fixture->engine.completes, 1);
+    assert_int_equal(fixture->engine.loads, tdm__sender_buckets_count(fixture->senders[0]));
 }
 
 static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
 
-    weight_fixture_begin(world);
-    for (uint32_t i = 0; i < tdm__sender_buckets_count(world->senders[0]); i++) {
-        TRY(weight_fixture_fill(world, i));
-        TRY(tdm__receiver_stage_bucket(world->receiver, weight_fixture_describe(world, 1, i)));
+    weight_fixture_begin(fixture);
+    for (uint32_t i = 0; i < tdm__sender_buckets_count(fixture->senders[0]); i++) {
+        TRY(weight_fixture_fill(fixture, i));
+        TRY(tdm__receiver_stage_bucket(fixture->receiver, weight_fixture_describe(fixture, 1, i)));
     }
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
-    TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    assert_true(weight_fixture_serves_truth(world));
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
+    TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
+    assert_true(weight_fixture_serves_truth(fixture));
 }
 
 static void whole_tensors_are_not_taken_from_memory_that_was_sent(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     static const char sent[64];
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    assert_int_equal(tdm__receiver_stage_bucket_from(
-                         world->receiver, weight_fixture_describe(world, 1, 0), sent, sizeof(sent)),
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    assert_int_equal(tdm__receiver_stage_bucket_from(fixture->receiver,
+                                                     weight_fixture_describe(fixture, 1, 0), sent,
+                                                     sizeof(sent)),
                      TDM_E_PROTOCOL);
-    TRY(tdm__receiver_stage_bucket(world->receiver, weight_fixture_describe(world, 1, 0)));
+    TRY(tdm__receiver_stage_bucket(fixture->receiver, weight_fixture_describe(fixture, 1, 0)));
 }
 
 static void paused_weights_are_read_from_their_host_copies(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
 
-    TRY(tdm__regions_pause(world->regions[0], "params"));
-    weight_fixture_commit(world);
-    assert_true(weight_fixture_serves_truth(world));
+    TRY(tdm__regions_pause(fixture->regions[0], "params"));
+    weight_fixture_commit(fixture);
+    assert_true(weight_fixture_serves_truth(fixture));
 }
 
 static void update_follows_update_at_the_same_address(void **state)
 {
-    struct weight_fixture *world = *state;
-    void *address = tdm_region_address(world->weights);
+    struct weight_fixture *fixture = *state;
+    void *address = tdm_region_address(fixture->weights);
 
     for (int i = 0; i < 5; i++) {
-        weight_fixture_learn(world);
-        assert_false(weight_fixture_serves_truth(world));
-        weight_fixture_commit(world);
-        assert_true(weight_fixture_serves_truth(world));
-        assert_ptr_equal(tdm_region_address(world->weights), address);
+        weight_fixture_learn(fixture);
+        assert_false(weight_fixture_serves_truth(fixture));
+        weight_fixture_commit(fixture);
+        assert_true(weight_fixture_serves_truth(fixture));
+        assert_ptr_equal(tdm_region_address(fixture->weights), address);
     }
 }
 
 static void the_vote_is_the_bytes_alone(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash hashes[3];
 
     for (int i = 0; i < 3; i++) {
         if (i == 2) {
-            weight_fixture_learn(world);
+            weight_fixture_learn(fixture);
         }
-        weight_fixture_begin(world);
-        weight_fixture_send_all(world);
-        TRY(tdm__receiver_prepare(world->receiver, &world->update, &hashes[i]));
-        TRY(tdm__receiver_prepare(world->receiver, &world->update, &hashes[i]));
-        TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
+        weight_fixture_begin(fixture);
+        weight_fixture_send_all(fixture);
+        TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hashes[i]));
+        TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hashes[i]));
+        TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
     }
     assert_true(tdm__hash_equal(&hashes[0], &hashes[1]));
     assert_false(tdm__hash_equal(&hashes[0], &hashes[2]));
 }
 
-/* ---- what is refused -------------------------------------------------------------------- */
+/* ---- what is refused ----------------------------------------------------------------- */
 
-/* Another process scribbles over the bucket, `offset` bytes into it. */
-static void flip_a_byte(struct weight_fixture *world, const struct tdm__id *key, size_t offset)
+/* Changes one byte of the bucket from another process, `offset` bytes into it. */
+static void flip_a_byte(struct weight_fixture *fixture, const struct tdm__id *key, size_t offset)
 {
-    struct tdm__device *device = world->gpu->devices[1];
+    struct tdm__device *device = fixture->gpu->devices[1];
     struct tdm__block *block;
     unsigned char byte;
     void *address;
@@ -167,9 +168,9 @@ static void flip_a_byte(struct weight_fixture *world, const struct tdm__id *key,
     TRY(device->ops->import(device, key, &block));
     TRY(device->ops->reserve(device, block->size_bytes, &address));
     TRY(device->ops->map(device, address, block, TDM__READ_WRITE));
-    weight_fixture_get(world, 1, &byte, (char *)address + offset, 1);
+    weight_fixture_get(fixture, 1, &byte, (char *)address + offset, 1);
     byte ^= 0x10;
-    weight_fixture_put(world, 1, (char *)address + offset, &byte, 1);
+    weight_fixture_put(fixture, 1, (char *)address + offset, &byte, 1);
     TRY(device->ops->unmap(device, address, block->size_bytes));
     device->ops->unreserve(device, address, block->size_bytes);
     device->ops->release(device, &block, 1);
@@ -177,303 +178,310 @@ static void flip_a_byte(struct weight_fixture *world, const struct tdm__id *key,
 
 static void one_flipped_byte_is_refused_by_the_name_of_its_tensor(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct description description;
     uint32_t tensor;
     size_t offset;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
-    tensor = test_random_below(&world->chance, description.header->tensors_count);
-    offset = description.tensors[tensor].offset * tdm_dtype_bytes(world->infos[tensor].dtype) +
-             test_random_below(&world->chance, (uint32_t)tdm_tensor_bytes(&world->infos[tensor]));
-    flip_a_byte(world, &description.storage->key, offset);
-    assert_int_equal(stage(world, &description), TDM_E_CHECKSUM);
-    assert_told(world->infos[tensor].name);
-    assert_int_equal(world->engine.loads, 0);
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
+    tensor = test_random_below(&fixture->chance, description.header->tensors_count);
+    offset =
+        description.tensors[tensor].offset * tdm_dtype_bytes(fixture->infos[tensor].dtype) +
+        test_random_below(&fixture->chance, (uint32_t)tdm_tensor_bytes(&fixture->infos[tensor]));
+    flip_a_byte(fixture, &description.storage->key, offset);
+    assert_int_equal(stage(fixture, &description), TDM_E_CHECKSUM);
+    assert_told(fixture->infos[tensor].name);
+    assert_int_equal(fixture->engine.loads, 0);
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
 }
 
 static void without_verify_nobody_looks_at_the_bytes(void **state)
 {
-    struct weight_fixture *world = weight_fixture_open("receiver", TDM__VERIFY_NONE);
+    struct weight_fixture *fixture = weight_fixture_open("receiver", TDM__VERIFY_NONE);
     struct description description;
 
     (void)state;
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
-    flip_a_byte(world, &description.storage->key, 0);
-    TRY(stage(world, &description));
-    weight_fixture_close(world);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
+    flip_a_byte(fixture, &description.storage->key, 0);
+    TRY(stage(fixture, &description));
+    weight_fixture_close(fixture);
 }
 
 static void another_place_is_refused_before_a_byte_is_touched(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct description description;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
     description.header->node.bytes[0] ^= 1;
-    memset(&description.storage->key, 1, sizeof(description.storage->key)); /* unknown */
-    assert_int_equal(stage(world, &description), TDM_E_DEVICE);
+    /* This key is unknown. */
+    memset(&description.storage->key, 1, sizeof(description.storage->key));
+    assert_int_equal(stage(fixture, &description), TDM_E_DEVICE);
     assert_told("node");
-    description = describe(world, 0);
+    description = describe(fixture, 0);
     description.storage->gpu.bytes[3] ^= 1;
     memset(&description.storage->key, 1, sizeof(description.storage->key));
-    assert_int_equal(stage(world, &description), TDM_E_DEVICE);
+    assert_int_equal(stage(fixture, &description), TDM_E_DEVICE);
     assert_told("GPU");
-    assert_int_equal(world->engine.begins, 0); /* not even the epoch was believed */
+    assert_int_equal(fixture->engine.begins, 0); /* The engine did not even accept the epoch. */
 }
 
 static void tensors_that_are_not_the_manifests_are_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct description description;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
     description.tensors[0].tensor = WORLD_TENSORS;
-    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
-    description = describe(world, 0);
+    assert_int_equal(stage(fixture, &description), TDM_E_PROTOCOL);
+    description = describe(fixture, 0);
     description.tensors[0].shape[0]--;
-    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
-    assert_int_equal(world->engine.begins, 0);
+    assert_int_equal(stage(fixture, &description), TDM_E_PROTOCOL);
+    assert_int_equal(fixture->engine.begins, 0);
 }
 
-/* The sender's word for the size of its block is not taken. */
+/* The size of the block that the sender claims is not believed. */
 static void an_allocation_that_its_block_does_not_have_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct description description;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
     description.storage->allocation_bytes += 1024 * MIB;
     description.storage->offset_bytes = 512 * MIB;
-    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
+    assert_int_equal(stage(fixture, &description), TDM_E_PROTOCOL);
     assert_told("allocation");
-    description = describe(world, 0);
+    description = describe(fixture, 0);
     memset(&description.storage->key, 1, sizeof(description.storage->key));
-    assert_int_equal(stage(world, &description), TDM_E_NOT_FOUND);
-    assert_int_equal(world->engine.loads, 0);
+    assert_int_equal(stage(fixture, &description), TDM_E_NOT_FOUND);
+    assert_int_equal(fixture->engine.loads, 0);
 }
 
 static void every_truncated_description_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct description description;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    description = describe(world, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
     for (size_t size = 0; size < description.bytes.size_bytes; size++) {
-        void *piece = malloc(size + 1); /* its own, so that reading on is seen */
+        /* The piece has its own allocation, so that reading past its end is detected. */
+        void *piece = malloc(size + 1);
 
         assert_non_null(piece);
         memcpy(piece, description.copy, size);
         assert_int_equal(
-            tdm__receiver_stage_bucket(world->receiver, (struct tdm_bytes){piece, size}),
+            tdm__receiver_stage_bucket(fixture->receiver, (struct tdm_bytes){piece, size}),
             TDM_E_PROTOCOL);
         free(piece);
     }
-    TRY(stage(world, &description));
+    TRY(stage(fixture, &description));
 }
 
 static void a_lower_epoch_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__id first;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_send(world, 0));
-    first = world->update;
-    weight_fixture_begin(world);
-    TRY(weight_fixture_send(world, 0));
-    world->epoch--;
-    assert_int_equal(weight_fixture_send(world, 1), TDM_E_STATE);
-    world->epoch++;
-    world->update = first; /* the new epoch under the old name */
-    assert_int_equal(weight_fixture_send(world, 1), TDM_E_STATE);
-    assert_int_equal(world->engine.begins, 2);
-    assert_int_equal(world->engine.loads, 2);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_send(fixture, 0));
+    first = fixture->update;
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_send(fixture, 0));
+    fixture->epoch--;
+    assert_int_equal(weight_fixture_send(fixture, 1), TDM_E_STATE);
+    fixture->epoch++;
+    fixture->update = first; /* The description has the new epoch with the old update ID. */
+    assert_int_equal(weight_fixture_send(fixture, 1), TDM_E_STATE);
+    assert_int_equal(fixture->engine.begins, 2);
+    assert_int_equal(fixture->engine.loads, 2);
 }
 
 static void a_bucket_after_the_vote_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
 
-    weight_fixture_begin(world);
-    weight_fixture_send_all(world);
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
-    assert_int_equal(weight_fixture_send(world, 0), TDM_E_STATE);
+    weight_fixture_begin(fixture);
+    weight_fixture_send_all(fixture);
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
+    assert_int_equal(weight_fixture_send(fixture, 0), TDM_E_STATE);
     assert_told("voted for");
-    TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    TRY(tdm__receiver_resume_shadow(world->receiver, 0));
-    assert_int_equal(weight_fixture_send(world, 0), TDM_E_STATE);
-    assert_true(weight_fixture_serves_truth(world));
+    TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
+    TRY(tdm__receiver_resume_shadow(fixture->receiver, 0));
+    assert_int_equal(weight_fixture_send(fixture, 0), TDM_E_STATE);
+    assert_true(weight_fixture_serves_truth(fixture));
 }
 
 static void a_bucket_before_the_shadow_has_memory_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     size_t before;
 
-    weight_fixture_begin(world);
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    before = host_gpu_used_bytes(world->gpu);
-    assert_int_equal(weight_fixture_send(world, 0), TDM_E_STATE);
-    weight_fixture_pause_buckets(world); /* and nothing of them was kept */
-    assert_int_equal(host_gpu_used_bytes(world->gpu), before - WORLD_RANKS * 2 * MIB);
+    weight_fixture_begin(fixture);
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    before = host_gpu_used_bytes(fixture->gpu);
+    assert_int_equal(weight_fixture_send(fixture, 0), TDM_E_STATE);
+    weight_fixture_pause_buckets(fixture); /* Nothing of the buckets was kept. */
+    assert_int_equal(host_gpu_used_bytes(fixture->gpu), before - WORLD_RANKS * 2 * MIB);
 }
 
 static void no_vote_without_every_tensor(void **state)
 {
-    struct weight_fixture *world = *state;
-    uint32_t last = tdm__sender_buckets_count(world->senders[0]) - 1;
+    struct weight_fixture *fixture = *state;
+    uint32_t last = tdm__sender_buckets_count(fixture->senders[0]) - 1;
     struct description description;
     struct tdm__hash hash;
     char told[256];
 
-    weight_fixture_begin(world);
-    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash), TDM_E_STATE);
+    weight_fixture_begin(fixture);
+    assert_int_equal(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash),
+                     TDM_E_STATE);
     for (uint32_t i = 0; i < last; i++) {
-        TRY(weight_fixture_send(world, i));
+        TRY(weight_fixture_send(fixture, i));
     }
-    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash), TDM_E_STATE);
-    assert_int_equal(world->engine.completes, 0);
+    assert_int_equal(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash),
+                     TDM_E_STATE);
+    assert_int_equal(fixture->engine.completes, 0);
     (void)snprintf(told, sizeof(told), "%s", tdm_error_detail());
-    TRY(weight_fixture_fill(world, last));
-    description = describe(world, last);
-    assert_non_null(strstr(told, world->infos[description.tensors[0].tensor].name));
-    TRY(stage(world, &description));
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    TRY(weight_fixture_fill(fixture, last));
+    description = describe(fixture, last);
+    assert_non_null(strstr(told, fixture->infos[description.tensors[0].tensor].name));
+    TRY(stage(fixture, &description));
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
 }
 
-/* A bucket that comes twice and is not loaded to its end the second time is not there. */
+/* A bucket that arrives twice, the second time incompletely, does not count as staged. */
 static void no_vote_for_a_tensor_that_was_spoiled_later(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
 
-    weight_fixture_begin(world);
-    weight_fixture_send_all(world);
-    world->engine.load_fails = TDM_E_NOMEM;
-    assert_int_equal(weight_fixture_send(world, 0), TDM_E_NOMEM);
-    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash), TDM_E_STATE);
+    weight_fixture_begin(fixture);
+    weight_fixture_send_all(fixture);
+    fixture->engine.load_fails = TDM_E_NOMEM;
+    assert_int_equal(weight_fixture_send(fixture, 0), TDM_E_NOMEM);
+    assert_int_equal(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash),
+                     TDM_E_STATE);
     assert_told("embed");
-    world->engine.load_fails = TDM_OK;
-    TRY(weight_fixture_send(world, 0));
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    fixture->engine.load_fails = TDM_OK;
+    TRY(weight_fixture_send(fixture, 0));
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
 }
 
-/* ---- flip and drop ---------------------------------------------------------------------- */
+/* ---- flip and drop ------------------------------------------------------------------- */
 
 static void no_flip_without_a_vote(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__id none = {.bytes = {0}};
     struct tdm__hash hash;
 
-    assert_int_equal(tdm__receiver_flip_shadow(world->receiver, &none), TDM_E_STATE);
-    weight_fixture_begin(world);
-    weight_fixture_send_all(world);
-    assert_int_equal(tdm__receiver_flip_shadow(world->receiver, &world->update), TDM_E_STATE);
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
-    assert_int_equal(tdm__receiver_flip_shadow(world->receiver, &none), TDM_E_STATE);
-    assert_false(weight_fixture_serves_truth(world));
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    assert_int_equal(tdm__receiver_flip_shadow(world->receiver, &world->update), TDM_E_STATE);
-    assert_false(weight_fixture_serves_truth(world));
+    assert_int_equal(tdm__receiver_flip_shadow(fixture->receiver, &none), TDM_E_STATE);
+    weight_fixture_begin(fixture);
+    weight_fixture_send_all(fixture);
+    assert_int_equal(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update), TDM_E_STATE);
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
+    assert_int_equal(tdm__receiver_flip_shadow(fixture->receiver, &none), TDM_E_STATE);
+    assert_false(weight_fixture_serves_truth(fixture));
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    assert_int_equal(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update), TDM_E_STATE);
+    assert_false(weight_fixture_serves_truth(fixture));
 }
 
 static void flip_again_changes_nothing(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
 
-    weight_fixture_commit(world);
-    TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    assert_true(weight_fixture_serves_truth(world));
+    weight_fixture_commit(fixture);
+    TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
+    assert_true(weight_fixture_serves_truth(fixture));
 }
 
 static void drop_keeps_what_is_served(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     unsigned char *served = malloc(2 * MIB);
     unsigned char *kept = malloc(2 * MIB);
     struct tdm__hash hash;
 
     assert_non_null(served);
     assert_non_null(kept);
-    weight_fixture_commit(world);
-    weight_fixture_get(world, 1, served, tdm_region_address(world->weights), 2 * MIB);
-    weight_fixture_learn(world);
-    weight_fixture_begin(world);
-    weight_fixture_send_all(world);
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    weight_fixture_get(world, 1, kept, tdm_region_address(world->weights), 2 * MIB);
+    weight_fixture_commit(fixture);
+    weight_fixture_get(fixture, 1, served, tdm_region_address(fixture->weights), 2 * MIB);
+    weight_fixture_learn(fixture);
+    weight_fixture_begin(fixture);
+    weight_fixture_send_all(fixture);
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash));
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    weight_fixture_get(fixture, 1, kept, tdm_region_address(fixture->weights), 2 * MIB);
     assert_memory_equal(served, kept, 2 * MIB);
     free(served);
     free(kept);
-    weight_fixture_commit(world); /* the next one is as good as any */
-    assert_true(weight_fixture_serves_truth(world));
+    weight_fixture_commit(fixture); /* The next update works as usual. */
+    assert_true(weight_fixture_serves_truth(fixture));
 }
 
-/* Shadow and imports are gone after either, so a paused bucket is really free. */
+/* Flip and drop both release the shadow and the imports, so a paused bucket is really freed. */
 static void nothing_is_held_after_flip_and_after_drop(void **state)
 {
-    struct weight_fixture *world = *state;
-    size_t idle = host_gpu_used_bytes(world->gpu);
+    struct weight_fixture *fixture = *state;
+    size_t idle = host_gpu_used_bytes(fixture->gpu);
 
-    weight_fixture_commit(world);
-    assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
-    weight_fixture_begin(world);
-    TRY(weight_fixture_send(world, 0));
-    weight_fixture_pause_buckets(world);
-    assert_true(host_gpu_used_bytes(world->gpu) > idle + 2 * MIB); /* an import pins it */
-    TRY(tdm__receiver_drop_shadow(world->receiver, world->epoch));
-    assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
+    weight_fixture_commit(fixture);
+    assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_send(fixture, 0));
+    weight_fixture_pause_buckets(fixture);
+    /* An import keeps the memory allocated. */
+    assert_true(host_gpu_used_bytes(fixture->gpu) > idle + 2 * MIB);
+    TRY(tdm__receiver_drop_shadow(fixture->receiver, fixture->epoch));
+    assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle);
 }
 
-/* The source gave an update up and began another: what the first showed is let go. */
+/* The source has aborted an update and begun another, so the imports of the first are released. */
 static void a_higher_epoch_lets_the_older_imports_go(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     size_t begun;
 
-    weight_fixture_begin(world);
-    begun = host_gpu_used_bytes(world->gpu);
-    for (int i = 0; i < 40; i++) { /* more than there may be imports */
-        TRY(weight_fixture_send(world, 0));
-        weight_fixture_pause_buckets(world);
-        weight_fixture_begin(world);
+    weight_fixture_begin(fixture);
+    begun = host_gpu_used_bytes(fixture->gpu);
+    for (int i = 0; i < 40; i++) { /* These are more updates than there may be imports. */
+        TRY(weight_fixture_send(fixture, 0));
+        weight_fixture_pause_buckets(fixture);
+        weight_fixture_begin(fixture);
     }
-    TRY(weight_fixture_send(world, 0));
-    assert_int_equal(host_gpu_used_bytes(world->gpu), begun);
+    TRY(weight_fixture_send(fixture, 0));
+    assert_int_equal(host_gpu_used_bytes(fixture->gpu), begun);
 }
 
-/* ---- from a file ------------------------------------------------------------------------ */
+/* ---- from a file --------------------------------------------------------------------- */
 
-static void write_model(struct weight_fixture *world, uint32_t count, char path[64])
+static void write_model(struct weight_fixture *fixture, uint32_t count, char path[64])
 {
     struct tdm_tensor_view views[WORLD_TENSORS];
 
     (void)snprintf(path, 64, "/tmp/tandem-receiver-%ld.safetensors", (long)getpid());
     for (uint32_t i = 0; i < count; i++) {
-        views[i] = (struct tdm_tensor_view){.info = world->infos[i],
-                                            .data = world->truth + world->offsets[i]};
-        if (world->infos[i].dims_count == 2) {
-            views[i].stride[0] = world->infos[i].shape[1];
+        views[i] = (struct tdm_tensor_view){.info = fixture->infos[i],
+                                            .data = fixture->truth + fixture->offsets[i]};
+        if (fixture->infos[i].dims_count == 2) {
+            views[i].stride[0] = fixture->infos[i].shape[1];
             views[i].stride[1] = 1;
         }
     }
@@ -482,78 +490,83 @@ static void write_model(struct weight_fixture *world, uint32_t count, char path[
 
 static void a_file_is_as_good_as_buckets(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash from_file;
     struct tdm__hash from_buckets;
     char path[64];
 
-    write_model(world, WORLD_TENSORS, path);
-    weight_fixture_begin(world);
-    TRY(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path));
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &from_file));
-    assert_int_equal(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
-                     TDM_E_STATE);
-    TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    assert_true(weight_fixture_serves_truth(world));
-    weight_fixture_begin(world);
-    weight_fixture_send_all(world);
-    TRY(tdm__receiver_prepare(world->receiver, &world->update, &from_buckets));
+    write_model(fixture, WORLD_TENSORS, path);
+    weight_fixture_begin(fixture);
+    TRY(tdm__receiver_stage_file(fixture->receiver, &fixture->update, fixture->epoch, path));
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &from_file));
+    assert_int_equal(
+        tdm__receiver_stage_file(fixture->receiver, &fixture->update, fixture->epoch, path),
+        TDM_E_STATE);
+    TRY(tdm__receiver_flip_shadow(fixture->receiver, &fixture->update));
+    assert_true(weight_fixture_serves_truth(fixture));
+    weight_fixture_begin(fixture);
+    weight_fixture_send_all(fixture);
+    TRY(tdm__receiver_prepare(fixture->receiver, &fixture->update, &from_buckets));
     assert_true(tdm__hash_equal(&from_file, &from_buckets));
     (void)unlink(path);
 }
 
 static void a_file_of_another_model_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
     char path[64];
 
-    write_model(world, WORLD_TENSORS - 1, path);
-    weight_fixture_begin(world);
-    assert_int_equal(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
-                     TDM_E_NOT_FOUND);
+    write_model(fixture, WORLD_TENSORS - 1, path);
+    weight_fixture_begin(fixture);
+    assert_int_equal(
+        tdm__receiver_stage_file(fixture->receiver, &fixture->update, fixture->epoch, path),
+        TDM_E_NOT_FOUND);
     assert_told("head");
-    world->infos[0].shape[0]--;
-    write_model(world, WORLD_TENSORS, path);
-    world->infos[0].shape[0]++;
-    assert_int_equal(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
-                     TDM_E_PROTOCOL);
+    fixture->infos[0].shape[0]--;
+    write_model(fixture, WORLD_TENSORS, path);
+    fixture->infos[0].shape[0]++;
+    assert_int_equal(
+        tdm__receiver_stage_file(fixture->receiver, &fixture->update, fixture->epoch, path),
+        TDM_E_PROTOCOL);
     assert_told("embed");
     (void)unlink(path);
-    assert_int_equal(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
-                     TDM_E_NOT_FOUND);
-    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash), TDM_E_STATE);
-    assert_int_equal(world->engine.loads, 0);
+    assert_int_equal(
+        tdm__receiver_stage_file(fixture->receiver, &fixture->update, fixture->epoch, path),
+        TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash),
+                     TDM_E_STATE);
+    assert_int_equal(fixture->engine.loads, 0);
 }
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-/* ---- from a peer ------------------------------------------------------------------------ */
+/* ---- from a peer --------------------------------------------------------------------- */
 
 static void begin_nothing(void *state)
 {
     (void)state;
 }
 
-/* Another engine rank of the same layout, in another process, as far as memory knows. */
+/* Another engine rank of the same layout, which uses memory like another process. */
 struct joiner {
     tdm_region *weights;
     struct tdm__receiver *receiver;
 };
 
-static struct joiner joiner_open(struct weight_fixture *world, size_t size_bytes)
+static struct joiner joiner_open(struct weight_fixture *fixture, size_t size_bytes)
 {
     static const struct tdm_engine_ops ops = {.size_bytes = sizeof(ops), .begin = begin_nothing};
     const struct tdm_region_options weights = {
         .tag = "weights", .size_bytes = size_bytes, .policy = TDM_REGION_DROP};
-    struct tdm__receiver_options options = {.manifest = world->manifest,
+    struct tdm__receiver_options options = {.manifest = fixture->manifest,
                                             .ops = &ops,
-                                            .regions = world->regions[0],
-                                            .location = world->location,
+                                            .regions = fixture->regions[0],
+                                            .location = fixture->location,
                                             .verify = TDM__VERIFY_FULL};
     struct joiner joiner;
 
-    TRY(tdm__region_create(world->regions[0], &weights, &joiner.weights));
+    TRY(tdm__region_create(fixture->regions[0], &weights, &joiner.weights));
     options.weights = joiner.weights;
     TRY(tdm__receiver_create(&options, &joiner.receiver));
     return joiner;
@@ -567,45 +580,46 @@ static void joiner_close(struct joiner *joiner)
 
 static void a_peers_weights_are_copied_whole(void **state)
 {
-    struct weight_fixture *world = *state;
-    struct joiner joiner = joiner_open(world, 2 * MIB);
+    struct weight_fixture *fixture = *state;
+    struct joiner joiner = joiner_open(fixture, 2 * MIB);
     unsigned char *copied = malloc(2 * MIB);
     unsigned char *shown = malloc(2 * MIB);
     struct tdm__weight_blocks blocks;
 
     assert_true(copied != NULL && shown != NULL);
-    weight_fixture_commit(world);
-    TRY(tdm__receiver_export_weights(world->receiver, &blocks));
+    weight_fixture_commit(fixture);
+    TRY(tdm__receiver_export_weights(fixture->receiver, &blocks));
     assert_true(blocks.count > 0);
     TRY(tdm__receiver_pull_weights(joiner.receiver, &blocks));
-    weight_fixture_get(world, 0, copied, tdm_region_address(joiner.weights), 2 * MIB);
-    weight_fixture_get(world, 1, shown, tdm_region_address(world->weights), 2 * MIB);
-    assert_memory_equal(copied, world->truth, world->manifest->size_bytes);
+    weight_fixture_get(fixture, 0, copied, tdm_region_address(joiner.weights), 2 * MIB);
+    weight_fixture_get(fixture, 1, shown, tdm_region_address(fixture->weights), 2 * MIB);
+    assert_memory_equal(copied, fixture->truth, fixture->manifest->size_bytes);
     assert_memory_equal(copied, shown, 2 * MIB);
     free(copied);
     free(shown);
-    assert_true(weight_fixture_serves_truth(world));
-    TRY(tdm_region_pause(world->weights)); /* its memory really goes: nobody maps it */
-    TRY(tdm_region_resume(world->weights, 0));
+    assert_true(weight_fixture_serves_truth(fixture));
+    /* The memory is really freed, because no process maps it. */
+    TRY(tdm_region_pause(fixture->weights));
+    TRY(tdm_region_resume(fixture->weights, 0));
     joiner_close(&joiner);
 }
 
 static void what_changed_since_it_was_shown_is_refused(void **state)
 {
-    struct weight_fixture *world = *state;
-    struct joiner joiner = joiner_open(world, 2 * MIB);
+    struct weight_fixture *fixture = *state;
+    struct joiner joiner = joiner_open(fixture, 2 * MIB);
     struct tdm__weight_blocks blocks;
-    unsigned char *last = (unsigned char *)tdm_region_address(world->weights) + 2 * MIB - 1;
+    unsigned char *last = (unsigned char *)tdm_region_address(fixture->weights) + 2 * MIB - 1;
     unsigned char byte;
 
-    weight_fixture_commit(world);
-    TRY(tdm__receiver_export_weights(world->receiver, &blocks));
-    weight_fixture_get(world, 1, &byte, last, 1);
+    weight_fixture_commit(fixture);
+    TRY(tdm__receiver_export_weights(fixture->receiver, &blocks));
+    weight_fixture_get(fixture, 1, &byte, last, 1);
     byte ^= 1;
-    weight_fixture_put(world, 1, last, &byte, 1);
+    weight_fixture_put(fixture, 1, last, &byte, 1);
     assert_int_equal(tdm__receiver_pull_weights(joiner.receiver, &blocks), TDM_E_CHECKSUM);
     byte ^= 1;
-    weight_fixture_put(world, 1, last, &byte, 1);
+    weight_fixture_put(fixture, 1, last, &byte, 1);
     blocks.keys[0].bytes[3] ^= 1;
     assert_int_equal(tdm__receiver_pull_weights(joiner.receiver, &blocks), TDM_E_NOT_FOUND);
     blocks.keys[0].bytes[3] ^= 1;
@@ -613,7 +627,7 @@ static void what_changed_since_it_was_shown_is_refused(void **state)
     blocks.count++;
     assert_int_equal(tdm__receiver_pull_weights(joiner.receiver, &blocks), TDM_E_PROTOCOL);
     joiner_close(&joiner);
-    joiner = joiner_open(world, 4 * MIB);
+    joiner = joiner_open(fixture, 4 * MIB);
     blocks.count--;
     assert_int_equal(tdm__receiver_pull_weights(joiner.receiver, &blocks), TDM_E_PROTOCOL);
     joiner_close(&joiner);

@@ -1,4 +1,4 @@
-/* replay_guard_test.c - what a member takes, freezes, exchanges and lets go. */
+/* replay_guard_test.c - which messages a member accepts, and the state of its shadow. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/replay_guard.h"
 
@@ -72,9 +72,10 @@ static void a_drop_ends_its_epoch_and_those_before(void **state)
     bool swap;
 
     (void)state;
-    assert_false(tdm__replay_guard_abort(&guard, 2)); /* late, of another update */
+    /* This abort arrives late and is of another update. */
+    assert_false(tdm__replay_guard_abort(&guard, 2));
     assert_int_equal(guard.phase, TDM__REPLAY_GUARD_VOTED);
-    assert_true(tdm__replay_guard_abort(&guard, 4)); /* of one that this member never heard of */
+    assert_true(tdm__replay_guard_abort(&guard, 4)); /* The member never heard of this update. */
     assert_int_equal(tdm__replay_guard_flip(&guard, &first, &swap), TDM_E_STATE);
 }
 

@@ -1,4 +1,4 @@
-/* resume_log_test.c - two resume_logs are equal when the same buckets brought the same. */
+/* resume_log_test.c - two resume logs are equal if the same buckets brought the same bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/resume_log.h"
 
@@ -38,7 +38,7 @@ static void the_same_buckets_are_the_same_resume_log(void **state)
     struct tdm__resume_log two;
 
     (void)state;
-    elsewhere.offset = 64; /* in its bucket: no matter */
+    elsewhere.offset = 64; /* The place in the sender's bucket does not matter. */
     elsewhere.storage = 1;
     two = resume_log_of(&elsewhere, 2);
     assert_int_equal(one.next, 3);
@@ -110,10 +110,11 @@ static void what_is_here_counts_unless_it_comes_again(void **state)
     tdm__resume_tracker_begin_update(&tracker);
     assert_int_equal(tdm__resume_tracker_snapshot(&tracker, true).next, 0);
     assert_true(tdm__resume_log_equal(&here, &tracker.resume_log));
-    assert_int_equal(take(&tracker, 3), TDM_OK); /* goes on */
+    /* The update continues after the present buckets. */
+    assert_int_equal(take(&tracker, 3), TDM_OK);
     assert_int_equal(take(&tracker, 2), TDM_E_STATE);
     tdm__resume_tracker_begin_update(&tracker);
-    assert_int_equal(take(&tracker, 0), TDM_OK); /* from the start */
+    assert_int_equal(take(&tracker, 0), TDM_OK); /* The update starts with the first bucket. */
     assert_int_equal(tdm__resume_tracker_snapshot(&tracker, true).next, 1);
     assert_int_equal(take(&tracker, 2), TDM_OK);
     assert_true(tdm__resume_log_equal(&here, &tracker.resume_log));

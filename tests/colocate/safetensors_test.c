@@ -1,5 +1,4 @@
-/* safetensors_test.c - files of tensors: what is written is read, what is hostile is refused.
- */
+/* safetensors_test.c - written files can be read, and hostile files are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/safetensors.h"
 
@@ -19,7 +18,7 @@
 static char directory[] = "/tmp/tandem-safetensors-XXXXXX";
 static char path[64];
 
-/* Puts length, header and `data_bytes` of data in memory and parses them. */
+/* Puts length, header and `data_bytes` bytes of data into memory and parses them. */
 static tdm_status parse(const char *header, uint64_t header_bytes, size_t data_bytes,
                         tdm_safetensors **file_out, void **bytes_out)
 {
@@ -66,7 +65,7 @@ static void what_is_written_is_read_back(void **state)
     assert_int_equal(tdm_safetensors_write(path, tensors, 4), TDM_OK);
     assert_int_equal(tdm_safetensors_open(path, &file), TDM_OK);
     assert_int_equal(tdm_safetensors_count(file), 4);
-    /* Eight-byte elements first, so that everything is aligned. */
+    /* Elements of eight bytes come first, so that every tensor is aligned. */
     assert_string_equal(tdm_safetensors_view(file, 0)->info.name, "step");
     assert_string_equal(tdm_safetensors_view(file, 3)->info.name, "flags");
     assert_null(tdm_safetensors_view(file, 4));
@@ -182,10 +181,10 @@ static void holes_overlaps_and_leftovers_are_refused(void **state)
     "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"                              \
     "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
     (void)state;
-    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a placeholder behind byte 4");
+    refuses(PAIR("[0,4]", "[5,9]"), 9, "\"b\" begins at byte 5, a gap after byte 4");
     refuses(PAIR("[0,4]", "[3,7]"), 7, "the one before it ends at byte 4");
     refuses(PAIR("[0,4]", "[0,4]"), 4, "the one before it ends at byte 4");
-    refuses(PAIR("[1,5]", "[5,9]"), 9, "a placeholder behind byte 0");
+    refuses(PAIR("[1,5]", "[5,9]"), 9, "a gap after byte 0");
     refuses(PAIR("[0,4]", "[4,8]"), 9, "9 bytes of data, the tensors cover 8");
 #undef PAIR
 }
@@ -210,7 +209,7 @@ static void malformed_json_is_refused(void **state)
             0, "not 96");
 }
 
-/* "0,0,0,…" would make a JSON parser build a tree of a hundred times the size. */
+/* A parser would build a JSON tree of a hundred times the size of "0,0,0,...". */
 static void a_header_of_endless_entries_is_refused_before_it_is_parsed(void **state)
 {
     size_t size_bytes = 6U * 1000 * 1000;
@@ -227,7 +226,7 @@ static void a_header_of_endless_entries_is_refused_before_it_is_parsed(void **st
     free(header);
 }
 
-/* Cutting a good file anywhere must give an error, never a view outside of it. */
+/* A good file that is cut anywhere must give an error, and never a view outside of the file. */
 static void a_truncated_file_is_refused_at_every_length(void **state)
 {
     static const float weights[4] = {1, 2, 3, 4};

@@ -1,4 +1,4 @@
-/* scales_test.c - who finds what of blocks that ranks share; what comes of it: convert_test. */
+/* scales_test.c - which rank measures which scales of shared blocks (see also convert_test.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/scales.h"
 
@@ -15,9 +15,9 @@
 
 enum { RANKS = 4, ROWS = 768, COLUMNS = 300, COLUMN_BLOCKS = 3, EXPERTS = 2, HEAD = 0 };
 
-/* Experts of 768 rows, four ranks of 192, as Qwen3-30B-A3B has them; and a tensor that is cut
- * between its blocks. */
-struct world {
+/* The first tensor has experts of 768 rows on four ranks with 192 rows each, like Qwen3-30B-A3B.
+ * The other one is cut between its blocks. */
+struct fixture {
     struct tdm__manifest *manifest;
     struct tdm_slice held[RANKS][EXPERTS + 1];
     struct tdm__layout from[RANKS];
@@ -35,70 +35,71 @@ static int set_up(void **state)
 {
     static const char *const names[EXPERTS + 1] = {"head", "up_0", "up_1"};
     struct tdm_tensor_info infos[EXPERTS + 1];
-    struct world *world = calloc(1, sizeof(*world));
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    assert_non_null(world);
+    assert_non_null(fixture);
     for (uint32_t i = 0; i <= EXPERTS; i++) {
         uint64_t rows = i == HEAD ? 512 : ROWS;
 
         infos[i] = (struct tdm_tensor_info){
             .name = names[i], .dtype = TDM_BF16, .dims_count = 2, .shape = {rows, COLUMNS}};
-        world->wanted[i] = rows_of(i, 0, rows);
-        world->wanted[i].dtype = TDM_F8_E4M3;
+        fixture->wanted[i] = rows_of(i, 0, rows);
+        fixture->wanted[i].dtype = TDM_F8_E4M3;
         for (uint32_t rank = 0; rank < RANKS; rank++) {
-            world->held[rank][i] = rows_of(i, rank * rows / RANKS, rows / RANKS);
-            world->from[rank] = (struct tdm__layout){world->held[rank], EXPERTS + 1};
+            fixture->held[rank][i] = rows_of(i, rank * rows / RANKS, rows / RANKS);
+            fixture->from[rank] = (struct tdm__layout){fixture->held[rank], EXPERTS + 1};
         }
     }
-    world->to = (struct tdm__layout){world->wanted, EXPERTS + 1};
-    TRY(tdm__manifest_create(infos, EXPERTS + 1, &world->manifest));
-    *state = world;
+    fixture->to = (struct tdm__layout){fixture->wanted, EXPERTS + 1};
+    TRY(tdm__manifest_create(infos, EXPERTS + 1, &fixture->manifest));
+    *state = fixture;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
 
-    tdm__scales_fini(&world->scales);
-    tdm__manifest_destroy(world->manifest);
-    free(world);
+    tdm__scales_fini(&fixture->scales);
+    tdm__manifest_destroy(fixture->manifest);
+    free(fixture);
     return 0;
 }
 
-static void plan(struct world *world)
+static void plan(struct fixture *fixture)
 {
-    const struct tdm__scales_options options = {.manifest = world->manifest,
-                                                .from = world->from,
+    const struct tdm__scales_options options = {.manifest = fixture->manifest,
+                                                .from = fixture->from,
                                                 .from_count = RANKS,
-                                                .to = &world->to,
+                                                .to = &fixture->to,
                                                 .to_count = 1};
 
-    TRY(tdm__scales_init(&options, &world->scales));
+    TRY(tdm__scales_init(&options, &fixture->scales));
 }
 
 static void only_what_is_cut_through_has_a_place(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
 
-    plan(world);
-    assert_true(world->scales.firsts[HEAD] == TDM__SCALES_NOT_SHARED);
-    assert_true(world->scales.firsts[1] == 0);
-    assert_true(world->scales.firsts[2] == ROWS / 128 * COLUMN_BLOCKS);
-    assert_true(world->scales.count == EXPERTS * ROWS / 128 * COLUMN_BLOCKS);
-    assert_true(world->scales.measured_bytes == EXPERTS * ROWS * COLUMNS * 2);
-    assert_true(tdm__scales_block_index(&world->scales, 2, 640, 256) == world->scales.count - 1);
+    plan(fixture);
+    assert_true(fixture->scales.firsts[HEAD] == TDM__SCALES_NOT_SHARED);
+    assert_true(fixture->scales.firsts[1] == 0);
+    assert_true(fixture->scales.firsts[2] == ROWS / 128 * COLUMN_BLOCKS);
+    assert_true(fixture->scales.count == EXPERTS * ROWS / 128 * COLUMN_BLOCKS);
+    assert_true(fixture->scales.measured_bytes == EXPERTS * ROWS * COLUMNS * 2);
+    assert_true(tdm__scales_block_index(&fixture->scales, 2, 640, 256) ==
+                fixture->scales.count - 1);
 }
 
-/* The rest of a block first: then all begins where blocks do. */
+/* The first measurement is the rest of a block; all others begin at a block boundary. */
 static void every_rank_finds_its_own_part(void **state)
 {
     static const uint32_t rows[RANKS][2] = {{192, 0}, {64, 128}, {192, 0}, {64, 128}};
-    struct world *world = *state;
+    struct fixture *fixture = *state;
     const struct tdm__rect_copy *measure;
 
-    plan(world);
-    measure = world->scales.measures;
+    plan(fixture);
+    measure = fixture->scales.measures;
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         for (uint32_t i = 0; i < EXPERTS * 2; i++) {
             if (rows[rank][i % 2] > 0) {
@@ -110,18 +111,18 @@ static void every_rank_finds_its_own_part(void **state)
             }
         }
     }
-    assert_ptr_equal(measure, world->scales.measures + world->scales.measures_count);
+    assert_ptr_equal(measure, fixture->scales.measures + fixture->scales.measures_count);
 }
 
 static void what_keeps_its_dtype_is_not_looked_at(void **state)
 {
-    struct world *world = *state;
+    struct fixture *fixture = *state;
 
-    world->wanted[1].dtype = 0;
-    world->wanted[2].dtype = TDM_BF16;
-    plan(world);
-    assert_true(world->scales.count == 0);
-    assert_int_equal(world->scales.measures_count, 0);
+    fixture->wanted[1].dtype = 0;
+    fixture->wanted[2].dtype = TDM_BF16;
+    plan(fixture);
+    assert_true(fixture->scales.count == 0);
+    assert_int_equal(fixture->scales.measures_count, 0);
 }
 
 static void the_largest_stays_whoever_comes_first(void **state)

@@ -1,4 +1,4 @@
-/* scheme_mailbox_test.c - notes, those who wait for them, and prefixes that are closed. */
+/* scheme_mailbox_test.c - messages, waits for them, and prefixes that are closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/mailbox.h"
 
@@ -41,7 +41,7 @@ static uint64_t read_note(const char *key)
     return number;
 }
 
-/* The keys that a wait found, one after the other. */
+/* Checks the keys that a wait found, in their order. */
 static void assert_found(tdm_ref *ref, const char *keys)
 {
     const tdm_value *messages;
@@ -105,12 +105,14 @@ static void a_closed_prefix_fails_those_who_wait_and_who_come_later(void **state
     early = wait_for("shut/1/y", "", 1);
     assert_int_equal(tdm_get(early, SOON_MS, ""), TDM_E_ABORTED);
     tdm_ref_release(early);
-    assert_int_equal(tdm_wait(&other, 1, 1, 20, &done), TDM_E_TIMEOUT); /* not its prefix */
+    /* This wait has another prefix. */
+    assert_int_equal(tdm_wait(&other, 1, 1, 20, &done), TDM_E_TIMEOUT);
     TRY(tdm_cancel(other, 0));
     tdm_ref_release(other);
     put("gone/1", 1);
     TRY(tdm__mailbox_close(mailbox, "gone/", TDM_OK, ""));
-    assert_found(wait_for("gone/", "", 0), ""); /* removed, and may come again */
+    /* The messages were removed and may be put again. */
+    assert_found(wait_for("gone/", "", 0), "");
     put("gone/1", 2);
     assert_int_equal(read_note("gone/1"), 2);
 }

@@ -1,4 +1,4 @@
-/* scheme_membership_test.c - reports of those who take part, and of those who cannot any more. */
+/* scheme_membership_test.c - reports of members, and members that have died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/membership.h"
 
@@ -24,7 +24,7 @@ enum { SHORT_MS = 300, SOON_MS = 10000, MEMBERS = 2 };
 
 static tdm_runtime *runtime;
 
-/* A sender that never connects: the test writes the receivers' notes. */
+/* A sender that never connects; the test writes the receivers' messages. */
 struct fixture {
     struct scheme_model model;
     tdm_weights_sender *sender;
@@ -115,7 +115,8 @@ static void those_who_came_are_the_membership_and_those_who_left_its_dead(void *
     put_presence(f, 0, 0);
     assert_int_equal(tdm__membership_collect(f->sender, tdm__deadline_after(SOON_MS)),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(f->sender->membership.dead_count, 1); /* only the one not forgotten yet */
+    /* Only the receiver that is not forgotten yet counts. */
+    assert_int_equal(f->sender->membership.dead_count, 1);
 }
 
 static void all_must_report(void **state)
@@ -156,7 +157,7 @@ static void who_dies_while_others_wait_for_it_is_named(void **state)
     assert_true(tdm__id_equal(&f->sender->membership.dead[0].actor, &f->members[1].actor));
     tdm__membership_drop_dead(f->sender);
     assert_int_equal(f->sender->membership.members_count, 1);
-    TRY(await_votes(f, SOON_MS)); /* those who are left have all reported */
+    TRY(await_votes(f, SOON_MS)); /* The remaining members have all reported. */
 }
 
 static void who_died_is_named_though_another_one_is_silent(void **state)
@@ -182,7 +183,8 @@ static void a_report_of_a_stranger_counts_for_nobody(void **state)
 
     TRY(tdm__membership_collect(f->sender, tdm__deadline_after(SOON_MS)));
     put_vote(f, 0, TDM_OK, "");
-    f->members[1].incarnation = 99; /* an older or newer receiver of the same actor */
+    /* The message is of an older or a newer receiver of the same actor. */
+    f->members[1].incarnation = 99;
     put_vote(f, 1, TDM_OK, "");
     f->members[1] = second;
     assert_int_equal(await_votes(f, SHORT_MS), TDM_E_TIMEOUT);

@@ -1,4 +1,4 @@
-/* scheme_model_buckets_test.c - tensors packed into buckets, and bits that were turned. */
+/* scheme_model_buckets_test.c - packs tensors into buckets and finds flipped bits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/model_buckets.h"
 

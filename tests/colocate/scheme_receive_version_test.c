@@ -1,4 +1,4 @@
-/* scheme_receive_version_test.c - a version that arrives while others read, or before one came. */
+/* scheme_receive_version_test.c - versions that arrive during a read, or before the first one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/receive_version.h"
 
@@ -28,7 +28,7 @@ static void tried(tdm_status status, const char *what, int line)
     }
 }
 
-/* ---- an actor that reads for long ------------------------------------------------------- */
+/* ---- an actor with a long read ------------------------------------------------------- */
 
 struct reader {
     tdm_weights_receiver *receiver;
@@ -136,7 +136,8 @@ static void readers_that_never_end_fail_the_version_and_nothing_else(void **stat
     TRY(scheme_end(ref, NULL));
     TRY(scheme_end(scheme_call(reader, "begin", ""), NULL));
     assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_TIMEOUT);
-    TRY(scheme_end(scheme_call(reader, "begin", ""), &version)); /* it is still readable */
+    /* The old version can still be read. */
+    TRY(scheme_end(scheme_call(reader, "begin", ""), &version));
     assert_true(version == 1);
     TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
     TRY(scheme_end(scheme_call(reader, "end", ""), NULL));
@@ -159,7 +160,8 @@ static void who_comes_between_two_versions_gets_the_next_one(void **state)
     TRY(scheme_end(ref, NULL));
     ref = scheme_call(second, "connect", "between");
     scheme_model_fill(&model, 2);
-    while (tdm_weights_receivers_count(sender) < 2) { /* until it is there */
+    /* Wait until the second receiver has joined. */
+    while (tdm_weights_receivers_count(sender) < 2) {
         TRY(tdm_weights_send(sender, &version));
     }
     TRY(scheme_end(ref, NULL));

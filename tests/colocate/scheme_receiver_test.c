@@ -1,4 +1,4 @@
-/* scheme_receiver_test.c - a receiver's life: waiting, the background, parts, and its end. */
+/* scheme_receiver_test.c - a receiver's life: waits, the background thread, shards, and its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/receiver.h"
 
@@ -29,7 +29,7 @@ static void tried(tdm_status status, const char *what, int line)
     }
 }
 
-/* One receiver, connected, with the bytes of seed 1. */
+/* Connects a sender and one receiver, which then serves the bytes of seed 1. */
 static tdm_weights_sender *connect_to(const char *id, tdm_actor *pupil)
 {
     tdm_weights_sender *sender = scheme_sender(runtime, id, TDM_WEIGHTS_SHARED, &model, 1);
@@ -47,7 +47,7 @@ static void send_seed(tdm_weights_sender *sender, uint64_t seed)
     TRY(tdm_weights_send(sender, NULL));
 }
 
-/* ---- receive ---------------------------------------------------------------------------- */
+/* ---- receive ------------------------------------------------------------------------- */
 
 static void receive_returns_as_soon_as_something_has_come(void **state)
 {
@@ -96,7 +96,7 @@ static void a_sender_that_shut_down_is_the_end(void **state)
     tdm_weights_sender_shutdown(sender);
     assert_int_equal(scheme_end(ref, NULL), TDM_E_END);
     assert_int_equal(scheme_end(scheme_receive(pupil, "end", LONG_MS), NULL), TDM_E_END);
-    TRY(scheme_check(pupil, "end", 1, 1)); /* what it has it keeps */
+    TRY(scheme_check(pupil, "end", 1, 1)); /* The receiver keeps what it has. */
     tdm_actor_destroy(pupil);
 }
 
@@ -113,7 +113,7 @@ static void a_receiver_may_come_back_after_a_shutdown(void **state)
     TRY(scheme_end(ref, NULL));
     ref = scheme_call(pupil, "connect", "again");
     scheme_model_fill(&model, 3);
-    TRY(tdm_weights_sender_connect(sender)); /* waits for one, and sends */
+    TRY(tdm_weights_sender_connect(sender)); /* Connecting waits for one receiver and sends. */
     TRY(scheme_end(ref, NULL));
     TRY(scheme_check(pupil, "again", 3, 2));
     tdm_weights_sender_shutdown(sender);
@@ -135,13 +135,14 @@ static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
     TRY(scheme_end(ref, NULL));
     sender = connect_to("born-again", pupil);
     one_node_kill_actor(pupil);
-    do { /* until its callers know of its new life */
+    do { /* Wait until its callers know that it was restarted. */
         TRY(tdm_actor_call(pupil, "open", &ref, "suu", "born-again", (uint64_t)0, (uint64_t)0));
         status = scheme_end(ref, NULL);
     } while (status == TDM_E_ACTOR_RESTARTING || status == TDM_E_ACTOR_DIED ||
              status == TDM_E_EXISTS);
     TRY(status);
-    assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND); /* not joined yet */
+    /* The restarted receiver has not joined yet. */
+    assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND);
     ref = scheme_call(pupil, "connect", "born-again");
     TRY(tdm_weights_sender_connect(sender));
     TRY(scheme_end(ref, NULL));
@@ -154,7 +155,7 @@ static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
     tdm_actor_destroy(pupil);
 }
 
-/* ---- the background --------------------------------------------------------------------- */
+/* ---- the background ------------------------------------------------------------------ */
 
 static void a_background_receiver_needs_no_calls(void **state)
 {
@@ -167,7 +168,7 @@ static void a_background_receiver_needs_no_calls(void **state)
     send_seed(sender, 3);
     TRY(scheme_check(pupil, "background", 3, 3));
     TRY(scheme_end(scheme_receive(pupil, "background", 0), &version));
-    assert_true(version == 3); /* the newest, once */
+    assert_true(version == 3); /* The newest version is returned once. */
     assert_int_equal(scheme_end(scheme_receive(pupil, "background", 20), NULL), TDM_E_TIMEOUT);
     tdm_weights_sender_shutdown(sender);
     assert_int_equal(scheme_end(scheme_receive(pupil, "background", LONG_MS), NULL), TDM_E_END);
@@ -196,18 +197,18 @@ static void who_asked_to_be_told_is_told_once_for_each_version(void **state)
 
     (void)state;
     send_seed(sender, 2);
-    TRY(scheme_end(scheme_call(pupil, "close", "told"), NULL)); /* joins the thread */
+    TRY(scheme_end(scheme_call(pupil, "close", "told"), NULL)); /* Closing joins the thread. */
     TRY(tdm_actor_call(pupil, "open", &ref, "suu", "told", (uint64_t)0, (uint64_t)0));
     TRY(scheme_end(ref, NULL));
     ref = scheme_call(pupil, "told", "told");
     TRY(tdm_get(ref, SOON_MS, "uu", &count, &last));
-    assert_true(count == 0 && last == 0); /* a new one, which was told nothing */
+    assert_true(count == 0 && last == 0); /* The new receiver was not told of any version. */
     tdm_ref_release(ref);
     tdm_weights_sender_shutdown(sender);
     tdm_actor_destroy(pupil);
 }
 
-/* ---- some of the tensors, parts of them ------------------------------------------------- */
+/* ---- some of the tensors, parts of them ---------------------------------------------- */
 
 static void a_receiver_takes_the_tensors_it_asks_for_and_parts_of_them(void **state)
 {
@@ -244,7 +245,7 @@ static void parts_that_do_not_divide_a_tensor_are_refused(void **state)
     tdm_actor_destroy(pupil);
 }
 
-/* ---- several models --------------------------------------------------------------------- */
+/* ---- several models ------------------------------------------------------------------ */
 
 static void two_models_in_one_actor_do_not_mix(void **state)
 {
@@ -262,12 +263,12 @@ static void two_models_in_one_actor_do_not_mix(void **state)
     first = connect_to("actor-critic.a", pupil);
     second = connect_to("actor-critic.b", pupil);
     scheme_model_fill(&model, 5);
-    TRY(tdm_weights_send_async(first)); /* both under way */
+    TRY(tdm_weights_send_async(first)); /* Both sends are in progress. */
     ref = scheme_receive(pupil, "actor-critic.b", SOON_MS);
     TRY(tdm_weights_send(second, NULL));
     TRY(scheme_end(ref, NULL));
     TRY(scheme_check(pupil, "actor-critic.b", 5, 2));
-    TRY(scheme_check(pupil, "actor-critic.a", 1, 1)); /* nobody has received it yet */
+    TRY(scheme_check(pupil, "actor-critic.a", 1, 1)); /* No receiver has received this model yet. */
     TRY(scheme_end(scheme_receive(pupil, "actor-critic.a", SOON_MS), NULL));
     TRY(tdm_weights_wait(first, SOON_MS, NULL));
     TRY(scheme_check(pupil, "actor-critic.a", 5, 2));
@@ -276,7 +277,7 @@ static void two_models_in_one_actor_do_not_mix(void **state)
     tdm_actor_destroy(pupil);
 }
 
-/* ---- misuse ----------------------------------------------------------------------------- */
+/* ---- misuse -------------------------------------------------------------------------- */
 
 static void a_driver_has_no_receivers(void **state)
 {

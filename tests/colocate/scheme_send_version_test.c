@@ -1,4 +1,4 @@
-/* scheme_send_version_test.c - whoever dies at whichever step of a send: all serve one version. */
+/* scheme_send_version_test.c - all receivers serve one version, whatever dies at any step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/send_version.h"
 
@@ -30,7 +30,7 @@ static void tried(tdm_status status, const char *what, int line)
     }
 }
 
-/* An actor that kills itself when it passes that step for the count-th time. */
+/* Creates an actor that kills itself when it passes the failpoint for the count-th time. */
 static tdm_actor *doomed_pupil(const char *model, const char *step, int count, char name[64])
 {
     char file[128];
@@ -54,12 +54,12 @@ static void remove_mark(const char *name)
     char file[128];
 
     (void)snprintf(file, sizeof(file), "/tmp/tandem-scheme-%d-%s", (int)getpid(), name);
-    assert_int_equal(unlink(file), 0); /* it was there: the step was passed */
+    assert_int_equal(unlink(file), 0); /* The file exists if the failpoint was passed. */
 }
 
-/* ---- a receiver dies -------------------------------------------------------------------- */
+/* ---- a receiver dies ----------------------------------------------------------------- */
 
-/* The second version is sent to one that survives and one that does not. */
+/* Sends the second version to one receiver that survives and to one that does not. */
 static void send_to_doomed(enum tdm_weights_scheme scheme, const char *step, int count)
 {
     struct scheme_model model;
@@ -111,7 +111,7 @@ static void send_to_doomed(enum tdm_weights_scheme scheme, const char *step, int
     scheme_model_fini(&model);
 }
 
-/* The first version passes each step once, those of buckets twice. */
+/* The first version passes each failpoint once, and those of buckets twice. */
 static void a_receiver_that_dies_at_any_step_is_named_and_left_out(void **state)
 {
     static const enum tdm_weights_scheme schemes[] = {TDM_WEIGHTS_SHARED, TDM_WEIGHTS_PROCESSES,
@@ -126,9 +126,9 @@ static void a_receiver_that_dies_at_any_step_is_named_and_left_out(void **state)
     }
 }
 
-/* ---- the sender dies -------------------------------------------------------------------- */
+/* ---- the sender dies ----------------------------------------------------------------- */
 
-/* The relay of a model is the sender that can be killed. */
+/* The sender that can be killed is the relay of a model. */
 static void send_from_doomed(const char *step, int count)
 {
     struct scheme_model model;
@@ -168,12 +168,13 @@ static void send_from_doomed(const char *step, int count)
         got[i] = scheme_end(refs[i], NULL);
     }
     committed = got[0] == TDM_OK;
-    assert_int_equal(got[1] == TDM_OK, committed); /* both, or none */
+    /* Either both receivers have the version or neither has it. */
+    assert_int_equal(got[1] == TDM_OK, committed);
     for (int i = 0; i < 2; i++) {
         if (got[i] != TDM_OK && got[i] != TDM_E_ABORTED && got[i] != TDM_E_END) {
             fail_msg("%s: %s", step, tdm_strerror(got[i]));
         }
-        TRY(scheme_check(pupils[i], below, 1, 1)); /* the relay had no other version */
+        TRY(scheme_check(pupils[i], below, 1, 1)); /* The relay had no other version. */
         assert_int_equal(scheme_end(scheme_receive(pupils[i], below, SOON_MS), NULL), TDM_E_END);
         tdm_actor_destroy(pupils[i]);
     }

@@ -1,5 +1,4 @@
-/* scheme_sender_test.c - a sender's life: what it refuses, whom it waits for, what it relays.
- */
+/* scheme_sender_test.c - a sender's life: what it refuses, what it waits for, and relays. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/sender.h"
 
@@ -17,7 +16,8 @@
 
 #define TRY(x) tried((x), #x, __LINE__)
 
-enum { SHORT_MS = 400, GROUP_MS = 2000, SOON_MS = 10000 }; /* a group keeps its deadline */
+/* A collective group waits until its deadline. */
+enum { SHORT_MS = 400, GROUP_MS = 2000, SOON_MS = 10000 };
 
 static tdm_runtime *runtime;
 static struct scheme_model model;
@@ -112,11 +112,12 @@ static void a_model_has_one_sender_at_a_time(void **state)
     assert_int_equal(tdm_weights_sender_connect(first), TDM_E_TIMEOUT);
     assert_int_equal(tdm_weights_sender_connect(second), TDM_E_EXISTS);
     tdm_weights_sender_shutdown(first);
-    assert_int_equal(tdm_weights_sender_connect(second), TDM_E_TIMEOUT); /* now it is its turn */
+    /* The second sender can create its mailbox now. */
+    assert_int_equal(tdm_weights_sender_connect(second), TDM_E_TIMEOUT);
     tdm_weights_sender_shutdown(second);
 }
 
-/* ---- a receiver that does not come ------------------------------------------------------ */
+/* ---- a receiver that does not come --------------------------------------------------- */
 
 static tdm_weights_sender *connect_two(const char *id, enum tdm_weights_scheme scheme,
                                        tdm_actor *pupils[2])
@@ -158,13 +159,14 @@ static void a_silent_receiver_is_named_and_the_others_keep_what_they_have(void *
         scheme_model_fill(&model, 2);
         assert_int_equal(tdm_weights_send(sender, &version), TDM_E_TIMEOUT);
         tdm_actor_describe(pupils[1], &info);
-        if (schemes[i] == TDM_WEIGHTS_SHARED) { /* a group names a rank */
+        if (schemes[i] == TDM_WEIGHTS_SHARED) { /* The error of a collective group names a rank. */
             assert_non_null(strstr(tdm_error_detail(), info.id));
         }
         assert_int_not_equal(scheme_end(ref, NULL), TDM_OK);
         TRY(scheme_check(pupils[0], ids[i], 1, 1));
         sender->timeout_ms = SOON_MS;
-        TRY(tdm_actor_kill(pupils[1], SOON_MS)); /* fenced: the next send goes without it */
+        /* The receiver is fenced, so the next send proceeds without it. */
+        TRY(tdm_actor_kill(pupils[1], SOON_MS));
         ref = scheme_receive(pupils[0], ids[i], SOON_MS);
         TRY(tdm_weights_send(sender, &version));
         TRY(scheme_end(ref, NULL));
@@ -192,7 +194,7 @@ static void a_silent_receiver_that_comes_late_gets_the_next_version(void **state
         refs[i] = scheme_receive(pupils[i], "late", SOON_MS);
     }
     TRY(tdm_weights_send(sender, &version));
-    assert_true(version == 3); /* the number of the failed one is burned */
+    assert_true(version == 3); /* The number of the failed version is not used again. */
     for (int i = 0; i < 2; i++) {
         TRY(scheme_end(refs[i], NULL));
         TRY(scheme_check(pupils[i], "late", 2, 3));
@@ -213,7 +215,8 @@ static void an_update_that_was_never_begun_is_passed_over(void **state)
     for (int i = 0; i < 2; i++) {
         refs[i] = scheme_receive(pupils[i], "undecided", SOON_MS);
     }
-    sender->undecided = true; /* as if begin had not reached the store, and no answer come */
+    /* This is the state in which BEGIN did not reach the store and no reply came. */
+    sender->undecided = true;
     sender->epoch += 1;
     TRY(tdm_weights_send(sender, &version));
     assert_true(version == 2);
@@ -224,7 +227,7 @@ static void an_update_that_was_never_begun_is_passed_over(void **state)
     tdm_weights_sender_shutdown(sender);
 }
 
-/* ---- cascade ---------------------------------------------------------------------------- */
+/* ---- cascade ------------------------------------------------------------------------- */
 
 static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
 {
@@ -238,7 +241,7 @@ static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
     (void)state;
     sender->timeout_ms = SOON_MS;
     TRY(tdm_actor_call(relays[0], "relay", &ref, "ssu", "top", "top", (uint64_t)1));
-    assert_int_equal(scheme_end(ref, NULL), TDM_E_INVAL); /* it needs an id of its own */
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_INVAL); /* The relay needs another model name. */
     TRY(tdm_actor_call(relays[0], "relay", &ref, "ssu", "top", "below", (uint64_t)1));
     TRY(scheme_end(ref, NULL));
     for (int i = 0; i < 2; i++) {
@@ -251,7 +254,8 @@ static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
     ref = scheme_call(leaf, "connect", "below");
     TRY(scheme_end(scheme_call(relays[0], "send", "top"), NULL));
     TRY(scheme_end(ref, NULL));
-    TRY(scheme_check(leaf, "below", 2, 2)); /* the first that came, and number 2 */
+    /* The leaf has the first version that arrived and number 2. */
+    TRY(scheme_check(leaf, "below", 2, 2));
     for (int i = 0; i < 2; i++) {
         refs[i] = scheme_receive(relays[i], "top", SOON_MS);
     }
@@ -289,7 +293,7 @@ static void who_is_slow_below_a_relay_holds_up_nobody_above(void **state)
     ref = scheme_call(leaf, "connect", "slow");
     TRY(scheme_end(scheme_call(relay, "send", "above"), NULL));
     TRY(scheme_end(ref, NULL));
-    ref = scheme_call(relay, "send", "above"); /* the leaf does not ask for this one */
+    ref = scheme_call(relay, "send", "above"); /* The leaf does not take part in this model. */
     assert_int_equal(tdm_wait(&ref, 1, 1, SHORT_MS, &done), TDM_E_TIMEOUT);
     scheme_model_fill(&model, 2);
     TRY(tdm_weights_send(sender, &version));

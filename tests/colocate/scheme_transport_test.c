@@ -1,4 +1,4 @@
-/* scheme_transport_test.c - the same promises kept by every scheme of the table. */
+/* scheme_transport_test.c - the same properties hold for every scheme of the table. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/transport.h"
 
@@ -31,15 +31,16 @@ static void tried(tdm_status status, const char *what, int line)
     }
 }
 
-/* A sender in this process and two receivers: one keeps its own memory, one lets Tandem. */
+/* A sender in this process and two receivers. One receiver has its own memory; the other uses
+ * Tandem's. */
 struct fixture {
     enum tdm_weights_scheme scheme;
     char name[64];
     struct scheme_model model;
     tdm_weights_sender *sender;
     tdm_actor *pupils[PUPILS];
-    bool moves; /* bytes */
-    bool asks;  /* receivers do, by themselves */
+    bool moves; /* True if the scheme moves bytes. */
+    bool asks;  /* True if receivers receive by themselves. */
 };
 
 static void make_sender(struct fixture *f)
@@ -83,7 +84,7 @@ static void assert_all_serve(struct fixture *f, uint64_t seed, uint64_t version)
     }
 }
 
-static void open_world(struct fixture *f, enum tdm_weights_scheme scheme)
+static void fixture_open(struct fixture *f, enum tdm_weights_scheme scheme)
 {
     tdm_ref *refs[PUPILS];
 
@@ -108,7 +109,7 @@ static void open_world(struct fixture *f, enum tdm_weights_scheme scheme)
     assert_all_serve(f, 1, 1);
 }
 
-static void close_world(struct fixture *f)
+static void fixture_close(struct fixture *f)
 {
     tdm_weights_sender_shutdown(f->sender);
     for (uint32_t i = 0; i < PUPILS; i++) {
@@ -117,14 +118,14 @@ static void close_world(struct fixture *f)
     scheme_model_fini(&f->model);
 }
 
-/* ---- the promises ----------------------------------------------------------------------- */
+/* ---- the properties ------------------------------------------------------------------ */
 
 static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
     tdm_ref *refs[PUPILS];
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     for (uint64_t version = 2; version <= 4; version++) {
         uint64_t sent = 0;
 
@@ -136,18 +137,18 @@ static void versions_arrive_whole_and_in_order(enum tdm_weights_scheme scheme)
         assert_all_serve(&f, version, version);
     }
     assert_int_equal(tdm_weights_receivers_count(f.sender), PUPILS);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void nothing_sent_is_a_timeout(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     assert_int_equal(scheme_end(scheme_receive(f.pupils[0], f.name, 0), NULL), TDM_E_TIMEOUT);
     assert_int_equal(scheme_end(scheme_receive(f.pupils[1], f.name, 30), NULL), TDM_E_TIMEOUT);
     assert_all_serve(&f, 1, 1);
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme)
@@ -158,7 +159,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
     uint64_t version;
     tdm_status status;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     scheme_model_fill(&f.model, 7);
     one_node_kill_actor(f.pupils[1]);
     tdm_actor_describe(f.pupils[1], &info);
@@ -166,7 +167,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
         ref = scheme_receive(f.pupils[0], f.name, SOON_MS);
     }
     status = tdm_weights_send(f.sender, &version);
-    if (status != TDM_OK) { /* its death became known only in between */
+    if (status != TDM_OK) { /* The death became known only meanwhile. */
         assert_int_equal(status, TDM_E_ACTOR_DIED);
         assert_non_null(strstr(tdm_error_detail(), info.id));
         if (f.asks) {
@@ -183,7 +184,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
     if (f.moves) {
         TRY(scheme_check(f.pupils[0], f.name, 7, version));
     }
-    close_world(&f);
+    fixture_close(&f);
 }
 
 static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
@@ -192,7 +193,7 @@ static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
     tdm_ref *refs[PUPILS];
     uint64_t version = 0;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     assert_int_equal(tdm_weights_wait(f.sender, 0, &version), TDM_E_STATE);
     scheme_model_fill(&f.model, 9);
     TRY(tdm_weights_send_async(f.sender));
@@ -206,15 +207,15 @@ static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
     assert_true(version == 2);
     end_all(&f, refs, 2);
     assert_all_serve(&f, 9, 2);
-    close_world(&f);
+    fixture_close(&f);
 }
 
-/* ---- bytes that are damaged on their way ------------------------------------------------ */
+/* ---- bytes that are damaged in transit ----------------------------------------------- */
 
 static const struct tdm__weight_transport *honest;
 static struct tdm__weight_transport damaging;
 
-/* Turns one bit of "norm", the second tensor, after its sum was taken. */
+/* Flips one bit of the second tensor, "norm", after its checksum was computed. */
 static tdm_status give_damaged(const struct tdm__transport_context *way,
                                const struct tdm__outgoing_bucket *parcel)
 {
@@ -224,7 +225,8 @@ static tdm_status give_damaged(const struct tdm__transport_context *way,
     return honest->send_bucket(way, parcel);
 }
 
-/* The first who finds them ends the update; who is slower may only hear that it is over. */
+/* Checks that the update fails at all receivers. The first one that finds the damage ends the
+ * update; a slower one may learn only that it was aborted. */
 static void assert_all_refuse(struct fixture *f, tdm_ref **refs)
 {
     uint32_t found_count = 0;
@@ -244,7 +246,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
     tdm_ref *refs[PUPILS];
     uint64_t version;
 
-    open_world(&f, scheme);
+    fixture_open(&f, scheme);
     honest = f.sender->transport;
     damaging = *honest;
     damaging.send_bucket = give_damaged;
@@ -255,17 +257,17 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
         assert_int_equal(tdm_weights_send(f.sender, &version), TDM_E_CHECKSUM);
         assert_non_null(strstr(tdm_error_detail(), "tensor norm"));
         assert_all_refuse(&f, refs);
-        assert_all_serve(&f, 1, 1); /* as if nothing had been sent */
+        assert_all_serve(&f, 1, 1); /* The receivers serve as if nothing had been sent. */
         f.sender->transport = honest;
     }
     begin_all(&f, refs);
     TRY(tdm_weights_send(f.sender, &version));
     end_all(&f, refs, version);
     assert_all_serve(&f, 5, version);
-    close_world(&f);
+    fixture_close(&f);
 }
 
-/* ---- over the table --------------------------------------------------------------------- */
+/* ---- all entries of the table -------------------------------------------------------- */
 
 #define FOR_EVERY_SCHEME(promise)                                                                  \
     static void every_scheme_##promise(void **state)                                               \

@@ -1,4 +1,4 @@
-/* scheme_two_nodes_test.c - a receiver beside its sender, and one on another node. */
+/* scheme_two_nodes_test.c - one receiver on the sender's node and one on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/update_session.h"
 #include "runtime/clock.h"
@@ -28,7 +28,7 @@
 enum { SOON_MS = 20000, SCHEMES = 4 };
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+static tdm_runtime *runtime; /* The driver's runtime on the first node. */
 
 static void tried(tdm_status status, const char *what, int line)
 {
@@ -49,7 +49,7 @@ static tdm_actor *pupil_on(const char *label, const char *id)
     return pupil;
 }
 
-/* ---- the store -------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------- */
 
 static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
@@ -64,7 +64,7 @@ static bool is_counted(void *arg)
     return *(int64_t *)arg >= 0;
 }
 
-/* How many the store has of weights' versions. */
+/* Returns the number of version records in the store. */
 static int64_t version_records(void)
 {
     static const char *const patterns[] = {"weight/*"};
@@ -80,9 +80,10 @@ static int64_t version_records(void)
     return count;
 }
 
-/* ---- the tests -------------------------------------------------------------------------- */
+/* ---- the tests ----------------------------------------------------------------------- */
 
-/* Both serve it, then the far one dies; and when the sender has shut down nothing is left. */
+/* Both receivers serve the version, then the remote one dies. Nothing is left after the sender's
+ * shutdown. */
 static void send_to_both(enum tdm_weights_scheme scheme, tdm_actor *pupils[2], const char *id)
 {
     struct scheme_model model;
@@ -143,13 +144,13 @@ static void a_receiver_on_another_node_is_one_like_any_other(void **state)
     }
 }
 
-/* ---- a link that is cut ----------------------------------------------------------------- */
+/* ---- a broken connection ------------------------------------------------------------- */
 
 enum { FDS_MAX = 256 };
 
 static atomic_bool cut_ends;
 
-/* Ends every TCP connection of the first daemon to one that listens on `port`. */
+/* Ends every TCP connection of the first daemon to a process that listens on `port`. */
 static void cut_links(int daemon, uint16_t port)
 {
     for (int fd = 0; fd < FDS_MAX; fd++) {
@@ -195,7 +196,7 @@ static uint16_t port_of_second(void)
     return (uint16_t)port;
 }
 
-/* The far daemon stands still, so that the question is under way when the link is cut. */
+/* The remote daemon is stopped, so that the question is in progress when the connection breaks. */
 static void who_cannot_be_reached_is_not_dead_for_that(void **state)
 {
     tdm_actor *pupil = pupil_on("side=second", "far.cut");

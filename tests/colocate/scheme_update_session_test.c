@@ -1,4 +1,4 @@
-/* scheme_update_session_test.c - names of updates, members, and who of them still lives. */
+/* scheme_update_session_test.c - IDs of updates, members, and which of them live. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/update_session.h"
 
@@ -121,7 +121,7 @@ static void the_outcome_is_what_was_stored_first(void **state)
 
     (void)state;
     TRY(tdm__update_session_init(&session, runtime, "outcome"));
-    tdm__update_session_set_record(&session, pupil); /* any actor's id makes a record of its own */
+    tdm__update_session_set_record(&session, pupil); /* The ID of any actor gives a record name. */
     request.update = tdm__update_session_update_id(&session, 1);
     TRY(tdm__update_session_request(&session, &request, deadline_ms, &answer));
     assert_true(answer.epoch == 1 && answer.update_version == 1);

@@ -28,56 +28,57 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct tdm__tensor_handles decode(struct weight_fixture *world, uint32_t rank,
+static struct tdm__tensor_handles decode(struct weight_fixture *fixture, uint32_t rank,
                                          uint32_t bucket)
 {
     struct tdm__tensor_handles handles;
 
-    TRY(tdm__tensor_handles_decode(weight_fixture_describe(world, rank, bucket), &handles));
+    TRY(tdm__tensor_handles_decode(weight_fixture_describe(fixture, rank, bucket), &handles));
     return handles;
 }
 
-/* The sums are of what the engine will read, which is what the trainers hold. */
-static void assert_sums_are_of_the_truth(struct weight_fixture *world,
+/* Checks that the checksums are those of the bytes that the engine will read, which are the
+ * trainers' bytes. */
+static void assert_sums_are_of_the_truth(struct weight_fixture *fixture,
                                          const struct tdm__tensor_handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         uint32_t tensor = handles->tensors[i].tensor;
 
         assert_true(handles->tensors[i].checksum ==
-                    tdm__checksum_tensor(world->truth + world->offsets[tensor],
-                                         tdm_tensor_bytes(&world->infos[tensor])));
+                    tdm__checksum_tensor(fixture->truth + fixture->offsets[tensor],
+                                         tdm_tensor_bytes(&fixture->infos[tensor])));
     }
 }
 
 static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
 {
-    struct weight_fixture *world = *state;
-    uint32_t count = tdm__sender_buckets_count(world->senders[0]);
+    struct weight_fixture *fixture = *state;
+    uint32_t count = tdm__sender_buckets_count(fixture->senders[0]);
     uint32_t next = 0;
 
-    weight_fixture_begin(world);
+    weight_fixture_begin(fixture);
     for (uint32_t bucket = 0; bucket < count; bucket++) {
         struct tdm__tensor_handles handles;
         uint64_t end = 0;
 
-        TRY(weight_fixture_fill(world, bucket));
-        handles = decode(world, 0, bucket);
+        TRY(weight_fixture_fill(fixture, bucket));
+        handles = decode(fixture, 0, bucket);
         assert_int_equal(handles.header.bucket, bucket);
         assert_int_equal(handles.header.buckets_count, count);
-        assert_int_equal(handles.header.epoch, world->epoch);
-        assert_true(tdm__id_equal(&handles.header.update, &world->update));
-        TRY(tdm__tensor_handles_check_location(&handles, &world->location.node,
-                                               &world->location.gpu));
-        TRY(tdm__tensor_handles_check_manifest(&handles, world->manifest));
-        assert_sums_are_of_the_truth(world, &handles);
+        assert_int_equal(handles.header.epoch, fixture->epoch);
+        assert_true(tdm__id_equal(&handles.header.update, &fixture->update));
+        TRY(tdm__tensor_handles_check_location(&handles, &fixture->location.node,
+                                               &fixture->location.gpu));
+        TRY(tdm__tensor_handles_check_manifest(&handles, fixture->manifest));
+        assert_sums_are_of_the_truth(fixture, &handles);
         for (uint32_t i = 0; i < handles.header.tensors_count; i++) {
-            const struct tdm_tensor_info *info = &world->infos[next];
+            const struct tdm_tensor_info *info = &fixture->infos[next];
 
             assert_int_equal(handles.tensors[i].tensor, next++);
             end = handles.tensors[i].offset * tdm_dtype_bytes(info->dtype) + tdm_tensor_bytes(info);
         }
-        assert_int_equal(tdm__sender_bucket_bytes(world->senders[0], bucket), end);
+        assert_int_equal(tdm__sender_bucket_bytes(fixture->senders[0], bucket), end);
         tdm__tensor_handles_fini(&handles);
     }
     assert_int_equal(next, WORLD_TENSORS);
@@ -85,31 +86,31 @@ static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
 
 static void ranks_describe_blocks_of_their_own_with_the_same_sums(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__tensor_handles handles[WORLD_RANKS];
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    handles[0] = decode(world, 0, 0);
-    handles[1] = decode(world, 1, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    handles[0] = decode(fixture, 0, 0);
+    handles[1] = decode(fixture, 1, 0);
     assert_false(tdm__id_equal(&handles[0].storages[0].key, &handles[1].storages[0].key));
-    assert_int_equal(weight_fixture_describe(world, 0, 0).size_bytes,
-                     weight_fixture_describe(world, 1, 0).size_bytes);
-    assert_sums_are_of_the_truth(world, &handles[1]);
+    assert_int_equal(weight_fixture_describe(fixture, 0, 0).size_bytes,
+                     weight_fixture_describe(fixture, 1, 0).size_bytes);
+    assert_sums_are_of_the_truth(fixture, &handles[1]);
     tdm__tensor_handles_fini(&handles[0]);
     tdm__tensor_handles_fini(&handles[1]);
 }
 
 static void each_export_has_a_number_of_its_own(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__tensor_handles first;
     struct tdm__tensor_handles second;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    first = decode(world, 0, 0);
-    second = decode(world, 0, 0);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    first = decode(fixture, 0, 0);
+    second = decode(fixture, 0, 0);
     assert_true(first.storages[0].reference < second.storages[0].reference);
     tdm__tensor_handles_fini(&first);
     tdm__tensor_handles_fini(&second);
@@ -117,64 +118,64 @@ static void each_export_has_a_number_of_its_own(void **state)
 
 static void a_fill_shows_the_weights_as_they_are_then(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
     struct tdm__tensor_handles handles;
 
-    weight_fixture_begin(world);
-    TRY(weight_fixture_fill(world, 0));
-    weight_fixture_learn(world);
-    TRY(weight_fixture_fill(world, 0));
-    handles = decode(world, 0, 0);
-    assert_sums_are_of_the_truth(world, &handles);
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    weight_fixture_learn(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    handles = decode(fixture, 0, 0);
+    assert_sums_are_of_the_truth(fixture, &handles);
     tdm__tensor_handles_fini(&handles);
-    TRY(tdm__regions_pause(world->regions[0], "params"));
-    TRY(weight_fixture_fill(world, 1)); /* of the host copies */
-    handles = decode(world, 0, 1);
-    assert_sums_are_of_the_truth(world, &handles);
+    TRY(tdm__regions_pause(fixture->regions[0], "params"));
+    TRY(weight_fixture_fill(fixture, 1)); /* The bucket is filled from the host copies. */
+    handles = decode(fixture, 0, 1);
+    assert_sums_are_of_the_truth(fixture, &handles);
     tdm__tensor_handles_fini(&handles);
 }
 
 static void a_bucket_without_memory_is_not_filled(void **state)
 {
-    struct weight_fixture *world = *state;
+    struct weight_fixture *fixture = *state;
 
-    assert_int_equal(weight_fixture_fill(world, 0), TDM_E_STATE);
-    weight_fixture_begin(world); /* and nobody waits for a rank that refused */
-    TRY(weight_fixture_fill(world, 0));
+    assert_int_equal(weight_fixture_fill(fixture, 0), TDM_E_STATE);
+    weight_fixture_begin(fixture); /* No rank waits for a rank that has refused. */
+    TRY(weight_fixture_fill(fixture, 0));
 }
 
 static void only_a_resumed_bucket_costs_memory(void **state)
 {
-    struct weight_fixture *world = *state;
-    size_t idle = host_gpu_used_bytes(world->gpu);
+    struct weight_fixture *fixture = *state;
+    size_t idle = host_gpu_used_bytes(fixture->gpu);
 
     for (int i = 0; i < 2; i++) {
-        TRY(tdm__sender_resume_bucket(world->senders[0], 0));
-        TRY(tdm__sender_resume_bucket(world->senders[0], 0));
-        assert_int_equal(host_gpu_used_bytes(world->gpu), idle + 2 * MIB);
-        TRY(tdm__sender_pause_bucket(world->senders[0]));
-        TRY(tdm__sender_pause_bucket(world->senders[0]));
-        assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
+        TRY(tdm__sender_resume_bucket(fixture->senders[0], 0));
+        TRY(tdm__sender_resume_bucket(fixture->senders[0], 0));
+        assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle + 2 * MIB);
+        TRY(tdm__sender_pause_bucket(fixture->senders[0]));
+        TRY(tdm__sender_pause_bucket(fixture->senders[0]));
+        assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle);
     }
 }
 
-/* Ranks whose slices leave a gap would send garbage. */
+/* Ranks whose slices leave a gap would send undefined bytes. */
 static void slices_with_a_gap_make_no_sender(void **state)
 {
-    struct weight_fixture *world = *state;
-    struct tdm__sender_options options = {.manifest = world->manifest,
-                                          .layouts = world->layouts,
+    struct weight_fixture *fixture = *state;
+    struct tdm__sender_options options = {.manifest = fixture->manifest,
+                                          .layouts = fixture->layouts,
                                           .ranks_count = WORLD_RANKS,
-                                          .regions = world->regions[0],
-                                          .group = world->groups[0],
-                                          .location = world->location,
+                                          .regions = fixture->regions[0],
+                                          .group = fixture->groups[0],
+                                          .location = fixture->location,
                                           .bucket_bytes = 4096};
     struct tdm__sender *sender;
 
-    world->slices[1][0].extent[0]--;
+    fixture->slices[1][0].extent[0]--;
     assert_int_equal(tdm__sender_create(&options, &sender), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "embed"));
-    world->slices[1][0].extent[0]++;
+    fixture->slices[1][0].extent[0]++;
     TRY(tdm__sender_create(&options, &sender));
     tdm__sender_destroy(sender);
 }

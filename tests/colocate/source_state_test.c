@@ -1,5 +1,4 @@
-/* source_state_test.c - a source writes again what it has heard, and nobody writes anything else.
- */
+/* source_state_test.c - a source restores a lost record, and no other process can. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/source_state.h"
 
@@ -23,7 +22,7 @@ static const struct tdm__hash hash = {7, 8};
 static const struct tdm__id first = {{21}};
 static const struct tdm__id second = {{22}};
 
-/* What the store has; requests change it, and whoever loses it sets it to zero. */
+/* The record in the store. Requests change it; a test that loses it sets it to zero. */
 static struct tdm__version_record record;
 static struct tdm__source_state source_state;
 
@@ -32,7 +31,7 @@ static void lose_all(void)
     memset(&record, 0, sizeof(record));
 }
 
-/* A record must also be one that can be read again. */
+/* Applies a request and checks that the record can be encoded and decoded. */
 static tdm_status ask(struct tdm__version_request request)
 {
     static struct tdm__version_record again;
@@ -161,7 +160,7 @@ static void members_that_had_not_flipped_are_waited_for(void **state)
     assert_int_equal(ask_member(TDM__VERSION_FLIPPED, &first, 1), TDM_E_NOT_FOUND);
     TRY(ask(restore_of()));
     TRY(ask_member(TDM__VERSION_FLIPPED, &first, 1));
-    assert_int_equal(ask_begin(&second), TDM_E_STATE); /* of the other, nobody knows */
+    assert_int_equal(ask_begin(&second), TDM_E_STATE); /* Nothing is known of the other member. */
     TRY(ask_member(TDM__VERSION_FLIPPED, &first, 0));
     TRY(ask_begin(&second));
 }
@@ -171,7 +170,7 @@ static void what_was_not_heard_is_aborted_and_its_number_burned(void **state)
     (void)state;
     begin_and_vote(&first);
     assert_int_equal(outcome_of(&first, TDM__UPDATE_COMMITTED), TDM__UPDATE_COMMITTED);
-    lose_all(); /* before the source heard it */
+    lose_all(); /* The record is lost before the source learns the outcome. */
     TRY(ask(restore_of()));
     assert_int_equal(outcome_of(&first, TDM__UPDATE_COMMITTED), TDM__UPDATE_ABORTED);
     assert_true(record.version == 0);
@@ -219,7 +218,7 @@ static void a_record_that_knows_more_stays(void **state)
     late = restore_of();
     TRY(ask(late));
     flip(&first);
-    TRY(ask(late)); /* asked again: who has flipped has flipped */
+    TRY(ask(late)); /* The request is a repetition; members that flipped stay flipped. */
     assert_int_equal(record.update.members[0].phase, TDM__MEMBER_FLIPPED);
     TRY(ask_begin(&second));
     assert_int_equal(ask(late), TDM_E_CONFLICT);
@@ -227,7 +226,7 @@ static void a_record_that_knows_more_stays(void **state)
     other.epoch = 9;
     other.update = (struct tdm__id){{23}};
     other.update_version = 9;
-    other.source.actor = (struct tdm__id){{8}}; /* not who has begun */
+    other.source.actor = (struct tdm__id){{8}}; /* This is not the source that began the update. */
     assert_int_equal(ask(other), TDM_E_CONFLICT);
     assert_true(tdm__id_equal(&record.update.id, &second));
 }
@@ -260,13 +259,13 @@ static void what_no_source_can_have_heard_is_refused(void **state)
     decide(&first, TDM__UPDATE_COMMITTED);
     lose_all();
     request = restore_of();
-    request.update_version = 2; /* committed is another one */
+    request.update_version = 2; /* Another version is committed. */
     assert_int_equal(ask(request), TDM_E_INVAL);
     request = restore_of();
     request.proposal = TDM__UPDATE_UNDECIDED;
     assert_int_equal(ask(request), TDM_E_INVAL);
     request = restore_of();
-    request.proposal = TDM__UPDATE_ABORTED; /* of the committed version */
+    request.proposal = TDM__UPDATE_ABORTED; /* The request aborts the committed version. */
     assert_int_equal(ask(request), TDM_E_INVAL);
     request = restore_of();
     request.members_count = 0;

@@ -1,4 +1,4 @@
-/* tensor_handles_test.c - handle records survive the wire, and nothing wrong gets through. */
+/* tensor_handles_test.c - handle records survive encoding, and malformed ones are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/tensor_handles.h"
 
@@ -12,7 +12,7 @@
 
 enum { STORAGES = 2, TENSORS = 3 };
 
-/* What a test breaks before it encodes by hand. */
+/* A valid description that a test corrupts before it encodes it by hand. */
 struct sample {
     struct tdm__tensor_handles_header header;
     struct tdm__storage_record storages[STORAGES];

@@ -1,4 +1,4 @@
-/* tensor_slices_test.c - parts go to their places, in their order, or nowhere. */
+/* tensor_slices_test.c - slices are copied to their places in order, or refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/tensor_slices.h"
 
@@ -16,7 +16,7 @@
 
 enum { IMAGE_BYTES = 256 };
 
-/* An engine rank that keeps columns 2 and 3 of a tensor of 4 × 8, at byte 16 of its image. */
+/* An engine rank that keeps the columns 2 and 3 of a 4 x 8 tensor at byte 16 of its image. */
 struct fixture {
     struct tdm__device *device;
     struct tdm__manifest *manifest;
@@ -38,7 +38,7 @@ static int set_up(void **state)
     const struct tdm__strided_rows rows = {4, 4, 4, 4};
 
     memset(&f, 0, sizeof(f));
-    TRY(tdm__device_host_open(NULL, 0, &f.device)); /* no block is asked for */
+    TRY(tdm__device_host_open(NULL, 0, &f.device)); /* The device is not asked for a block. */
     TRY(tdm__manifest_create(&info, 1, &f.manifest));
     TRY(tdm__tensor_slices_create(
         &(struct tdm__tensor_slices_options){f.manifest, &layout, f.image, IMAGE_BYTES}, &f.parts));
@@ -97,14 +97,14 @@ static void a_part_of_something_else_goes_nowhere(void **state)
     char untouched[16];
 
     memset(untouched, 9, sizeof(untouched));
-    f->record.image = 12; /* begins before its place */
+    f->record.image = 12; /* The record begins before the slice. */
     assert_int_equal(put(f), TDM_E_PROTOCOL);
     tdm__tensor_slices_begin_update(f->parts);
-    f->record.image = 20; /* ends behind it */
+    f->record.image = 20; /* The record ends after the slice. */
     assert_int_equal(put(f), TDM_E_PROTOCOL);
     tdm__tensor_slices_begin_update(f->parts);
     f->record = good;
-    f->record.dtype = TDM_F16; /* of the same size */
+    f->record.dtype = TDM_F16; /* This dtype has the same size. */
     assert_int_equal(put(f), TDM_E_PROTOCOL);
     assert_memory_equal(f->image + 16, untouched, sizeof(untouched));
     tdm__tensor_slices_begin_update(f->parts);
@@ -136,13 +136,13 @@ static void what_came_counts_on_unless_it_comes_again(void **state)
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, true).next, 4);
     tdm__tensor_slices_resume_update(f->parts);
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, true).next,
-                     0); /* others may write there */
+                     0); /* Other processes may write there. */
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, false).next, 4);
     TRY(tdm__tensor_slices_check_complete(f->parts));
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, true).next, 4);
-    assert_int_equal(put(f), TDM_E_STATE); /* settled: it came */
+    assert_int_equal(put(f), TDM_E_STATE); /* The update is settled and this bucket is present. */
     tdm__tensor_slices_resume_update(f->parts);
-    TRY(put(f)); /* from the start */
+    TRY(put(f)); /* The update starts with the first bucket. */
     TRY(tdm__tensor_slices_check_complete(f->parts));
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, true).next, 4);
     tdm__tensor_slices_resume_update(f->parts);

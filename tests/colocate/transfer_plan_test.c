@@ -1,4 +1,4 @@
-/* transfer_plan_test.c - a route brings every element from whoever has it to whoever wants it. */
+/* transfer_plan_test.c - a plan brings every element to each rank that wants it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/transfer_plan.h"
 
@@ -18,42 +18,42 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { TENSORS = 5, RANKS_MAX = 4, SLICES_MAX = 64, ROOM_BYTES = 1 << 16, ROUNDS = 300 };
+enum { TENSORS = 5, RANKS_MAX = 4, SLICES_MAX = 64, MEMORY_BYTES = 1 << 16, ROUNDS = 300 };
 
-/* One side: who has which slices where, in memory of its own or in an image. */
+/* One side of the transfer: which slices each rank has, and where in its memory or image. */
 struct side {
     uint32_t ranks;
     struct tdm_slice slices[RANKS_MAX][SLICES_MAX];
     struct tdm__layout layouts[RANKS_MAX];
-    uint64_t ends[RANKS_MAX]; /* of what is used, in bytes */
+    uint64_t ends[RANKS_MAX]; /* Number of bytes that are used. */
 };
 
-struct world {
+struct fixture {
     struct test_random chance;
     struct tdm_tensor_info infos[TENSORS];
     struct tdm__manifest *manifest;
     struct side from;
     struct side to;
-    _Alignas(64) unsigned char held[RANKS_MAX][ROOM_BYTES];
-    _Alignas(64) unsigned char images[RANKS_MAX][ROOM_BYTES];
+    _Alignas(64) unsigned char held[RANKS_MAX][MEMORY_BYTES];
+    _Alignas(64) unsigned char images[RANKS_MAX][MEMORY_BYTES];
 };
 
-static void invent_tensors(struct world *world)
+static void invent_tensors(struct fixture *fixture)
 {
     static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
     static const enum tdm_dtype dtypes[TENSORS] = {TDM_F32, TDM_BF16, TDM_U8, TDM_I64, TDM_F32};
 
     for (uint32_t i = 0; i < TENSORS; i++) {
-        world->infos[i] =
+        fixture->infos[i] =
             (struct tdm_tensor_info){.name = names[i], .dtype = dtypes[i], .dims_count = i % 4};
         for (uint32_t dim = 0; dim < i % 4; dim++) {
-            world->infos[i].shape[dim] = 4 + test_random_below(&world->chance, 9);
+            fixture->infos[i].shape[dim] = 4 + test_random_below(&fixture->chance, 9);
         }
     }
-    TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
+    TRY(tdm__manifest_create(fixture->infos, TENSORS, &fixture->manifest));
 }
 
-/* Addresses are offsets, in what a rank holds as in an image. */
+/* Returns a byte offset as an address, which is how both sides store addresses. */
 static const void *offset(uint64_t bytes)
 {
     const void *address;
@@ -62,32 +62,33 @@ static const void *offset(uint64_t bytes)
     return address;
 }
 
-static void give(struct world *world, struct side *side, uint32_t rank, struct tdm_slice slice)
+static void give(struct fixture *fixture, struct side *side, uint32_t rank, struct tdm_slice slice)
 {
     struct tdm__layout *layout = &side->layouts[rank];
-    uint64_t at = side->ends[rank] + test_random_below(&world->chance, 3) * UINT64_C(64);
+    uint64_t at = side->ends[rank] + test_random_below(&fixture->chance, 3) * UINT64_C(64);
 
     at = (at + 7) / 8 * 8;
     slice.address = offset(at);
-    side->ends[rank] = at + tdm__slice_bytes(world->manifest, &slice);
-    assert_true(layout->slices_count < SLICES_MAX && side->ends[rank] <= ROOM_BYTES);
+    side->ends[rank] = at + tdm__slice_bytes(fixture->manifest, &slice);
+    assert_true(layout->slices_count < SLICES_MAX && side->ends[rank] <= MEMORY_BYTES);
     side->slices[rank][layout->slices_count++] = slice;
     layout->slices = side->slices[rank];
 }
 
-/* The tensor cut along one dimension, or as a flat list, at random places. */
-static void cut_tensor(struct world *world, struct side *side, uint32_t tensor)
+/* Cuts the tensor along one dimension, or as a flat list, at random places. */
+static void cut_tensor(struct fixture *fixture, struct side *side, uint32_t tensor)
 {
-    const struct tdm_tensor_info *info = &world->infos[tensor];
-    uint32_t dim = test_random_below(&world->chance, info->dims_count + 1);
+    const struct tdm_tensor_info *info = &fixture->infos[tensor];
+    uint32_t dim = test_random_below(&fixture->chance, info->dims_count + 1);
     uint32_t flat = dim == info->dims_count;
     uint64_t length = flat ? tdm_tensor_elements(info) : info->shape[dim];
     uint64_t at = 0;
 
     for (uint32_t rank = 0; rank < side->ranks && at < length; rank++) {
         uint64_t left = length - at;
-        uint64_t count =
-            rank + 1 == side->ranks ? left : test_random_below(&world->chance, (uint32_t)left + 1);
+        uint64_t count = rank + 1 == side->ranks
+                             ? left
+                             : test_random_below(&fixture->chance, (uint32_t)left + 1);
         struct tdm_slice slice = {.tensor = tensor, .flat = flat};
 
         if (count == 0) {
@@ -98,28 +99,28 @@ static void cut_tensor(struct world *world, struct side *side, uint32_t tensor)
         }
         slice.offset[flat ? 0 : dim] = at;
         slice.extent[flat ? 0 : dim] = count;
-        give(world, side, rank, slice);
+        give(fixture, side, rank, slice);
         at += count;
     }
 }
 
-static void invent_sides(struct world *world)
+static void invent_sides(struct fixture *fixture)
 {
-    world->from.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
-    world->to.ranks = 1 + test_random_below(&world->chance, RANKS_MAX);
+    fixture->from.ranks = 1 + test_random_below(&fixture->chance, RANKS_MAX);
+    fixture->to.ranks = 1 + test_random_below(&fixture->chance, RANKS_MAX);
     for (uint32_t i = 0; i < TENSORS; i++) {
-        cut_tensor(world, &world->from, i);
-        cut_tensor(world, &world->to, i);
+        cut_tensor(fixture, &fixture->from, i);
+        cut_tensor(fixture, &fixture->to, i);
     }
 }
 
-/* Calls `fn` for every element of a slice: where it is in the tensor, and in the slice. */
-static void each_element(const struct world *world, const struct tdm_slice *slice,
+/* Calls `fn` for every element of a slice, with its index in the tensor and in the slice. */
+static void each_element(const struct fixture *fixture, const struct tdm_slice *slice,
                          void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice), void *arg)
 {
-    const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+    const struct tdm_tensor_info *info = &fixture->infos[slice->tensor];
     size_t bytes = tdm_dtype_bytes(info->dtype);
-    uint64_t count = tdm__slice_bytes(world->manifest, slice) / bytes;
+    uint64_t count = tdm__slice_bytes(fixture->manifest, slice) / bytes;
 
     for (uint64_t i = 0; i < count; i++) {
         uint64_t rest = i;
@@ -136,7 +137,7 @@ static void each_element(const struct world *world, const struct tdm_slice *slic
 }
 
 struct visit {
-    unsigned char *memory; /* of the slice */
+    unsigned char *memory; /* Memory of the slice. */
     uint32_t tensor;
     size_t bytes;
 };
@@ -162,22 +163,22 @@ static void check_element(void *arg, uint64_t in_tensor, uint64_t in_slice)
     assert_memory_equal(visit->memory + in_slice * visit->bytes, &value, visit->bytes);
 }
 
-static void each_slice(struct world *world, struct side *side,
-                       unsigned char memory[RANKS_MAX][ROOM_BYTES],
+static void each_slice(struct fixture *fixture, struct side *side,
+                       unsigned char memory[RANKS_MAX][MEMORY_BYTES],
                        void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice))
 {
     for (uint32_t rank = 0; rank < side->ranks; rank++) {
         for (uint32_t i = 0; i < side->layouts[rank].slices_count; i++) {
             const struct tdm_slice *slice = &side->slices[rank][i];
             struct visit visit = {memory[rank] + (uintptr_t)slice->address, slice->tensor,
-                                  tdm_dtype_bytes(world->infos[slice->tensor].dtype)};
+                                  tdm_dtype_bytes(fixture->infos[slice->tensor].dtype)};
 
-            each_element(world, slice, fn, &visit);
+            each_element(fixture, slice, fn, &visit);
         }
     }
 }
 
-static void run(struct world *world, const struct tdm__transfer_plan *transfer_plan)
+static void run(struct fixture *fixture, const struct tdm__transfer_plan *transfer_plan)
 {
     for (uint32_t rank = 0; rank < transfer_plan->to_count; rank++) {
         const struct tdm__transfer_plan_image *image = &transfer_plan->images[rank];
@@ -190,8 +191,8 @@ static void run(struct world *world, const struct tdm__transfer_plan *transfer_p
             for (uint32_t k = 0; k < chunk->copies_count; k++, next++) {
                 const struct tdm__rect_copy *copy = &image->copies[next];
                 const struct tdm_slice *from =
-                    &world->from.slices[copy->from_rank][copy->from_tensor];
-                const struct tdm_slice *to = &world->to.slices[rank][copy->to_tensor];
+                    &fixture->from.slices[copy->from_rank][copy->from_tensor];
+                const struct tdm_slice *to = &fixture->to.slices[rank][copy->to_tensor];
                 uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, rank, copy);
                 uint64_t elements = (copy->rows - 1) * (uint64_t)copy->to_pitch + copy->columns;
 
@@ -199,82 +200,83 @@ static void run(struct world *world, const struct tdm__transfer_plan *transfer_p
                 assert_true(at + elements * tdm_dtype_bytes(copy->to_dtype) <= chunk->end);
                 assert_int_equal(from->tensor, to->tensor);
                 tdm__rect_copy_execute(copy,
-                                       world->held[copy->from_rank] + (uintptr_t)from->address,
-                                       world->images[rank] + (uintptr_t)to->address, NULL, NULL);
+                                       fixture->held[copy->from_rank] + (uintptr_t)from->address,
+                                       fixture->images[rank] + (uintptr_t)to->address, NULL, NULL);
             }
         }
         assert_int_equal(next, image->copies_count);
     }
 }
 
-static struct tdm__transfer_plan_options options_of(const struct world *world, uint64_t chunk_bytes)
+static struct tdm__transfer_plan_options options_of(const struct fixture *fixture,
+                                                    uint64_t chunk_bytes)
 {
-    return (struct tdm__transfer_plan_options){.manifest = world->manifest,
-                                               .from = world->from.layouts,
-                                               .from_count = world->from.ranks,
-                                               .to = world->to.layouts,
-                                               .to_count = world->to.ranks,
-                                               .image_bytes = ROOM_BYTES,
+    return (struct tdm__transfer_plan_options){.manifest = fixture->manifest,
+                                               .from = fixture->from.layouts,
+                                               .from_count = fixture->from.ranks,
+                                               .to = fixture->to.layouts,
+                                               .to_count = fixture->to.ranks,
+                                               .image_bytes = MEMORY_BYTES,
                                                .chunk_bytes = chunk_bytes};
 }
 
-static struct world *actor_fixture_open(uint64_t seed)
+static struct fixture *actor_fixture_open(uint64_t seed)
 {
-    struct world *world = aligned_alloc(64, sizeof(*world));
+    struct fixture *fixture = aligned_alloc(64, sizeof(*fixture));
 
-    assert_non_null(world);
-    memset(world, 0, sizeof(*world));
-    world->chance = test_random_init("route", seed);
-    invent_tensors(world);
-    return world;
+    assert_non_null(fixture);
+    memset(fixture, 0, sizeof(*fixture));
+    fixture->chance = test_random_init("route", seed);
+    invent_tensors(fixture);
+    return fixture;
 }
 
-static void actor_fixture_close(struct world *world)
+static void actor_fixture_close(struct fixture *fixture)
 {
-    tdm__manifest_destroy(world->manifest);
-    free(world);
+    tdm__manifest_destroy(fixture->manifest);
+    free(fixture);
 }
 
 static void every_element_arrives_between_any_two_layouts(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
-        struct world *world = actor_fixture_open(seed);
+        struct fixture *fixture = actor_fixture_open(seed);
         const uint64_t chunks[] = {0, 300, 4096};
         struct tdm__transfer_plan *transfer_plan;
         struct tdm__transfer_plan_options options;
 
-        invent_sides(world);
-        options = options_of(world, chunks[seed % 3]);
-        each_slice(world, &world->from, world->held, write_element);
+        invent_sides(fixture);
+        options = options_of(fixture, chunks[seed % 3]);
+        each_slice(fixture, &fixture->from, fixture->held, write_element);
         TRY(tdm__transfer_plan_create(&options, &transfer_plan));
-        run(world, transfer_plan);
-        each_slice(world, &world->to, world->images, check_element);
-        assert_int_equal(transfer_plan->cost.written_bytes, world->manifest->size_bytes);
+        run(fixture, transfer_plan);
+        each_slice(fixture, &fixture->to, fixture->images, check_element);
+        assert_int_equal(transfer_plan->cost.written_bytes, fixture->manifest->size_bytes);
         assert_true(chunks[seed % 3] != 0 || transfer_plan->chunks_count == 1);
         tdm__transfer_plan_destroy(transfer_plan);
-        actor_fixture_close(world);
+        actor_fixture_close(fixture);
     }
 }
 
-/* However large its slices are. */
+/* No chunk exceeds the wanted size, however large the slices are. */
 static void no_chunk_is_larger_than_wanted(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
-        struct world *world = actor_fixture_open(seed);
-        uint64_t wanted = 1 + test_random_below(&world->chance, 5000);
+        struct fixture *fixture = actor_fixture_open(seed);
+        uint64_t wanted = 1 + test_random_below(&fixture->chance, 5000);
         uint64_t most =
             wanted < TDM__TRANSFER_PLAN_ALIGNMENT ? TDM__TRANSFER_PLAN_ALIGNMENT : wanted;
         struct tdm__transfer_plan *transfer_plan;
         struct tdm__transfer_plan_options options;
 
-        invent_sides(world);
-        options = options_of(world, wanted);
-        each_slice(world, &world->from, world->held, write_element);
+        invent_sides(fixture);
+        options = options_of(fixture, wanted);
+        each_slice(fixture, &fixture->from, fixture->held, write_element);
         TRY(tdm__transfer_plan_create(&options, &transfer_plan));
-        run(world, transfer_plan);
-        each_slice(world, &world->to, world->images, check_element);
+        run(fixture, transfer_plan);
+        each_slice(fixture, &fixture->to, fixture->images, check_element);
         assert_true(transfer_plan->chunk_bytes_max <= most);
         for (uint32_t rank = 0; rank < transfer_plan->to_count; rank++) {
             for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
@@ -285,13 +287,13 @@ static void no_chunk_is_larger_than_wanted(void **state)
                 assert_true(chunk->end - chunk->begin <= transfer_plan->chunk_bytes_max);
             }
         }
-        assert_int_equal(transfer_plan->cost.written_bytes, world->manifest->size_bytes);
+        assert_int_equal(transfer_plan->cost.written_bytes, fixture->manifest->size_bytes);
         tdm__transfer_plan_destroy(transfer_plan);
-        actor_fixture_close(world);
+        actor_fixture_close(fixture);
     }
 }
 
-/* Whole rows of blocks, in what is sent of a bucket. */
+/* Checks that the copies of a chunk lie within it and have whole rows of blocks. */
 static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *transfer_plan)
 {
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[0];
@@ -311,16 +313,16 @@ static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *tra
     }
 }
 
-/* Rows of scales, and of blocks, that no chunk's alignment is a multiple of. */
+/* Rows of scales and of blocks whose size is no multiple of the alignment of chunks. */
 static void what_becomes_fp8_is_cut_between_its_rows(void **state)
 {
     static const uint64_t columns[] = {1, 640, 3072};
-    struct world *world = actor_fixture_open(1);
+    struct fixture *fixture = actor_fixture_open(1);
 
     (void)state;
-    world->from.ranks = 1;
-    world->to.ranks = 1;
-    tdm__manifest_destroy(world->manifest);
+    fixture->from.ranks = 1;
+    fixture->to.ranks = 1;
+    tdm__manifest_destroy(fixture->manifest);
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         struct tdm_tensor_info info = {
             .name = "m", .dtype = TDM_BF16, .dims_count = 2, .shape = {12800, columns[i]}};
@@ -332,8 +334,8 @@ static void what_becomes_fp8_is_cut_between_its_rows(void **state)
             .from = &from, .from_count = 1, .to = &to, .to_count = 1, .chunk_bytes = 512};
         struct tdm__transfer_plan *transfer_plan;
 
-        TRY(tdm__manifest_create(&info, 1, &world->manifest));
-        options.manifest = world->manifest;
+        TRY(tdm__manifest_create(&info, 1, &fixture->manifest));
+        options.manifest = fixture->manifest;
         wanted.dtype = TDM_F8_E4M3;
         wanted.scales = offset(64);
         wanted.address = offset(1 << 20 | 64);
@@ -342,27 +344,27 @@ static void what_becomes_fp8_is_cut_between_its_rows(void **state)
         assert_true(transfer_plan->chunks_count > 2);
         assert_chunks_hold_their_copies(transfer_plan);
         tdm__transfer_plan_destroy(transfer_plan);
-        tdm__manifest_destroy(world->manifest);
+        tdm__manifest_destroy(fixture->manifest);
     }
-    world->manifest = NULL;
-    actor_fixture_close(world);
+    fixture->manifest = NULL;
+    actor_fixture_close(fixture);
 }
 
 static void columns_are_one_copy_and_not_one_a_row(void **state)
 {
-    struct world *world = actor_fixture_open(1);
-    const struct tdm_tensor_info *info = &world->infos[2];
+    struct fixture *fixture = actor_fixture_open(1);
+    const struct tdm_tensor_info *info = &fixture->infos[2];
     struct tdm__transfer_plan_options options;
     struct tdm__transfer_plan *transfer_plan;
 
     (void)state;
-    world->from.ranks = 1;
-    world->to.ranks = 1;
-    give(world, &world->from, 0,
+    fixture->from.ranks = 1;
+    fixture->to.ranks = 1;
+    give(fixture, &fixture->from, 0,
          (struct tdm_slice){.tensor = 2, .extent = {info->shape[0], info->shape[1]}});
-    give(world, &world->to, 0,
+    give(fixture, &fixture->to, 0,
          (struct tdm_slice){.tensor = 2, .offset = {0, 1}, .extent = {info->shape[0], 2}});
-    options = options_of(world, 0);
+    options = options_of(fixture, 0);
     TRY(tdm__transfer_plan_create(&options, &transfer_plan));
     assert_int_equal(transfer_plan->images[0].copies_count, 1);
     assert_int_equal(transfer_plan->images[0].copies[0].rows, info->shape[0]);
@@ -371,12 +373,12 @@ static void columns_are_one_copy_and_not_one_a_row(void **state)
         tdm__transfer_plan_tensor(transfer_plan, 0, &transfer_plan->images[0].copies[0])->name,
         "c");
     tdm__transfer_plan_destroy(transfer_plan);
-    actor_fixture_close(world);
+    actor_fixture_close(fixture);
 }
 
-static void assert_refused(const struct world *world, const char *words)
+static void assert_refused(const struct fixture *fixture, const char *words)
 {
-    const struct tdm__transfer_plan_options options = options_of(world, 0);
+    const struct tdm__transfer_plan_options options = options_of(fixture, 0);
     struct tdm__transfer_plan *transfer_plan;
 
     assert_int_equal(tdm__transfer_plan_create(&options, &transfer_plan), TDM_E_INVAL);
@@ -387,28 +389,28 @@ static void assert_refused(const struct world *world, const char *words)
 
 static void what_cannot_be_served_is_refused_by_name(void **state)
 {
-    struct world *world = actor_fixture_open(1);
+    struct fixture *fixture = actor_fixture_open(1);
     const struct tdm_slice whole = {.tensor = 1, .flat = 1, .extent = {4}};
     const struct tdm_slice part = {.tensor = 1, .flat = 1, .offset = {1}, .extent = {2}};
 
     (void)state;
-    world->from.ranks = 2;
-    world->to.ranks = 1;
-    give(world, &world->to, 0, whole);
-    assert_refused(world, "tensor b: element 0 is in no rank's slices");
-    give(world, &world->from, 0, part);
-    assert_refused(world, "tensor b: element 0 is in no rank's slices");
-    give(world, &world->from, 1, whole);
-    assert_refused(world, "tensor b: elements 1 to 2 are in slices of rank 1 and of rank 0");
-    world->from.layouts[0].slices_count = 0;
-    give(world, &world->to, 0, part);
-    world->to.slices[0][1].address = world->to.slices[0][0].address;
-    assert_refused(world, "where another one ends");
-    world->to.slices[0][1].address = offset(ROOM_BYTES - 2);
-    assert_refused(world, "tensor b: a slice from");
-    world->to.slices[0][1].address = offset(ROOM_BYTES - 9);
-    assert_refused(world, "not aligned");
-    actor_fixture_close(world);
+    fixture->from.ranks = 2;
+    fixture->to.ranks = 1;
+    give(fixture, &fixture->to, 0, whole);
+    assert_refused(fixture, "tensor b: element 0 is in no rank's slices");
+    give(fixture, &fixture->from, 0, part);
+    assert_refused(fixture, "tensor b: element 0 is in no rank's slices");
+    give(fixture, &fixture->from, 1, whole);
+    assert_refused(fixture, "tensor b: elements 1 to 2 are in slices of rank 1 and of rank 0");
+    fixture->from.layouts[0].slices_count = 0;
+    give(fixture, &fixture->to, 0, part);
+    fixture->to.slices[0][1].address = fixture->to.slices[0][0].address;
+    assert_refused(fixture, "where another one ends");
+    fixture->to.slices[0][1].address = offset(MEMORY_BYTES - 2);
+    assert_refused(fixture, "tensor b: a slice from");
+    fixture->to.slices[0][1].address = offset(MEMORY_BYTES - 9);
+    assert_refused(fixture, "not aligned");
+    actor_fixture_close(fixture);
 }
 
 int main(void)

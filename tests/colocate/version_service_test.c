@@ -60,7 +60,7 @@ static void assert_refused(const char *model, struct tdm__version_request reques
     assert_true(answer.version == 77);
 }
 
-/* A whole update, to its last report. */
+/* Runs a whole update, up to the last report of a flip. */
 static struct tdm__version_reply commit(const char *model, const struct tdm__id *update,
                                         uint64_t base)
 {
@@ -96,16 +96,17 @@ static void an_update_goes_from_begin_to_flip(void **state)
     TRY(ask("whole", begin_of(&update, 0), &answer));
     assert_true(answer.version == 0 && answer.epoch == 1 && answer.update_version == 1);
     assert_int_equal(answer.outcome, TDM__UPDATE_UNDECIDED);
-    TRY(ask("whole", begin_of(&update, 0), &answer)); /* the answer was lost: the same again */
+    /* The reply was lost, so the same request is sent again. */
+    TRY(ask("whole", begin_of(&update, 0), &answer));
     assert_true(answer.epoch == 1 && answer.update_version == 1);
     TRY(ask("whole", of_member(TDM__VERSION_PREPARED, &update, 0), &answer));
-    assert_refused("whole", decide(&update, TDM__UPDATE_COMMITTED)); /* a vote is out */
+    assert_refused("whole", decide(&update, TDM__UPDATE_COMMITTED)); /* One vote is missing. */
     assert_refused("whole", of_member(TDM__VERSION_FLIPPED, &update, 0));
     TRY(ask("whole", of_member(TDM__VERSION_PREPARED, &update, 1), &answer));
     TRY(ask("whole", decide(&update, TDM__UPDATE_COMMITTED), &answer));
     assert_int_equal(answer.outcome, TDM__UPDATE_COMMITTED);
     assert_true(answer.version == 1);
-    TRY(ask("whole", decide(&update, TDM__UPDATE_ABORTED), &answer)); /* the first one stays */
+    TRY(ask("whole", decide(&update, TDM__UPDATE_ABORTED), &answer)); /* The first outcome stays. */
     assert_int_equal(answer.outcome, TDM__UPDATE_COMMITTED);
     TRY(ask("whole", of_member(TDM__VERSION_FLIPPED, &update, 0), &answer));
 }
@@ -118,7 +119,7 @@ static void an_aborted_version_is_never_given_out_again(void **state)
 
     (void)state;
     TRY(ask("burned", begin_of(&first, 0), &answer));
-    assert_refused("burned", begin_of(&second, 0)); /* one is under way */
+    assert_refused("burned", begin_of(&second, 0)); /* One update is in progress. */
     TRY(ask("burned", decide(&first, TDM__UPDATE_ABORTED), &answer));
     assert_int_equal(answer.outcome, TDM__UPDATE_ABORTED);
     answer = commit("burned", &second, 0);
@@ -212,7 +213,7 @@ static void a_lost_record_is_restored_by_who_knows_it(void **state)
     assert_int_equal(ask("restored", request, &answer), TDM_E_CONFLICT);
 }
 
-/* ---- what no client of ours would send -------------------------------------------------- */
+/* ---- requests that no client of Tandem sends ----------------------------------------- */
 
 static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count, uint64_t proposal,
                        const char *rest)

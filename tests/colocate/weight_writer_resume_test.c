@@ -1,6 +1,4 @@
-/* weight_writer_resume_test.c - an update that is begun anew sends what is not there, and nothing
- * else.
- */
+/* weight_writer_resume_test.c - a resumed update sends exactly the chunks that are missing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/weight_writer.h"
 
@@ -17,7 +15,7 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-/* Interrupted after any chunk, while the next one is being written. */
+/* Interrupts an update after each chunk, while the next one is being written. */
 static void what_is_here_is_not_sent_again(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
@@ -52,14 +50,15 @@ static void what_is_here_is_not_sent_again(bool in_place)
     weight_writers_close(m);
 }
 
-/* The engine has all of the weights before: nothing of that is taken for the new ones. */
+/* The engine has all of the old weights, and none of them is taken for the new ones. */
 static void weights_that_changed_are_sent_from_the_start(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
 
     weight_writers_send(m, m->transfer_plan->chunks_count);
     weight_fixture_learn(m->world);
-    tdm__weight_writer_forget_sums(m->weight_writers[1]); /* one rank is enough */
+    /* One rank that forgets its checksums is enough. */
+    tdm__weight_writer_forget_sums(m->weight_writers[1]);
     weight_writers_begin_again(m);
     assert_int_equal(m->resume_log.next, m->transfer_plan->chunks_count);
     assert_int_equal(weight_writers_finish(m), m->transfer_plan->chunks_count);
@@ -105,7 +104,8 @@ static void a_chunk_that_failed_voids_the_journal(bool in_place)
     weight_writers_close(m);
 }
 
-/* In place others may have written since; what a member copies, nobody else writes. */
+/* In place other processes may have written since. No other process writes what a member copies
+ * itself. */
 static void only_what_was_lent_is_in_doubt(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
@@ -122,8 +122,8 @@ static void only_what_was_lent_is_in_doubt(bool in_place)
     weight_writers_close(m);
 }
 
-/* A resume_log that is wrong, or another update's, is worth nothing: neither to trainers nor, at
- * the end, to the member. */
+/* A resume log that is wrong, or that of another update, is ignored by the trainers and, at the
+ * end, by the member. */
 static void another_resume_log_is_not_believed(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
@@ -142,7 +142,8 @@ static void another_resume_log_is_not_believed(bool in_place)
     weight_writers_close(m);
 }
 
-/* What came over a line was copied by the member, and lies in its shadow like all else. */
+/* What arrived over a connection was copied by the member, so it is in the shadow like everything
+ * else. */
 static void what_was_received_is_not_sent_again(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
@@ -170,9 +171,10 @@ BOTH_WAYS(a_chunk_that_failed_voids_the_journal)
 BOTH_WAYS(only_what_was_lent_is_in_doubt)
 BOTH_WAYS(another_resume_log_is_not_believed)
 
-/* Goal: whichever call fails, what it left half done is not taken for a chunk that is here
- * when the update is begun anew.  Method: the same, but the resume_log is believed, not dropped.
- */
+/* Goal: whichever call fails, an incomplete chunk is not taken for a complete one when the
+ * update is resumed.
+ *
+ * Method: the same as above, but the resume log is used and not dropped. */
 static void no_failed_call_leaves_half_a_chunk(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);

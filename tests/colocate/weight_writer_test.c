@@ -22,7 +22,7 @@ static void assert_told(const char *words)
     }
 }
 
-/* ---- the same promises in both ways ----------------------------------------------------- */
+/* ---- properties of both ways --------------------------------------------------------- */
 
 static void every_part_arrives(bool in_place)
 {
@@ -58,13 +58,13 @@ static void a_flipped_byte_names_its_tensor(bool in_place)
     weight_writers_begin(m);
     weight_writers_write(m, 0);
     weight_writers_flip_bits(m, WEIGHT_WRITERS_GAP_BYTES + 5,
-                             0x10); /* chunks begin with the image */
+                             0x10); /* Chunks begin with the image. */
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_CHECKSUM);
     assert_told("tensor embed: ");
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_STATE);
     assert_int_equal(tdm__receiver_prepare_slices(world->receiver, &world->update), TDM_E_STATE);
     weight_writers_give_up(m);
-    assert_false(weight_writers_serve_truth(m)); /* but what it served before */
+    assert_false(weight_writers_serve_truth(m)); /* The engine serves what it served before. */
     weight_writers_commit(m);
     assert_true(weight_writers_serve_truth(m));
     weight_writers_close(m);
@@ -106,7 +106,8 @@ static void contents_are_the_bytes_alone(bool in_place)
     weight_writers_close(m);
 }
 
-/* Else two tries of an update would vote for different words, though the bytes are the same. */
+/* Otherwise two attempts of an update would vote for different hashes, although the bytes are the
+ * same. */
 static void contents_do_not_depend_on_who_is_there(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
@@ -136,9 +137,9 @@ BOTH_WAYS(what_has_not_come_is_not_voted_for)
 BOTH_WAYS(contents_are_the_bytes_alone)
 BOTH_WAYS(contents_do_not_depend_on_who_is_there)
 
-/* ---- one way only ----------------------------------------------------------------------- */
+/* ---- properties of one way ----------------------------------------------------------- */
 
-/* What lies in the bucket, as it comes to an engine that cannot map it. */
+/* Stages what lies in the bucket, as an engine does that cannot map it. */
 static tdm_status stage_sent(struct weight_writers *m, uint32_t chunk, size_t flipped,
                              size_t come_bytes)
 {
@@ -164,7 +165,8 @@ static tdm_status stage_sent(struct weight_writers *m, uint32_t chunk, size_t fl
 static void parts_that_were_sent_arrive_too(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
-    size_t all_bytes = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1); /* a half */
+    /* This is half of the bucket. */
+    size_t all_bytes = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1);
 
     (void)state;
     weight_writers_begin(m);
@@ -202,7 +204,7 @@ static void a_target_that_is_none_is_refused_and_leaves_nothing(void **state)
     weight_writers_close(m);
 }
 
-/* Most tensors are larger than these. */
+/* Most tensors are larger than these chunks. */
 static void buckets_of_any_size_bring_the_same_bits(void **state)
 {
     struct test_random chance = test_random_init("buckets", 1);
@@ -221,7 +223,7 @@ static void buckets_of_any_size_bring_the_same_bits(void **state)
     }
 }
 
-/* In full at first, then a record in sixteen, another one each time. */
+/* Everything is verified at first, then one record of sixteen, another one each time. */
 static void samples_are_of_everything_in_the_end(void **state)
 {
     struct weight_writers *m = weight_writers_open(true, TDM__VERIFY_SAMPLE);
@@ -245,7 +247,7 @@ static void samples_are_of_everything_in_the_end(void **state)
     weight_writers_close(m);
 }
 
-/* ---- two halves of a bucket ------------------------------------------------------------- */
+/* ---- two halves of a bucket ---------------------------------------------------------- */
 
 static void a_chunk_is_read_while_the_next_one_is_written(void **state)
 {
@@ -274,7 +276,7 @@ static void a_chunk_is_read_while_the_next_one_is_written(void **state)
     weight_writers_close(m);
 }
 
-/* Why all engines have to read a chunk before the one after the next is written. */
+/* Shows why all engines have to read a chunk before the one after the next is written. */
 static void a_chunk_that_was_written_over_is_noticed(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
@@ -310,7 +312,7 @@ static void a_bucket_has_room_for_two_chunks_and_no_more(void **state)
     weight_writers_close(m);
 }
 
-/* ---- a late engine ---------------------------------------------------------------------- */
+/* ---- a late engine ------------------------------------------------------------------- */
 
 static void begin_nothing(void *state)
 {
@@ -353,10 +355,12 @@ static void a_late_engine_copies_what_is_served(void **state)
     weight_writers_close(m);
 }
 
-/* ---- on a GPU alone --------------------------------------------------------------------- */
+/* ---- on one GPU ---------------------------------------------------------------------- */
 
 /* Goal: whichever call to the driver fails, the engine has all of the old weights or all of the
- * new ones, and the next update works.  Method: update after update, in each the next call. */
+ * new ones, and the next update works.
+ *
+ * Method: run update after update, and let the next call fail in each. */
 static void no_failed_call_serves_half_a_version(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
@@ -385,7 +389,7 @@ static void no_failed_call_serves_half_a_version(bool in_place)
             free(after);
         }
         free(before);
-    } while (calls >= nth); /* in the last update no call was left to fail */
+    } while (calls >= nth); /* In the last update no call was left to fail. */
     assert_true(weight_writers_serve_truth(m));
     assert_true(given_up > 20);
     weight_writers_close(m);
@@ -420,7 +424,7 @@ static int run_here(const char *device)
     return cmocka_run_group_tests_name(device, tests, NULL, NULL);
 }
 
-/* What is sent between nodes is host memory. */
+/* What is sent between nodes is in host memory. */
 static int run_on_host(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(parts_that_were_sent_arrive_too)};
