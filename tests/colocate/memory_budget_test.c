@@ -91,7 +91,7 @@ static void without_updates_there_is_no_shadow(void **state)
 static void far_engines_keep_what_they_have(void **state)
 {
     (void)state;
-    input.is_far = true;
+    input.engines_are_remote = true;
     input.gpus_count = 4;
     input.ranks[2].gpu = 2;
     input.ranks[3].gpu = 3;
