@@ -285,7 +285,7 @@ static void run_threads(tdm_runtime *runtime, uint64_t threads_count, uint64_t s
     print_counts();
 }
 
-/* Parses a whole number; prints an error and returns false if the text is none. */
+/* Parses a whole number; prints an error and returns false if the text is not a number. */
 static bool read_number(const char *text, uint64_t *number_out)
 {
     char *end;

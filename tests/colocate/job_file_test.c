@@ -65,7 +65,8 @@ static void what_is_not_said_has_the_defaults(void **state)
     assert_int_equal(spec.global_batch_size, 64 * 16);
     assert_true(spec.temperature == 1.0);
     assert_int_equal(spec.num_rollout, 260);
-    assert_int_equal(spec.num_engines_min, 0); /* all may be lost: trainers have the weights */
+    /* All engines may be lost, because trainers have the weights. */
+    assert_int_equal(spec.num_engines_min, 0);
     assert_int_equal(spec.warmup_steps, 15);
     assert_int_equal(spec.update_weight_buffer_size, 65536);
     assert_true(spec.update_enabled);
@@ -89,7 +90,8 @@ static void test_bare_paths_are_relative_to_the_folder_of_the_job_file(void **st
     assert_true(fputs(GOOD, file) >= 0);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(tdm__job_file_read("job.yaml", NULL, 0, &spec), TDM_OK);
-    assert_string_equal(spec.library, "./libarith.so"); /* dlopen() searches a bare name. */
+    /* A name without a slash would make dlopen() search the system's folders. */
+    assert_string_equal(spec.library, "./libarith.so");
     tdm__job_spec_fini(&spec);
     assert_int_equal(unlink("job.yaml"), 0);
     assert_int_equal(fchdir(before), 0);

@@ -21,7 +21,7 @@ struct starving {
     bool armed;
     uint64_t count;
     uint64_t nth;  /* fails */
-    bool and_rest; /* and all later ones */
+    bool and_rest; /* True if all later allocations fail, too. */
     const char *call;
 };
 
