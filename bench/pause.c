@@ -10,6 +10,7 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
+/* Timeout of calls in milliseconds, rounds before measuring, and bytes of a page. */
 enum { TIMEOUT_MS = 60000, WARM_ROUNDS = 2, PAGE_BYTES = 4096 };
 
 /* Size of the region in bytes. */
@@ -23,6 +24,7 @@ struct tenant {
     uint64_t turn;
 };
 
+/* Constructor: creates the region. */
 static tdm_status tenant_construct(tdm_call *call, void *self)
 {
     struct tenant *tenant = self;
@@ -33,6 +35,7 @@ static tdm_status tenant_construct(tdm_call *call, void *self)
     return tdm_region_create(tdm_runtime_current(), &options, &tenant->region);
 }
 
+/* Destructor: frees the region. */
 static void tenant_destruct(void *self)
 {
     tdm_region_destroy(((struct tenant *)self)->region);

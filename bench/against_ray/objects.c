@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Size of a large value in bytes, and number of small values between two checks. */
 enum { LARGE_BYTES = 100 * SIDE_MIB, SMALL_CHUNK = 100 };
 
 /* Method "hash": replies the hash of the array that its reference refers to. */

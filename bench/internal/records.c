@@ -46,6 +46,7 @@ struct registration {
     struct tdm__actor_record actor;
 };
 
+/* Starts the next transaction of the round, if there is one left. */
 static void begin_next(struct registration *registration);
 
 /* Transaction: writes the record and the name unless the name is taken. */

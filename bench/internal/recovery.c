@@ -22,6 +22,7 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
+/* Number of updates before measuring, and number of undisturbed updates that are measured. */
 enum { WARM_UPDATES = 3, CLEAN_UPDATES = 5 };
 
 /* A model to update. */

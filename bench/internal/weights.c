@@ -23,6 +23,7 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
+/* Timeout of calls in milliseconds, number of updates before measuring, and number of engines. */
 enum { TIMEOUT_MS = 60000, WARM_UPDATES = 3, ENGINES = 1 };
 
 /* One way to update the weights, with the measures of it. */

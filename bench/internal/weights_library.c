@@ -239,11 +239,13 @@ static tdm_status check_row(uint32_t tensor, uint64_t first, uint16_t *values, u
 
 /* ---- the trainer ------------------------------------------------------------------------ */
 
+/* Opens a trainer rank. */
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
 {
     return open_model(context, 1, state_out);
 }
 
+/* Writes the values of this rank's slices into its weights. */
 static tdm_status trainer_start(void *state, void *const *addresses)
 {
     struct model *model = state;
@@ -255,6 +257,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     return TDM_OK;
 }
 
+/* Reports the tensors of the model and this rank's slices. */
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
                                  uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                                  uint32_t *slices_count_out)
@@ -268,6 +271,7 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
     return TDM_OK;
 }
 
+/* Training is not supported. */
 static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
@@ -296,17 +300,20 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
 
 /* ---- the engine ------------------------------------------------------------------------- */
 
+/* Opens an engine rank. */
 static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
 {
     return open_model(context, 0, state_out);
 }
 
+/* Sets the address of the weights. */
 static tdm_status engine_start(void *state, void *const *addresses)
 {
     set_weights_address(state, addresses[0]);
     return TDM_OK;
 }
 
+/* Checks that the trainers have the same tensors and reports this rank's slices. */
 static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
                                 uint32_t tensors_count, const struct tdm_slice **slices_out,
                                 uint32_t *slices_count_out)
@@ -360,11 +367,13 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
     return TDM_OK;
 }
 
+/* Begins an update: nothing to do. */
 static void engine_begin(void *state)
 {
     (void)state; /* Missing weights are found by generate(). */
 }
 
+/* Does nothing and succeeds. */
 static tdm_status engine_ready(void *state)
 {
     (void)state;
@@ -400,6 +409,7 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .close = free,
                                                  .layout = engine_layout};
 
+/* Reward function: always 0. */
 static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
                     float *token_rewards)
 {

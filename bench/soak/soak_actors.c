@@ -31,6 +31,7 @@ static tdm_status worker_construct(tdm_call *call, void *self)
     return broken != 0 ? tdm_fail(TDM_E_METHOD, "broken on purpose") : TDM_OK;
 }
 
+/* Destructor: releases the kept reference. */
 static void worker_destruct(void *self)
 {
     struct worker *worker = self;
@@ -268,6 +269,7 @@ static tdm_status later_answer(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", count);
 }
 
+/* Constructor: ignores its arguments. */
 static tdm_status later_construct(tdm_call *call, void *self)
 {
     (void)call;

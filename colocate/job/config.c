@@ -196,7 +196,7 @@ static tdm_status fail_type(const tdm_config *config, const struct tdm__config_n
     char place[WHERE_BYTES];
     char value[64];
 
-    return tdm__fail(TDM_E_TYPE, "%s: %s wants %s, got %s", where(config, node, place), path,
+    return tdm__fail(TDM_E_TYPE, "%s: %s must be %s, got %s", where(config, node, place), path,
                      wanted, describe(node, value));
 }
 
@@ -400,7 +400,7 @@ tdm_status tdm_config_override(tdm_config *config, const char *assignment)
     char *path;
 
     if (equals == NULL || equals == assignment) {
-        return tdm__fail(TDM_E_INVAL, "\"%s\" wants the form key=value", assignment);
+        return tdm__fail(TDM_E_INVAL, "\"%s\" must have the form key=value", assignment);
     }
     TDM_TRY(tdm__config_tree_parse(equals + 1, strlen(equals + 1), "command line", &value));
     path = strndup(assignment, (size_t)(equals - assignment));

@@ -342,7 +342,7 @@ static tdm_status read_key(struct reader *reader, struct tdm__config_node *map,
 
     TDM_TRY(check_plainness(reader));
     if (reader->event.type != YAML_SCALAR_EVENT) {
-        return fail_at_event(reader, "a key wants to be a text");
+        return fail_at_event(reader, "a key must be a text");
     }
     TDM_TRY(check_scalar(reader));
     key = (const char *)reader->event.data.scalar.value;
@@ -393,7 +393,7 @@ static tdm_status check_duplicates(const struct reader *reader, const struct tdm
     qsort((void *)sorted, count, sizeof(const struct tdm__config_node *), compare_keys);
     for (uint32_t i = 1; i < count && status == TDM_OK; i++) {
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0) {
-            status = tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" stands already on line %u",
+            status = tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" is already set on line %u",
                                reader->name, sorted[i]->line, sorted[i]->key, sorted[i - 1]->line);
         }
     }
@@ -557,6 +557,7 @@ static void write_number(const struct writer *writer, double number)
     (void)fprintf(writer->stream, "%s%s", text, strpbrk(text, ".e") == NULL ? ".0" : "");
 }
 
+/* Writes the value of a node. */
 static void write_node(struct writer *writer, const struct tdm__config_node *node);
 
 /* Writes the elements of a list or map, each on its original line. */

@@ -77,6 +77,7 @@ static tdm_status engine_open(tdm_call *call, struct engine *engine)
     return tdm__rank_reserve_regions(&engine->rank, specs, count);
 }
 
+/* Destructor of the class: releases everything, also after a failed constructor. */
 static void engine_destruct(void *self)
 {
     struct engine *engine = self;
@@ -219,6 +220,7 @@ static tdm_status engine_pause(tdm_call *call, void *self)
     return status;
 }
 
+/* Method "trace": replies the spans for the trace. */
 static tdm_status engine_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);

@@ -308,7 +308,7 @@ static tdm_status execute_phase_action(struct tdm__controller *controller,
     case TDM__PHASE_DO_NOTHING:
         break;
     }
-    return tdm__fail(TDM_E_STATE, "the phase machine asks for nothing in %s",
+    return tdm__fail(TDM_E_STATE, "the phase machine asks for no action in phase %s",
                      tdm__phase_name_text(controller->phase.phase));
 }
 
@@ -362,10 +362,11 @@ static tdm_status run_rollout_phase(struct tdm__controller *controller,
     tdm_status status;
 
     TDM_TRY(tdm__phase_handle_event(&controller->phase, &requested, &action));
-    status = action == TDM__PHASE_DO_GENERATE
-                 ? ask(controller)
-                 : tdm__fail(TDM_E_STATE, "nobody may generate in %s",
-                             tdm__phase_name_text(controller->phase.phase));
+    status =
+        action == TDM__PHASE_DO_GENERATE
+            ? ask(controller)
+            : tdm__fail(TDM_E_STATE, "generate failed: the job is in phase %s, expected ROLLOUT",
+                        tdm__phase_name_text(controller->phase.phase));
     TDM_TRY(tdm__wrap(status, "ROLLOUT, step %u", controller->step_progress.step));
     trace_phase(controller, TDM__PHASE_ROLLOUT, begin_ns);
     return tdm__phase_handle_event(&controller->phase, &done, &action);

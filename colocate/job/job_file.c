@@ -219,7 +219,7 @@ static tdm_status check_section(const tdm_config *config, const struct section *
         return TDM_OK;
     }
     if (!is_map(config, section->name)) {
-        return tdm__fail(TDM_E_TYPE, "%s: %s wants a map of settings",
+        return tdm__fail(TDM_E_TYPE, "%s: %s must be a map of settings",
                          tdm_config_where(config, section->name), section->name);
     }
     for (uint32_t i = 0; (key = tdm_config_key(config, section->name, i)) != NULL; i++) {
@@ -249,11 +249,14 @@ static tdm_status check_keys(const tdm_config *config)
 
 /* Units of sizes; each divides the next one. */
 static const struct {
+    /* Text behind the number. */
     const char *name;
+    /* Bytes of one unit. */
     uint64_t size_bytes;
 } units[] = {
     {"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}};
 
+/* Number of units, and size in bytes of the buffer for a formatted number. */
 enum { UNITS_COUNT = sizeof(units) / sizeof(units[0]), BOUND_BYTES = 32 };
 
 /* Formats a number for an error message. Sizes appear in the largest unit that divides them,
@@ -287,7 +290,7 @@ static tdm_status refuse_range(const tdm_config *config, const struct setting *s
     char low[BOUND_BYTES];
     char high[BOUND_BYTES];
 
-    return tdm__fail(TDM_E_INVAL, "%s: %s is %s, it wants %s to %s",
+    return tdm__fail(TDM_E_INVAL, "%s: %s is %s, expected %s to %s",
                      tdm_config_where(config, setting->path), setting->path,
                      write_bound(setting->kind, value, given),
                      write_bound(setting->kind, setting->low, low),
@@ -342,7 +345,7 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
     }
     value = parse_bytes(text);
     if (value == 0) {
-        return tdm__fail(TDM_E_TYPE, "%s: %s wants bytes, as in \"64 KiB\", got \"%.40s\"",
+        return tdm__fail(TDM_E_TYPE, "%s: %s must be a size, as in \"64 KiB\", got \"%.40s\"",
                          tdm_config_where(config, setting->path), setting->path, text);
     }
     if ((double)value < setting->low || (double)value > setting->high) {
@@ -443,17 +446,17 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
 static tdm_status check_update(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     if (strcmp(spec->update_source, "tensors") != 0 && strcmp(spec->update_source, "disk") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
+        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", expected tensors or disk",
                          tdm_config_where(config, "update.source"), spec->update_source);
     }
     if (strcmp(spec->update_mode, "donate") != 0 && strcmp(spec->update_mode, "copy") != 0 &&
         strcmp(spec->update_mode, "names") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", it wants donate, copy or names",
+        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", expected donate, copy or names",
                          tdm_config_where(config, "update.mode"), spec->update_mode);
     }
     if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "sample") != 0 &&
         strcmp(spec->verify, "none") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full, sample or none",
+        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", expected full, sample or none",
                          tdm_config_where(config, "update.verify"), spec->verify);
     }
     return TDM_OK;
@@ -466,7 +469,7 @@ static tdm_status check_name(const tdm_config *config, const char *path, const c
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
     if (name[0] == '\0' || strspn(name, allowed) != strlen(name)) {
-        return tdm__fail(TDM_E_INVAL, "%s: %s \"%s\" wants letters, digits, '-' and '_'",
+        return tdm__fail(TDM_E_INVAL, "%s: %s \"%s\" must have only letters, digits, '-' and '_'",
                          tdm_config_where(config, path), path, name);
     }
     return TDM_OK;
@@ -490,7 +493,7 @@ static tdm_status check_enumerations(const tdm_config *config, const struct tdm_
     TDM_TRY(check_name(config, "job.name", spec->name));
     TDM_TRY(check_model(config, spec->update_model));
     if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
+        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", expected host or cuda",
                          tdm_config_where(config, "cluster.device"), spec->device);
     }
     return check_update(config, spec);
@@ -505,7 +508,7 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "
-                         "want a GPU each, but cluster.num_gpus is %u",
+                         "need a GPU each, but cluster.num_gpus is %u",
                          tdm_config_where(config, "engine.colocate"), spec->trainer_num_ranks,
                          engine_ranks, spec->num_gpus);
     }
@@ -551,7 +554,7 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: trainer.num_ranks is %u, but cluster.num_gpus is %u: a trainer "
-                         "rank wants a GPU each",
+                         "rank needs a GPU",
                          tdm_config_where(config, "trainer.num_ranks"), spec->trainer_num_ranks,
                          spec->num_gpus);
     }

@@ -125,7 +125,7 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
         (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
     } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(monitor, probe)) {
         probe->gone = true;
-        (void)snprintf(probe->why, sizeof(probe->why), "actor %s has not answered for %lld ms",
+        (void)snprintf(probe->why, sizeof(probe->why), "actor %s has not replied for %lld ms",
                        probe->name, (long long)monitor->stall_ms);
     }
     if (reply->status != TDM_E_TIMEOUT && reply->status != TDM_E_CLOSED) {

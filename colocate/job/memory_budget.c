@@ -46,6 +46,8 @@ struct budget_instant {
 static const struct phase_occupancy {
     /* Name for output. */
     const char *name;
+    /* The two instants whose maximum is the occupancy; equal in a phase, different in a
+     * transition. */
     struct budget_instant instants[2];
 } moments[TDM__BUDGET_PHASES_COUNT] = {
     [TDM__BUDGET_ROLLOUT] = {"ROLLOUT", {{NOTHING, ALL}, {NOTHING, ALL}}},
@@ -136,6 +138,7 @@ static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
     return size_bytes;
 }
 
+/* Returns the greater number. */
 static uint64_t max_bytes(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;

@@ -12,8 +12,11 @@ static const int guarded_signals[TDM__GUARDED_SIGNALS_COUNT] = {SIGSEGV, SIGBUS,
 
 /* The guard that is in force. A signal handler has no argument, so it is a global. */
 static struct {
+    /* Borrowed guard; NULL if none is in force. */
     struct tdm__reward_guard *guard;
+    /* 1 while the reward function runs. */
     volatile sig_atomic_t in_reward;
+    /* Name of the job library, cut at 255 bytes. */
     char library[256];
 } guarded;
 

@@ -150,7 +150,7 @@ static tdm_status read_engine_completions(const struct rollout_requests *request
     struct rollout_share share = requests->shares[engine];
 
     if (reply->completions.count != share.count * per_row) {
-        return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
+        return tdm__fail(TDM_E_PROTOCOL, "engine %u replied %u completions for %u prompts", engine,
                          reply->completions.count, share.count * per_row);
     }
     for (uint32_t i = 0; i < share.count * per_row; i++) {
@@ -186,7 +186,7 @@ static tdm_status read_completions(const struct rollout_requests *requests,
             version = own;
         } else if (version != own) {
             return tdm__fail(TDM_E_STATE,
-                             "engine %u answered with version %llu, engine %u with %llu", engine,
+                             "engine %u generated with version %llu, engine %u with %llu", engine,
                              (unsigned long long)own, first, (unsigned long long)version);
         }
         TDM_TRY(read_engine_completions(requests, engine, &message, rollout));

@@ -7,6 +7,7 @@
 /* Longest word that is compared, in bytes. */
 enum { WORD_BYTES_MAX = 64 };
 
+/* Returns the smallest of three numbers. */
 static size_t min_of_three(size_t a, size_t b, size_t c)
 {
     size_t least = a < b ? a : b;

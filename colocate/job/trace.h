@@ -29,6 +29,7 @@ void tdm__trace_name_thread(struct tdm__trace *trace, uint32_t process, uint32_t
 
 /* One named value of an event: `text` if it is not NULL, else `number`. */
 struct tdm__trace_argument {
+    /* Borrowed name of the value. */
     const char *name;
     /* Borrowed text; NULL if the value is a number. */
     const char *text;

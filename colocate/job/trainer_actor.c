@@ -53,6 +53,7 @@ static tdm_status trainer_open(tdm_call *call, struct trainer *trainer)
     return open_library(trainer);
 }
 
+/* Destructor of the class: releases everything, also after a failed constructor. */
 static void trainer_destruct(void *self)
 {
     struct trainer *trainer = self;
@@ -287,6 +288,7 @@ static tdm_status trainer_pause(tdm_call *call, void *self)
     return tdm__rank_pause_regions(self);
 }
 
+/* Method "trace": replies the spans for the trace. */
 static tdm_status trainer_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);

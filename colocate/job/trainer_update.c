@@ -593,7 +593,8 @@ tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
     TDM_TRY(trainer_check_started(trainer));
     TDM_TRY(tdm__update_parts_decode(tdm_call_arguments(call), &message));
     if (trainer->weight_writer == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update by parts without a route");
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "update by slices failed: this trainer rank has no transfer plan");
     }
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0

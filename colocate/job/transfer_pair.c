@@ -172,7 +172,7 @@ static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct
         if (workers->engines[i] == NULL) {
             continue;
         }
-        (void)snprintf(name, sizeof(name), "line/%s/%u", id, i);
+        (void)snprintf(name, sizeof(name), "pair/%s/%u", id, i);
         TDM_TRY(call_pair_end(workers->trainers[i], name, info.node_id, workers, &refs[i]));
         TDM_TRY(call_pair_end(workers->engines[i], name, info.node_id, workers,
                               &refs[workers->engines_count + i]));
@@ -194,7 +194,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
 
     tdm_actor_describe(workers->trainers[0], &info);
     TDM_TRY(tdm__id_parse(info.node_id, &message.node));
-    (void)snprintf(name, sizeof(name), "line/%s", tdm__id_text(update, id));
+    (void)snprintf(name, sizeof(name), "pair/%s", tdm__id_text(update, id));
     message.name = name;
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__meet_off_encode(&message, writer);

@@ -39,6 +39,7 @@ struct pending_calls {
     uint32_t count;
 };
 
+/* Frees the arrays, but not the references. */
 static void pending_calls_fini(struct pending_calls *calls)
 {
     free(calls->refs);
@@ -65,6 +66,7 @@ static tdm_status pending_calls_init(struct pending_calls *calls, tdm_ref *const
     return TDM_OK;
 }
 
+/* Returns the number of completed calls. */
 static uint32_t count_done(const struct pending_calls *calls)
 {
     uint32_t sum = 0;
@@ -75,6 +77,7 @@ static uint32_t count_done(const struct pending_calls *calls)
     return sum;
 }
 
+/* Returns whether the status means that an actor or its node died. */
 static bool is_death(tdm_status status)
 {
     return status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
@@ -138,7 +141,7 @@ static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pe
             return TDM_OK;
         }
         if (late) {
-            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not answered in time",
+            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not replied in time",
                              calls->count - count_done(calls), calls->count);
         }
         TDM_TRY(tdm__failover_check_liveness(workers));

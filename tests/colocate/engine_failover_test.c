@@ -170,7 +170,7 @@ static void a_stopped_rank_ends_the_wait(void **state)
     assert_int_equal(call("rest"), TDM_E_ACTOR_DIED);
     TRY(tdm__failover_handle_failure(&workers, TDM_E_ACTOR_DIED));
     assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
-    assert_string_equal(told, "0: actor e01 has not answered for 500 ms");
+    assert_string_equal(told, "0: actor e01 has not replied for 500 ms");
     assert_null(workers.engines[0]);
     assert_non_null(workers.engines[2]);
 }
@@ -190,7 +190,7 @@ static void a_stopped_trainer_is_killed_and_told(void **state)
     assert_int_equal(
         tdm__worker_group_call(&workers, workers.trainers, 1, "answer", no_arguments, LONG_MS),
         TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(tdm_error_detail(), "t0 has not answered for 500 ms"));
+    assert_non_null(strstr(tdm_error_detail(), "t0 has not replied for 500 ms"));
     assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
     assert_int_equal(kill(pid, 0), -1);
     assert_string_equal(told, ""); /* No engine was reported as lost. */

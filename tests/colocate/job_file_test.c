@@ -123,31 +123,31 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
     (void)state;
     refuses("job: {library: x}\n", "job.yaml:1: data.train is missing");
     refuses(GOOD "cluster:\n  num_gpus: 0\n",
-            "job.yaml:4: cluster.num_gpus is 0, it wants 1 to 64");
+            "job.yaml:4: cluster.num_gpus is 0, expected 1 to 64");
     refuses(GOOD "cluster:\n  num_gpus: four\n",
-            "job.yaml:4: cluster.num_gpus wants a whole number, got \"four\"");
+            "job.yaml:4: cluster.num_gpus must be a whole number, got \"four\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 GB}\n",
-            "job.yaml:3: cluster.gpu_bytes wants bytes, as in \"64 KiB\", got \"1 GB\"");
+            "job.yaml:3: cluster.gpu_bytes must be a size, as in \"64 KiB\", got \"1 GB\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 KiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 1 KiB, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 1 KiB, expected 2 MiB to 4 TiB");
     refuses(GOOD "cluster: {gpu_bytes: 5 TiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 5 TiB, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 5 TiB, expected 2 MiB to 4 TiB");
     refuses(GOOD "cluster: {gpu_bytes: 1000}\n",
-            "job.yaml:3: cluster.gpu_bytes is 1000 B, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 1000 B, expected 2 MiB to 4 TiB");
     refuses("job: {library: l, seed: -1}\ndata: {train: a, unseen: b}\n",
-            "job.yaml:1: job.seed is -1, it wants 0 to 9000000000000000000");
+            "job.yaml:1: job.seed is -1, expected 0 to 9000000000000000000");
     refuses(GOOD "cluster: {device: tpu}\n",
-            "job.yaml:3: cluster.device is \"tpu\", it wants host or cuda");
+            "job.yaml:3: cluster.device is \"tpu\", expected host or cuda");
     refuses(GOOD "rollout: {temperature: -1}\n",
-            "job.yaml:3: rollout.temperature is -1, it wants 0 to 1000");
+            "job.yaml:3: rollout.temperature is -1, expected 0 to 1000");
     refuses("job: {name: ../x, library: l}\ndata: {train: a, unseen: b}\n",
-            "job.yaml:1: job.name \"../x\" wants letters, digits, '-' and '_'");
+            "job.yaml:1: job.name \"../x\" must have only letters, digits, '-' and '_'");
     refuses(GOOD "update: {model: a/b}\n",
-            "job.yaml:3: update.model \"a/b\" wants letters, digits, '-' and '_'");
+            "job.yaml:3: update.model \"a/b\" must have only letters, digits, '-' and '_'");
     refuses(GOOD "update: {model: abcdefghijklmnopqrstuvwxyz_1234567}\n",
             "job.yaml:3: update.model has 34 bytes, the limit is 32");
-    refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer wants a map of settings");
-    refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer wants a map of settings");
+    refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer must be a map of settings");
+    refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer must be a map of settings");
 }
 
 static void numbers_that_disagree_are_refused_with_both(void **state)
@@ -163,7 +163,7 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
             "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
             "job.yaml:1: trainer.num_ranks is 4, but cluster.num_gpus is 8: a "
-            "trainer rank wants a GPU each");
+            "trainer rank needs a GPU");
     refuses(GOOD "engine: {num_gpus_per_actor: 0.7}\n",
             "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
             "1.1 of a GPU; lower one of them");

@@ -108,7 +108,7 @@ static void who_is_stopped_is_named_after_the_stall(void **state)
     assert_int_equal(kill(pid_of(actors[1]), SIGSTOP), 0);
     TRY(tdm__liveness_monitor_poll_sync(monitor, actors));
     assert_true(tdm__clock_ms() - begin_ms >= STALL_MS);
-    assert_gone(1, "actor w1 has not answered for 1200 ms");
+    assert_gone(1, "actor w1 has not replied for 1200 ms");
     assert_null(tdm__liveness_monitor_failure(monitor, 0));
     assert_null(tdm__liveness_monitor_failure(monitor, 2));
     assert_int_equal(kill(pid_of(actors[1]), SIGCONT), 0);
@@ -130,7 +130,7 @@ static void asking_does_not_wait(void **state)
         (void)nanosleep(&pause, NULL);
         TRY(tdm__liveness_monitor_poll(monitor, actors));
     }
-    assert_gone(2, "has not answered");
+    assert_gone(2, "has not replied");
 }
 
 static pid_t pid_of_daemon(void)

@@ -155,7 +155,7 @@ def an_engine_is_stopped_and_the_job_goes_on(world):
     stall_ms = int(STALL_MS * world.slow)
     goes_on(world, steps_without_kill(world.build), [f"update.stall_timeout_ms={stall_ms}"],
             at_a_moment(world, random.Random(f"{SEED} stop"), "engine/1/1", signal.SIGSTOP),
-            rf"^engine 1 lost: actor engine/1/1 has not answered for {stall_ms} ms; 1 of 2 goes on$")
+            rf"^engine 1 lost: actor engine/1/1 has not replied for {stall_ms} ms; 1 of 2 goes on$")
 
 
 def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
@@ -237,7 +237,7 @@ def a_trainer_rank_is_stopped(world):
     begin = time.monotonic()
     code, _, err = finish(process)
     took_s = time.monotonic() - begin
-    require(code == 1 and f"actor trainer/2 has not answered for {stall_ms} ms" in err, f"exit code {code}: {err}")
+    require(code == 1 and f"actor trainer/2 has not replied for {stall_ms} ms" in err, f"exit code {code}: {err}")
     require(took_s < 20 * world.slow, f"told after {took_s:.1f} s")
     world.require_clean()
 
