@@ -15,13 +15,13 @@ enum { TDM__BANNER_BYTES = 512 };
  * node with an embedded Redis. */
 void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_run_options *options,
                        const char *cluster, char text[TDM__BANNER_BYTES]);
-/* Writes the line that says on which GPUs the ranks are placed, for example "placement trainer 4
- * ranks (0.4 GPU each) engines 2 × TP2 (0.2 GPU each) gather groups {0,1}→0 {2,3}→2". A gather
+/* Writes the line that says on which GPUs the ranks are placed. An example is "placement trainer
+ * 4 ranks (0.4 GPU each) engines 2 × TP2 (0.2 GPU each) gather groups {0,1}→0 {2,3}→2". A gather
  * group lists the trainer ranks that serve one engine and the rank that calls the engine. */
 void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES]);
-/* Writes the line that says what each weight update moves, for example "update 1.19 GiB, 50 % of
- * it on the same GPU at most 310 copies an engine rank donate". It adds the number and size of
- * the buckets if the update copies. */
+/* Writes the line that says what each weight update moves. An example is "update 1.19 GiB, 50 %
+ * of it on the same GPU at most 310 copies an engine rank donate". The line ends with the number
+ * and size of the buckets if the update copies. */
 void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weight_cost *cost,
                         char text[TDM__BANNER_BYTES]);
 

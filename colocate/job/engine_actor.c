@@ -151,8 +151,8 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
     return status;
 }
 
-/* Gets the layout of this rank from the job file or the library and replies with it. If there is
- * none, the reply is nil and the rank gets whole tensors by name. */
+/* Gets the layout of this rank from the job file or the library and replies with it. Without a
+ * layout the reply is nil, and the rank gets whole tensors by name. */
 static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
                                      const tdm_region *weights)
 {
@@ -237,8 +237,8 @@ static tdm_status engine_check_connected(const struct engine *engine)
 }
 
 /* Method "acquire_shadow": gives the shadow copy its memory and replies where it is. With an
- * update ID and epoch as arguments it also replies which part of that update is already there,
- * after an interruption. Without arguments there is none. */
+ * update ID and epoch as arguments the reply also says which part of that update is already
+ * there after an interruption. Without arguments the reply says that nothing is there. */
 static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;

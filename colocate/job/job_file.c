@@ -1,10 +1,11 @@
 /* job_file.c - reads a job file into a struct and checks every setting. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table `settings` is the specification of every setting that Tandem reads: path, type,
- * field, range and default. Reading goes through three steps: all keys of the file must be known
- * (sections of the job library may have keys of their own), every value is read and checked
- * against its range, and settings that depend on each other are compared. An unknown key that
- * resembles a known one is reported with a suggestion.
+ * field, range and default.
+ * Reading has three steps. First, all keys of the file must be known; sections of the job library
+ * may have keys of their own. Second, every value is read and checked against its range. Third,
+ * settings that depend on each other are compared. An unknown key that resembles a known one is
+ * reported with a suggestion.
  * Errors name the file, the line and the setting. docs/job-file.md documents the settings for
  * users. All functions are pure except for reading the file. */
 #include "colocate/job/job_file.h"

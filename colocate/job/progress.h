@@ -31,7 +31,7 @@ struct tdm__progress_step {
     uint64_t version;
     /* Milliseconds that the step spent pausing and resuming memory. */
     double off_on_ms;
-    /* Borrowed metrics from the trainer's reply; NULL if there are none. */
+    /* Borrowed metrics from the trainer's reply; NULL without metrics. */
     const struct tdm_metrics *metrics;
 };
 

@@ -1,10 +1,10 @@
 /* rank.c - the state and functions that trainer and engine actors share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tdm__rank_open() is the first thing that the constructors of both classes do: it decodes the
- * arguments, opens the library, finds the GPU of this process and joins the collective group.
- * tdm__rank_close() undoes this and may be called after a failure at any point. Regions are
- * created paused; resume and pause skip regions that are in the wanted state already, so that
- * both are idempotent. The functions run on the actor's method thread. */
+/* The constructors of both classes first call tdm__rank_open(). It decodes the arguments, opens
+ * the library, finds the GPU of this process and joins the collective group. tdm__rank_close()
+ * undoes this and may be called after a failure at any point. Regions are created paused; resume
+ * and pause skip regions that are in the wanted state already, so that both are idempotent. The
+ * functions run on the actor's method thread. */
 #include "colocate/job/rank.h"
 
 #include "actors/runtime.h"

@@ -34,7 +34,7 @@ struct tdm__trace {
     size_t unflushed_bytes;
     /* Number of events written. */
     uint64_t events_count;
-    /* errno of the first write that failed; 0 if none did. */
+    /* Value of errno of the first write that failed; 0 if every write succeeded. */
     int error_number;
     /* Buffer of the stream. */
     char buffer[BUFFER_BYTES];
