@@ -1,8 +1,8 @@
-/* call.c - a synchronous call of an actor against a bare ping-pong of the same bytes. */
+/* call.c - compares a synchronous call of an actor with a bare ping-pong of the same bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The peer is what a Unix stream socket can do at best without spinning: two processes that
- * block in read(2) and send as many bytes each way as the call and its reply have on the wire.
- * Both pairs are pinned alike, and take turns. */
+/* The other side is what a Unix stream socket can do at best without polling. Two processes
+ * block in read(2) and send as many bytes each way as a call and its reply have on the wire.
+ * Both pairs are pinned to the same cores and run alternately. */
 #include "measure.h"
 #include "peer.h"
 
@@ -15,11 +15,12 @@ enum {
     CALLS_PER_ROUND = 2000,
     WARM_CALLS = 500,
     GET_TIMEOUT_MS = 10000,
-    /* header 56, method "echo" 4, array of one 64-bit integer 10 */
+    /* Bytes on the wire: the header, the method "echo" and an array of one 64-bit integer. */
     CALL_BYTES = 70,
     REPLY_BYTES = 66,
 };
 
+/* Method "echo": replies the number in its arguments. */
 static tdm_status echo(tdm_call *call, void *self)
 {
     int64_t number;
@@ -31,6 +32,7 @@ static tdm_status echo(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 
+/* Role "pong": replies to each frame with a frame. */
 static void pong(int fd)
 {
     char buffer[CALL_BYTES] = {0};
@@ -41,6 +43,7 @@ static void pong(int fd)
     }
 }
 
+/* Returns the seconds of one ping-pong. */
 static double ping_once(int fd)
 {
     char buffer[CALL_BYTES] = {0};
@@ -51,6 +54,7 @@ static double ping_once(int fd)
     return bench_clock_seconds() - begun;
 }
 
+/* Returns the seconds of one call whose reply is checked. */
 static double call_once(tdm_actor *actor, int64_t number)
 {
     double begun = bench_clock_seconds();
@@ -69,7 +73,7 @@ static double call_once(tdm_actor *actor, int64_t number)
     return took;
 }
 
-/* The median of one round's calls, in microseconds. */
+/* Returns the median time of `count` calls in microseconds. */
 static double round_of_calls(tdm_actor *actor, uint32_t count)
 {
     static double took[CALLS_PER_ROUND];
@@ -80,6 +84,7 @@ static double round_of_calls(tdm_actor *actor, uint32_t count)
     return bench_median(took, count) * 1e6;
 }
 
+/* Returns the median time of `count` ping-pongs in microseconds. */
 static double round_of_pings(int fd, uint32_t count)
 {
     static double took[CALLS_PER_ROUND];
@@ -90,13 +95,19 @@ static double round_of_pings(int fd, uint32_t count)
     return bench_median(took, count) * 1e6;
 }
 
+/* The two processes that are compared. */
 struct pair {
+    /* Owned actor that is called. */
     tdm_actor *actor;
+    /* Process ID of the actor. */
     pid_t actor_pid;
-    int fd; /* of the peer */
+    /* Owned socket to the peer. */
+    int fd;
+    /* Process ID of the peer. */
     pid_t peer_pid;
 };
 
+/* Measures with actor and peer pinned to `core`. */
 static void measure_call(const struct pair *pair, int core, struct bench_measure *measure)
 {
     bench_pin_to_core(pair->actor_pid, core);
@@ -115,6 +126,7 @@ static void measure_call(const struct pair *pair, int core, struct bench_measure
     bench_measure_report(measure);
 }
 
+/* Measures on one core and, if the machine has two, on separate cores. */
 static void measure_both(const struct pair *pair)
 {
     static struct bench_measure same = {.name = "call_sync_same_core",

@@ -1,8 +1,9 @@
-/* create.c - an actor's whole life against the bare life of a process of the same program. */
+/* create.c - compares the life cycle of an actor with that of a bare process of the same
+ * program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ours: created, called, its reply read, killed, gone.  The peer: posix_spawn of this program,
- * a connection to it, one question and its reply of the same bytes, SIGKILL, reaped.  The
- * peer's socket listens before it starts, so that it never has to be waited for. */
+/* An actor is created, called and killed, and its process is gone. The peer is started by
+ * posix_spawn, gets a connection and one request of the same bytes, replies, is killed and
+ * reaped. Its socket listens before it starts, so that connecting never has to wait. */
 #include "measure.h"
 #include "peer.h"
 
@@ -16,11 +17,12 @@
 enum {
     LIVES_PER_ROUND = 25,
     TIMEOUT_MS = 10000,
-    /* what a call of "echo" with one 64-bit integer and its reply have on the wire */
+    /* Bytes on the wire of a call of "echo" with one 64-bit integer, and of its reply. */
     CALL_BYTES = 70,
     REPLY_BYTES = 66,
 };
 
+/* Method "echo": replies the number in its arguments. */
 static tdm_status echo(tdm_call *call, void *self)
 {
     int64_t number;
@@ -32,6 +34,7 @@ static tdm_status echo(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 
+/* Role "reply": accepts one connection, replies to one request and waits to be killed. */
 static void reply_one(int listener)
 {
     char buffer[CALL_BYTES] = {0};
@@ -42,10 +45,10 @@ static void reply_one(int listener)
     }
     bench_read(fd, buffer, CALL_BYTES);
     bench_write(fd, buffer, REPLY_BYTES);
-    bench_read(fd, buffer, 1); /* lives on until it is killed */
+    bench_read(fd, buffer, 1); /* The read blocks until the process is killed. */
 }
 
-/* Listens on a name that exists only while the socket does. */
+/* Listens on an abstract Unix address, which exists only while the socket does. */
 static int listen_anywhere(struct sockaddr_un *address_out, socklen_t *address_bytes_out)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -60,6 +63,7 @@ static int listen_anywhere(struct sockaddr_un *address_out, socklen_t *address_b
     return fd;
 }
 
+/* Starts, calls and kills one peer process. */
 static void peer_life(int listener, const struct sockaddr_un *address, socklen_t address_bytes)
 {
     char buffer[CALL_BYTES] = {0};
@@ -75,6 +79,7 @@ static void peer_life(int listener, const struct sockaddr_un *address, socklen_t
     (void)close(fd);
 }
 
+/* Creates, calls and kills one actor. */
 static void actor_life(tdm_runtime *runtime, int64_t number)
 {
     tdm_actor *actor;
@@ -93,7 +98,7 @@ static void actor_life(tdm_runtime *runtime, int64_t number)
     tdm_actor_destroy(actor);
 }
 
-/* Lives a second, one after the other. */
+/* Returns how many actors live one after the other in a second. */
 static double round_of_actors(tdm_runtime *runtime)
 {
     double begun = bench_clock_seconds();
@@ -104,6 +109,7 @@ static double round_of_actors(tdm_runtime *runtime)
     return LIVES_PER_ROUND / (bench_clock_seconds() - begun);
 }
 
+/* Returns how many peers live one after the other in a second. */
 static double round_of_peers(void)
 {
     struct sockaddr_un address;

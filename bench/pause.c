@@ -1,8 +1,8 @@
-/* pause.c - a region with contents is paused and resumed, against memcpy of the same bytes. */
+/* pause.c - compares pausing and resuming a region with contents with memcpy of the same bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An actor owns the region and measures itself.  What a pause adds to the copy is unmapping and
- * giving the pages back; what a resume adds is taking pages, which the kernel clears, and
- * mapping them.  The peer is one process that copies between two warm places of its own. */
+/* An actor owns the region and measures itself. A pause copies the contents, unmaps them and
+ * returns the pages. A resume takes pages, which the kernel clears, maps them and copies the
+ * contents back. The peer is one process that copies between two warm buffers of its own. */
 #include "copy_workers.h"
 #include "measure.h"
 
@@ -10,15 +10,21 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
+/* Timeout of calls in milliseconds, rounds before measuring, and bytes of a page. */
 enum { TIMEOUT_MS = 60000, WARM_ROUNDS = 2, PAGE_BYTES = 4096 };
 
+/* Size of the region in bytes. */
 #define REGION_BYTES ((uint64_t)1 << 30)
 
+/* State of the actor with the region. */
 struct tenant {
+    /* Owned region of REGION_BYTES. */
     tdm_region *region;
+    /* Number of pauses so far. */
     uint64_t turn;
 };
 
+/* Constructor: creates the region. */
 static tdm_status tenant_construct(tdm_call *call, void *self)
 {
     struct tenant *tenant = self;
@@ -29,12 +35,14 @@ static tdm_status tenant_construct(tdm_call *call, void *self)
     return tdm_region_create(tdm_runtime_current(), &options, &tenant->region);
 }
 
+/* Destructor: frees the region. */
 static void tenant_destruct(void *self)
 {
     tdm_region_destroy(((struct tenant *)self)->region);
 }
 
-/* A number of this turn in every page, so that a page that was not brought back is noticed. */
+/* Writes a number that depends on the turn to every page, so that a page that was not restored
+ * is noticed. */
 static void mark_pages(struct tenant *tenant)
 {
     char *address = tdm_region_address(tenant->region);
@@ -47,6 +55,7 @@ static void mark_pages(struct tenant *tenant)
     }
 }
 
+/* Checks that every page has the number of this turn. */
 static tdm_status check_pages(const struct tenant *tenant)
 {
     const char *address = tdm_region_address(tenant->region);
@@ -62,7 +71,7 @@ static tdm_status check_pages(const struct tenant *tenant)
     return TDM_OK;
 }
 
-/* Replies how many seconds each took. */
+/* Method "turn": pauses and resumes the region and replies the seconds of each. */
 static tdm_status tenant_turn(tdm_call *call, void *self)
 {
     struct tenant *tenant = self;
@@ -83,6 +92,7 @@ static tdm_status tenant_turn(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant), .construct = tenant_construct,
                 .destruct = tenant_destruct, .methods = {{"turn", tenant_turn}});
 
+/* Calls "turn" and returns the seconds of the pause and of the resume. */
 static void turn(tdm_actor *tenant, double *pause_out, double *resume_out)
 {
     tdm_ref *ref;
@@ -92,6 +102,7 @@ static void turn(tdm_actor *tenant, double *pause_out, double *resume_out)
     tdm_ref_release(ref);
 }
 
+/* Measures all rounds and reports both measures. */
 static void measure_turns(tdm_actor *tenant, const struct bench_copy_workers *copiers)
 {
     static struct bench_measure pause = {.name = "pause_1gib",

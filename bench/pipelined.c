@@ -1,9 +1,9 @@
-/* pipelined.c - calls with a window of a thousand, against a framed echo that batches freely.
- */
+/* pipelined.c - compares calls, a thousand of them in flight, with a framed echo that batches
+ * freely. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The peer reads and writes as many frames at once as there are: what a Unix stream socket can
- * do at best with the bytes that the calls and their replies have on the wire.  Both pairs are
- * pinned alike, and take turns; every reply is checked. */
+/* The peer reads and writes as many frames at once as there are. This is what a Unix stream
+ * socket can do at best with the bytes of the calls and their replies. Both pairs are pinned to
+ * the same cores and run alternately. Every reply is checked. */
 #include "measure.h"
 #include "peer.h"
 
@@ -16,12 +16,13 @@ enum {
     CALLS_IN_FLIGHT = 1000,
     CALLS_PER_ROUND = 100000,
     GET_TIMEOUT_MS = 10000,
-    /* header 72, method "echo" 4, array of one 64-bit integer 10 */
+    /* Bytes on the wire: the header, the method "echo" and an array of one 64-bit integer. */
     CALL_BYTES = 86,
     REPLY_BYTES = 82,
     FRAMES_AT_ONCE = 700
 };
 
+/* Method "echo": replies the number in its arguments. */
 static tdm_status echo(tdm_call *call, void *self)
 {
     int64_t number;
@@ -35,6 +36,7 @@ TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 
 /* ---- the bare echo ---------------------------------------------------------------------- */
 
+/* Role "echo": replies to all frames that one read brings with one write. */
 static void echo_frames(int fd)
 {
     static char in[CALL_BYTES * FRAMES_AT_ONCE];
@@ -59,14 +61,21 @@ static void echo_frames(int fd)
     }
 }
 
+/* State of one round of the framed echo. */
 struct echo_state {
+    /* Number of frames sent. */
     uint64_t sent;
+    /* Number of replies received and checked. */
     uint64_t received;
+    /* Bytes of incomplete replies in `in`. */
     size_t have;
+    /* Received bytes. */
     char in[REPLY_BYTES * FRAMES_AT_ONCE];
+    /* Frames to send. */
     char out[CALL_BYTES * CALLS_IN_FLIGHT];
 };
 
+/* Sends as many frames as may be in flight. */
 static void send_frames(int fd, struct echo_state *state)
 {
     uint64_t room = state->received + CALLS_IN_FLIGHT - state->sent;
@@ -84,6 +93,7 @@ static void send_frames(int fd, struct echo_state *state)
     }
 }
 
+/* Receives and checks replies; blocks until at least one read succeeds. */
 static void receive_frames(int fd, struct echo_state *state)
 {
     ssize_t got = read(fd, state->in + state->have, sizeof(state->in) - state->have);
@@ -106,6 +116,7 @@ static void receive_frames(int fd, struct echo_state *state)
     memmove(state->in, state->in + frames * REPLY_BYTES, state->have);
 }
 
+/* Runs one round of the framed echo and returns its rate. */
 static double echoes_per_second(int fd)
 {
     static struct echo_state state;
@@ -121,7 +132,8 @@ static double echoes_per_second(int fd)
 
 /* ---- the calls -------------------------------------------------------------------------- */
 
-static void take_result(tdm_ref *ref, int64_t expected)
+/* Waits for the reply of a call, checks it and releases the reference. */
+static void await_reply(tdm_ref *ref, int64_t expected)
 {
     int64_t reply;
 
@@ -133,6 +145,7 @@ static void take_result(tdm_ref *ref, int64_t expected)
     }
 }
 
+/* Runs one round of calls and returns its rate. */
 static double calls_per_second(tdm_actor *actor)
 {
     static tdm_ref *refs[CALLS_IN_FLIGHT];
@@ -142,23 +155,29 @@ static double calls_per_second(tdm_actor *actor)
         tdm_ref **place = &refs[i % CALLS_IN_FLIGHT];
 
         if (i >= CALLS_IN_FLIGHT) {
-            take_result(*place, INT64_MAX - (i - CALLS_IN_FLIGHT));
+            await_reply(*place, INT64_MAX - (i - CALLS_IN_FLIGHT));
         }
         TDM_CHECK(tdm_actor_call(actor, "echo", place, "i", INT64_MAX - i));
     }
     for (int64_t i = CALLS_PER_ROUND - CALLS_IN_FLIGHT; i < CALLS_PER_ROUND; i++) {
-        take_result(refs[i % CALLS_IN_FLIGHT], INT64_MAX - i);
+        await_reply(refs[i % CALLS_IN_FLIGHT], INT64_MAX - i);
     }
     return CALLS_PER_ROUND / (bench_clock_seconds() - begun);
 }
 
+/* The two processes that are compared. */
 struct pair {
+    /* Owned actor that is called. */
     tdm_actor *actor;
+    /* Process ID of the actor. */
     pid_t actor_pid;
-    int fd; /* of the peer */
+    /* Owned socket to the peer. */
+    int fd;
+    /* Process ID of the peer. */
     pid_t peer_pid;
 };
 
+/* Measures all rounds with both pinned to `core`. */
 static void measure_pair(const struct pair *pair, int core, struct bench_measure *measure)
 {
     bench_pin_to_core(pair->actor_pid, core);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_flow.py CONFIG LAYERS VOCABULARY: weights go from trainers to engines as PyTorch does it.
+"""torch_flow.py CONFIG LAYERS VOCABULARY: sends weights from trainers to engines in the usual way of PyTorch.
 
 Two trainer processes, each with every tensor, as after a gather; an engine of two processes with
 heads, rows or columns.  A trainer puts a tensor (or a bucket of them) into shared memory and
@@ -23,11 +23,11 @@ import tempfile
 LINE_FD = 3
 BUCKET_BYTES = 64 << 20
 RANKS = 2
-WHOLE, ROWS, COLUMNS = None, 0, 1  # what an engine's ranks share out: the dimension
+WHOLE, ROWS, COLUMNS = None, 0, 1  # Dimension along which a tensor is divided over an engine's ranks.
 
 
 def tensors_of(config_path, layers, vocabulary):
-    """(name, shape, dimension that the engine cuts) of every tensor."""
+    """Returns (name, shape, dimension that the engine divides) of every tensor."""
     with open(config_path, encoding="utf-8") as file:
         config = json.load(file)
     hidden = config["hidden_size"]
@@ -56,7 +56,7 @@ def narrowed(tensor, cut, rank):
 
 
 def pickled(thing):
-    """With handles in place of shared tensors."""
+    """Pickles a value with handles in place of shared tensors."""
     buffer = io.BytesIO()
     torch.multiprocessing.reductions.ForkingPickler(buffer).dump(thing)
     return buffer.getvalue()
@@ -71,7 +71,7 @@ class Trainer:
                                              world_size=RANKS)
         self.rank = rank
         self.tensors = tensors
-        self.engine = engine  # the first trainer's line to the engine
+        self.engine = engine  # The first trainer's connection to the engine.
         self.turn = 0
         self.weights = [torch.empty(shape, dtype=torch.bfloat16) for _, shape, _ in tensors]
         self.step()
@@ -82,7 +82,7 @@ class Trainer:
             weight.fill_((self.turn * 31 + index) % 251)
 
     def send(self, thing):
-        """The engine has it when this returns; then the memory may go."""
+        """Sends a message and returns when the engine has it, so that the memory may be freed."""
         gathered = [None] * RANKS if self.rank == 0 else None
         torch.distributed.gather_object(pickled(thing), gathered, dst=0)
         if self.rank == 0:
@@ -172,7 +172,7 @@ def run_engine(rank, tensors, line, next_rank):
             line.send(right)
 
 
-# ---- the line to the program ------------------------------------------------------------------
+# ---- the connection to the program ------------------------------------------------------------
 
 def serve(line, trainers):
     while True:

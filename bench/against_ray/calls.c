@@ -1,4 +1,5 @@
-/* calls.c - calls of actors: one at a time, a thousand under way, two by two, with 1 MiB. */
+/* calls.c - rounds of actor calls: one at a time, many in flight, two callers and two actors,
+ * with 1 MiB. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "side.h"
 
@@ -7,6 +8,7 @@
 /* ---- the actors ---------------------------------------------------------------------------
  */
 
+/* Method "echo": replies the number in its arguments. */
 static tdm_status echo(tdm_call *call, void *self)
 {
     int64_t number;
@@ -16,8 +18,9 @@ static tdm_status echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* Reads no more than it needs to know that the array is the right one. */
-static tdm_status take(tdm_call *call, void *self)
+/* Method "take_array": reads the first and the last word of the array, to check that it is the
+ * right one. */
+static tdm_status take_array(tdm_call *call, void *self)
 {
     struct tdm_ndarray array;
     const uint64_t *words;
@@ -28,16 +31,16 @@ static tdm_status take(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", words[0] + words[array.shape[0] - 1]);
 }
 
-TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}, {"take", take}});
+TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}, {"take_array", take_array}});
 
-/* Numbers so large that each is 9 bytes on the wire. */
+/* Returns a number so large that it has 9 bytes on the wire. */
 static int64_t number_of(uint64_t i)
 {
     return INT64_MAX - (int64_t)i;
 }
 
-/* Sends a window of calls, to the actors in turn, and reads every reply. */
-static void run_call_window(tdm_actor *const *actors, uint32_t actors_count)
+/* Sends SIDE_CALLS_IN_FLIGHT calls to the actors in turn, then waits for and checks every reply. */
+static void run_call_batch(tdm_actor *const *actors, uint32_t actors_count)
 {
     static tdm_ref *refs[SIDE_CALLS_IN_FLIGHT];
 
@@ -53,11 +56,13 @@ static void run_call_window(tdm_actor *const *actors, uint32_t actors_count)
     }
 }
 
-/* An actor that calls two others. */
+/* State of an actor that calls two others. */
 struct caller {
+    /* Owned handles of the actors that it calls. */
     tdm_actor *callees[2];
 };
 
+/* Constructor: finds both actors by name. */
 static tdm_status caller_construct(tdm_call *call, void *self)
 {
     struct caller *caller = self;
@@ -72,24 +77,26 @@ static tdm_status caller_construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static tdm_status client_call_windows(tdm_call *call, void *self)
+/* Method "windows": runs the given number of batches of calls. */
+static tdm_status caller_call_batches(tdm_call *call, void *self)
 {
     struct caller *caller = self;
     int64_t count;
 
     TDM_TRY(tdm_call_unpack(call, "i", &count));
     for (int64_t i = 0; i < count; i++) {
-        run_call_window(caller->callees, 2);
+        run_call_batch(caller->callees, 2);
     }
     return tdm_call_reply(call, "i", count);
 }
 
 TDM_ACTOR_CLASS(caller, .state_bytes = sizeof(struct caller), .construct = caller_construct,
-                .methods = {{"windows", client_call_windows}});
+                .methods = {{"windows", caller_call_batches}});
 
 /* ---- one at a time ------------------------------------------------------------------------
  */
 
+/* Measures synchronous calls to an actor that is pinned to `core`; the caller is on core 0. */
 static void sync_calls(tdm_runtime *runtime, int core, double seconds, struct side_numbers *numbers)
 {
     static struct side_latencies latencies;
@@ -128,8 +135,7 @@ void side_call_own_cores(tdm_runtime *runtime, double seconds, struct side_numbe
     sync_calls(runtime, 1, seconds, numbers);
 }
 
-/* ---- many under way ------------------------------------------------------------------------
- */
+/* ---- many in flight -------------------------------------------------------------------- */
 
 void side_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
@@ -138,17 +144,18 @@ void side_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *n
     uint32_t calls_count = 0;
 
     do {
-        run_call_window(&actor, 1);
+        run_call_batch(&actor, 1);
         calls_count += SIDE_CALLS_IN_FLIGHT;
     } while (bench_clock_seconds() - begun < seconds);
     side_numbers_add(numbers, calls_count / (bench_clock_seconds() - begun));
 }
 
+/* Creates two actors and two callers of both. */
 static void start_two_by_two(tdm_runtime *runtime, tdm_actor *callers[2])
 {
     for (int i = 0; i < 2; i++) {
         struct tdm_actor_options options = {.name = i == 0 ? "callee0" : "callee1"};
-        tdm_actor *callee; /* lives as long as the program */
+        tdm_actor *callee; /* The actor lives as long as the program. */
 
         TDM_CHECK(tdm_actor_create(runtime, "echo", &options, &callee, ""));
         TDM_CHECK(tdm_actor_wait_ready(callee, SIDE_TIMEOUT_MS));
@@ -203,7 +210,7 @@ void side_call_mib(tdm_runtime *runtime, double seconds, struct side_numbers *nu
 
         words[0] = ++calls_count;
         words[last] = calls_count << 32;
-        TDM_CHECK(tdm_actor_call(actor, "take", &ref, "a", &array));
+        TDM_CHECK(tdm_actor_call(actor, "take_array", &ref, "a", &array));
         TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &reply));
         tdm_ref_release(ref);
         side_expect_equal(words[0] + words[last], reply, "a call with 1 MiB");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""compare.py [--quick] [--rounds N] [--only NAME …]: Tandem beside Ray, in turn.
+"""compare.py [--quick] [--rounds N] [--only NAME …]: compares Tandem with Ray in alternate rounds.
 
 Prints the table of ratios and keeps every number in build/results.  See docs/performance.md.
 """
@@ -25,13 +25,13 @@ def say(text):
 
 
 class Table:
-    """The lines of the result, printed as they come."""
+    """The table of results; each row is printed when it is complete."""
 
     def __init__(self):
         self.rows = []
 
     def add(self, row, ours, others, *, at_most=None, over=None):
-        """Two lists of numbers, a pair for each round; limits of our own median beside it."""
+        """Adds a row: two lists with one number for each round, and limits for the median of our own."""
         ratios = [other / our if row.less_is_better else our / other
                   for our, other in zip(ours, others)]
         ratio = statistics.median(ratios)
@@ -74,7 +74,7 @@ class Comparison:
         self.sides = {}
 
     def side(self, name):
-        """A running side; one that has ended is started again."""
+        """Returns a running side; starts it again if it has ended."""
         start = {"ray": self.ray.side, "tandem": processes.tandem_side,
                  "raw": processes.raw_side}[name]
         if name not in self.sides:
@@ -94,7 +94,7 @@ class Comparison:
         return min(wanted, 3) if self.options.quick else wanted
 
     def compare(self, measure):
-        """Whoever has gone first goes last in the next round."""
+        """Runs a round on all sides; the order is reversed in the next round."""
         seconds = measure.seconds / 4 if self.options.quick else measure.seconds
         asked = {"tandem": ("tandem", measure.name)}
         for row in measure.rows:
@@ -102,7 +102,7 @@ class Comparison:
             asked[row.against] = (side, "_".join(filter(None, (measure.name, variant))))
         numbers = {key: [] for key in asked}
         for key, (side, round_name) in asked.items():
-            self.ask(side, round_name, seconds / 2)  # warms up, is not counted
+            self.ask(side, round_name, seconds / 2)  # This round warms up and is not counted.
         for index in range(self.rounds_of(measure.rounds)):
             for key in (list(asked) if index % 2 == 0 else reversed(asked)):
                 side, round_name = asked[key]
@@ -130,7 +130,7 @@ class Comparison:
     # ---- clusters of their own ---------------------------------------------------------------
 
     def ray_up(self):
-        """From `ray start` to the first answer; the driver has imported Ray before."""
+        """Returns the seconds from `ray start` to the first reply; Ray is imported before."""
         port = processes.free_port()
         driver = self.ray.side(port)
         begun = time.monotonic()
@@ -143,7 +143,7 @@ class Comparison:
 
     @staticmethod
     def tandem_up():
-        """From the start of the driver: its node, its Redis, its first answer."""
+        """Returns the seconds from the start of the driver, with its node and Redis, to the first reply."""
         begun = time.monotonic()
         driver = processes.tandem_side()
         driver.ask("first_call", 0)
@@ -164,7 +164,7 @@ class Comparison:
     # ---- memory ------------------------------------------------------------------------------
 
     def weigh(self, name, is_node, is_store):
-        """PSS of what each node runs beside its workers, of the cluster's state, of an actor."""
+        """Measures the PSS of each node's processes without workers, of the cluster's store, and of an actor."""
         actors = [int(pid) for pid in self.ask(name, "idle", 0)]
         weights = {"node": 0.0, "store": 0.0,
                    "actor": statistics.mean(processes.pss_mib(pid) for pid in actors)}
@@ -178,7 +178,7 @@ class Comparison:
         return weights
 
     def compare_memory(self):
-        self.end_sides()  # only idle actors
+        self.end_sides()  # Only the idle actors may remain.
         ray_parts = ("raylet/raylet ", "ray::DashboardAgent", "ray::RuntimeEnvAgent",
                      "log_monitor.py")
         ours = self.weigh("tandem", lambda pid: True,
@@ -247,7 +247,7 @@ def main():
     result = {"begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "quick": options.quick, "machine": machine(), "load_before": os.getloadavg()}
     processes.adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # The exit also ends all processes that were started.
     comparison = Comparison(options)
     try:
         comparison.run()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cost.py [ROUND …]: what a call costs in context switches and system calls, on each side.
+"""cost.py [ROUND …]: counts the context switches and system calls of a call on each side.
 
 Context switches are the kernel's counts of all threads in an undisturbed round; system calls are
 strace's in a round of their own, in which everything is slower.  Wants strace, and no Ray.
@@ -17,12 +17,12 @@ import processes
 
 ROUNDS = ("call_same_core", "call_own_cores", "pipelined", "call_mib")
 SECONDS = 2.0
-CALLS_OF = {"call_mib": 1024}  # a round that brings GiB/s: calls in each
+CALLS_OF = {"call_mib": 1024}  # Number of calls for each GiB in rounds that return GiB/s.
 ATTACH_SECONDS = 0.7
 
 
 def callee_of(caller):
-    """The one actor of class echo below the caller: it calls itself "echo ID"."""
+    """Returns the process of the one actor of class echo below this process, named "echo ID"."""
     for pid in processes.descendants(caller):
         if pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").startswith("echo "):
             return pid
@@ -30,7 +30,7 @@ def callee_of(caller):
 
 
 def switches(pid):
-    """How often its threads have slept, and how often they were interrupted."""
+    """Returns the voluntary and involuntary context switches of all threads."""
     counts = collections.Counter()
     for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
         for line in status.read_text(encoding="utf-8").splitlines():
@@ -44,7 +44,7 @@ def calls_in(side, name):
 
 
 def traced(side, name, pid):
-    """System calls of that process for one call, with their counts."""
+    """Returns the system calls of the process for each call, with their counts."""
     with subprocess.Popen(["strace", "-c", "-f", "-p", str(pid)], stderr=subprocess.PIPE,
                           text=True) as strace:
         time.sleep(ATTACH_SECONDS)

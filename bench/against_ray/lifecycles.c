@@ -1,8 +1,8 @@
-/* lifecycles.c - placement groups, actors and clusters: made, used once, gone. */
+/* lifecycles.c - rounds that create placement groups and actors, use them once and remove them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "side.h"
 
-/* A hundred at a time, as Ray's own measure has it: made, then all removed. */
+/* Creates a hundred groups, then removes them all, as Ray's own benchmark does. */
 void side_placement_group(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     enum { GROUPS = 100 };
@@ -25,6 +25,7 @@ void side_placement_group(tdm_runtime *runtime, double seconds, struct side_numb
     side_numbers_add(numbers, groups_count / (bench_clock_seconds() - begun));
 }
 
+/* Creates an actor and calls it once. */
 static tdm_actor *called_actor(tdm_runtime *runtime, int64_t number)
 {
     tdm_actor *actor;
@@ -39,7 +40,7 @@ static tdm_actor *called_actor(tdm_runtime *runtime, int64_t number)
     return actor;
 }
 
-/* One after the other; a killed one is waited for until its process is gone. */
+/* Creates, calls and kills actors one after the other. The kill waits until the process is gone. */
 void side_actor_lifecycle(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     double begun = bench_clock_seconds();
@@ -54,7 +55,8 @@ void side_actor_lifecycle(tdm_runtime *runtime, double seconds, struct side_numb
     side_numbers_add(numbers, (double)lives_count / (bench_clock_seconds() - begun));
 }
 
-/* Each has been called once; they end with the program. */
+/* Creates actors, calls each once and returns their process IDs. They live as long as the
+ * program. */
 void side_idle_actors(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     enum { IDLE_ACTORS = 20 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared, for how long, and what has to come out."""
+"""The table of measures: what is compared, for how long, and with which target."""
 import dataclasses
 
 
@@ -11,9 +11,9 @@ class Row:
     """
     title: str
     unit: str
-    against: str  # "ray", "raw", or "raw, singly": raw's round of that name with _singly
+    against: str  # Other side: "ray", "raw", or "raw, singly" for raw's round with the suffix _singly.
     at_least: float | None
-    number: int = 0  # which of the numbers that a round brings
+    number: int = 0  # Index of the number among those that a round returns.
     less_is_better: bool = False
 
 
@@ -22,8 +22,8 @@ class Round:
     name: str
     rows: tuple[Row, ...]
     rounds: int = 5
-    seconds: float = 1.0  # of each side
-    cores: int = 1  # that it needs
+    seconds: float = 1.0  # Seconds of a round on each side.
+    cores: int = 1  # Number of cores that the measure needs.
 
 
 RATE = "1/s"
@@ -65,6 +65,6 @@ ACTOR_MEMORY = Row("idle actor, PSS, mean of 20", "MiB", "ray", None, less_is_be
 NODE_MEMORY_MIB_MAX = 10
 ACTOR_MEMORY_MIB_MAX = 2
 GROUPS_PER_SECOND_MIN = 2000
-# Ray's own figure for 10,000 actors on 64 nodes and more: nothing that one machine can repeat.
+# Ray publishes a number for 10,000 actors on at least 64 nodes, which one machine cannot repeat.
 RECORDS = Row("actors registered and named", RATE, "ray, published", 40)
 RECORDS_PUBLISHED = 650

@@ -1,13 +1,14 @@
-/* objects.c - values put and got: 100 MiB, and one integer. */
+/* objects.c - rounds that put and get values of 100 MiB and of one integer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "side.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Size of a large value in bytes, and number of small values between two checks. */
 enum { LARGE_BYTES = 100 * SIDE_MIB, SMALL_CHUNK = 100 };
 
-/* hash (reference to an array) */
+/* Method "hash": replies the hash of the array that its reference refers to. */
 static tdm_status hash(tdm_call *call, void *self)
 {
     struct tdm_ndarray array;
@@ -26,7 +27,7 @@ static tdm_status hash(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", hashed);
 }
 
-/* same (reference to an integer) */
+/* Method "same": replies the integer that its reference refers to. */
 static tdm_status same(tdm_call *call, void *self)
 {
     int64_t number = 0;
@@ -43,7 +44,7 @@ static tdm_status same(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(reader, .methods = {{"hash", hash}, {"same", same}});
 
-/* What another process reads under the reference. */
+/* Returns what an actor in another process replies about the referenced value. */
 static uint64_t ask_reader(tdm_runtime *runtime, const char *method, tdm_ref *put)
 {
     uint64_t reply;
@@ -55,7 +56,7 @@ static uint64_t ask_reader(tdm_runtime *runtime, const char *method, tdm_ref *pu
     return reply;
 }
 
-/* Only the puts are timed; each is read in another process afterwards. */
+/* Measures puts of 100 MiB. Only the puts are timed; each value is then read in another process. */
 void side_put_large_objects(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     static uint64_t *words;
@@ -90,7 +91,7 @@ void side_put_large_objects(tdm_runtime *runtime, double seconds, struct side_nu
     side_numbers_add(numbers, puts_count * (double)LARGE_BYTES / (1u << 30) / spent);
 }
 
-/* Every hundredth reference is handed to another process. */
+/* Measures puts of one integer. Every hundredth reference is passed to another process. */
 void side_put_small(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     double spent = 0;

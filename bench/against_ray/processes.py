@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of both sides: started, asked, weighed, and every one of them ended."""
+"""Starts the processes of both sides, requests rounds, measures their memory, and ends all of them."""
 import ctypes
 import os
 import pathlib
@@ -22,23 +22,23 @@ END_SECONDS = 10
 
 
 class Failed(Exception):
-    """A side has ended, or refused."""
+    """A side has ended or reported an error."""
 
 
 def adopt_orphans():
-    """What our children leave behind becomes ours, so that it can be found and ended."""
+    """Makes this process the reaper of orphaned descendants, so that it can find and end them."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError("prctl")
 
 
 def descendants(root=None):
-    """All below this process, or below `root`, that are not dead already."""
+    """Returns all live descendants of this process or of `root`."""
     children = {}
     for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = entry.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # The process has ended meanwhile.
         if fields[0] != "Z":
             children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
     found = []
@@ -51,7 +51,7 @@ def descendants(root=None):
 
 
 def end_all():
-    """Ends every process below this one: first kindly, then not."""
+    """Ends every descendant of this process: first with SIGTERM, then with SIGKILL."""
     for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
         deadline = time.monotonic() + seconds
         for pid in descendants():
@@ -91,7 +91,7 @@ def pss_mib(pid):
 
 
 class Side:
-    """A process that answers lines of a round's name and its seconds with lines of numbers."""
+    """A process that reads lines with a round's name and seconds and replies with lines of numbers."""
 
     def __init__(self, name, command, environment, greeting=None):
         self.name = name
@@ -136,10 +136,10 @@ def free_port():
 
 
 class Ray:
-    """A directory of Ray's own, and what starts there.  Nothing is told to anybody outside."""
+    """A Ray cluster in a temporary directory, without usage reports."""
 
     def __init__(self):
-        self.directory = tempfile.mkdtemp(prefix="against-ray-")  # short: sockets lie in it
+        self.directory = tempfile.mkdtemp(prefix="against-ray-")  # The path must be short, because it contains sockets.
         self.environment = {
             **os.environ, "HOME": self.directory, "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -154,7 +154,7 @@ class Ray:
                     greeting="imported")
 
     def start_head(self, port):
-        """Returns when Ray says that it is there."""
+        """Starts Ray and returns when it reports that it is ready."""
         with LOG.open("ab") as log:
             done = subprocess.run(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}",

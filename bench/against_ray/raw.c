@@ -1,7 +1,7 @@
-/* raw.c - the bare peers: what a socket and a copy can do at best. */
+/* raw.c - rounds of bare processes: what sockets and copies can do at best. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A frame is as many bytes as a call or its reply has on the wire, and begins with its number.
- */
+/* A frame has as many bytes as a call or its reply has on the wire, and begins with its number.
+ * Peer processes are started at the first use and end with the program. */
 #include "side.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 /* ---- ping-pong ------------------------------------------------------------------------------
  */
 
+/* Role "pong": replies to each frame with a frame. */
 static void pong(int fd)
 {
     char buffer[SIDE_CALL_BYTES] = {0};
@@ -24,6 +25,7 @@ static void pong(int fd)
     }
 }
 
+/* Measures ping-pongs with a peer that is pinned to `core`; this process is on core 0. */
 static void ping_pong(int core, double seconds, struct side_numbers *numbers)
 {
     static struct side_latencies latencies;
@@ -69,20 +71,21 @@ void side_raw_own_cores(tdm_runtime *runtime, double seconds, struct side_number
 /* ---- framed echo ----------------------------------------------------------------------------
  */
 
-static size_t read_some(int fd, char *place, size_t room)
+/* Reads at least one byte; the end of the stream ends the process. */
+static size_t read_some(int fd, char *buffer, size_t capacity)
 {
     ssize_t got;
 
     do {
-        got = read(fd, place, room);
+        got = read(fd, buffer, capacity);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) {
-        _exit(1); /* the other side has left: nobody is to be told */
+        _exit(1); /* The benchmark has ended; there is no process left to report to. */
     }
     return (size_t)got;
 }
 
-/* Answers all frames that one read brings with one write. */
+/* Role "echo_frames": replies to all frames that one read brings with one write. */
 static void echo_frames(int fd)
 {
     static char input[64 * 1024];
@@ -104,6 +107,7 @@ static void echo_frames(int fd)
     }
 }
 
+/* Checks the numbers of all replies. */
 static void check_replies(const char *replies)
 {
     for (uint64_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
@@ -114,9 +118,9 @@ static void check_replies(const char *replies)
     }
 }
 
-/* A window of frames, `at_once` with each write; every reply is looked at.  Reads when the
- * socket is full: the other side may have to get rid of its replies first. */
-static void raw_window(int fd, uint32_t at_once)
+/* Sends SIDE_CALLS_IN_FLIGHT frames, `at_once` with each write, and checks every reply. It reads
+ * when the socket is full, because the other side may have to send its replies first. */
+static void exchange_batch(int fd, uint32_t at_once)
 {
     const size_t bytes_at_once = (size_t)at_once * SIDE_CALL_BYTES;
     static char frames[SIDE_CALLS_IN_FLIGHT * SIDE_CALL_BYTES];
@@ -143,7 +147,8 @@ static void raw_window(int fd, uint32_t at_once)
     check_replies(replies);
 }
 
-static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *numbers)
+/* Measures the rate of framed echoes with one peer. */
+static void measure_echoes(uint32_t at_once, double seconds, struct side_numbers *numbers)
 {
     static pid_t peer;
     static int fd;
@@ -155,7 +160,7 @@ static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *n
     }
     begun = bench_clock_seconds();
     do {
-        raw_window(fd, at_once);
+        exchange_batch(fd, at_once);
         frames_count += SIDE_CALLS_IN_FLIGHT;
     } while (bench_clock_seconds() - begun < seconds);
     side_numbers_add(numbers, frames_count / (bench_clock_seconds() - begun));
@@ -164,21 +169,25 @@ static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *n
 void side_raw_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     (void)runtime;
-    raw_windows(SIDE_CALLS_IN_FLIGHT, seconds, numbers);
+    measure_echoes(SIDE_CALLS_IN_FLIGHT, seconds, numbers);
 }
 
 void side_raw_one_by_one(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     (void)runtime;
-    raw_windows(1, seconds, numbers);
+    measure_echoes(1, seconds, numbers);
 }
 
+/* Request to a process of the role "exchange". */
 struct order {
+    /* Number of batches to exchange. */
     uint32_t windows_count;
+    /* Number of frames with each write. */
     uint32_t at_once;
 };
 
-/* Told how many windows, it exchanges them with an echo of its own, and says so. */
+/* Role "exchange": exchanges as many batches as it is told with an echo process of its own, then
+ * reports back. */
 static void exchange(int fd)
 {
     pid_t peer;
@@ -189,13 +198,14 @@ static void exchange(int fd)
 
         bench_read(fd, &order, sizeof(order));
         for (uint32_t i = 0; i < order.windows_count; i++) {
-            raw_window(echo_fd, order.at_once);
+            exchange_batch(echo_fd, order.at_once);
         }
         bench_write(fd, &order, sizeof(order));
     }
 }
 
-/* Two pairs at the same time: as many processes and bytes as two callers of two actors. */
+/* Measures two pairs of processes at the same time: as many processes and bytes as two callers
+ * of two actors. */
 static void run_two_pairs(uint32_t at_once, double seconds, struct side_numbers *numbers)
 {
     const struct order order = {.windows_count = 100, .at_once = at_once};
@@ -204,7 +214,7 @@ static void run_two_pairs(uint32_t at_once, double seconds, struct side_numbers 
     double begun;
 
     for (int i = 0; i < 2 && fds[i] == 0; i++) {
-        pid_t peer; /* ends with this program */
+        pid_t peer; /* The peer ends with this program. */
 
         fds[i] = bench_peer_pair("exchange", &peer);
     }
@@ -238,6 +248,7 @@ void side_raw_two_by_two_singly(tdm_runtime *runtime, double seconds, struct sid
 /* ---- copies ---------------------------------------------------------------------------------
  */
 
+/* Returns memory whose pages have been touched. */
 static char *warm_memory(size_t size_bytes)
 {
     char *memory = malloc(size_bytes);
@@ -249,26 +260,28 @@ static char *warm_memory(size_t size_bytes)
     return memory;
 }
 
+/* Copies with memcpy(); the compiler cannot remove the copy. */
 static void copy_now(char *to, const char *from, size_t size_bytes)
 {
     memcpy(to, from, size_bytes);
-    __asm__ volatile("" : : "r"(to) : "memory"); /* nobody reads it: copy all the same */
+    /* The copy is never read, but must not be removed. */
+    __asm__ volatile("" : : "r"(to) : "memory");
 }
 
 void side_raw_copy_twice(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
-    static char *places[3];
+    static char *buffers[3];
     double begun;
     uint32_t copies_count = 0;
 
     (void)runtime;
-    for (int i = 0; i < 3 && places[i] == NULL; i++) {
-        places[i] = warm_memory(SIDE_MIB);
+    for (int i = 0; i < 3 && buffers[i] == NULL; i++) {
+        buffers[i] = warm_memory(SIDE_MIB);
     }
     begun = bench_clock_seconds();
     do {
-        copy_now(places[1], places[0], SIDE_MIB);
-        copy_now(places[2], places[1], SIDE_MIB);
+        copy_now(buffers[1], buffers[0], SIDE_MIB);
+        copy_now(buffers[2], buffers[1], SIDE_MIB);
         copies_count++;
     } while (bench_clock_seconds() - begun < seconds);
     side_numbers_add(numbers, copies_count / 1024.0 / (bench_clock_seconds() - begun));
@@ -277,17 +290,17 @@ void side_raw_copy_twice(tdm_runtime *runtime, double seconds, struct side_numbe
 void side_raw_copy(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
 {
     static const size_t size_bytes = (size_t)100 * SIDE_MIB;
-    static char *places[2];
+    static char *buffers[2];
     double begun;
     uint32_t copies_count = 0;
 
     (void)runtime;
-    for (int i = 0; i < 2 && places[i] == NULL; i++) {
-        places[i] = warm_memory(size_bytes);
+    for (int i = 0; i < 2 && buffers[i] == NULL; i++) {
+        buffers[i] = warm_memory(size_bytes);
     }
     begun = bench_clock_seconds();
     do {
-        copy_now(places[1], places[0], size_bytes);
+        copy_now(buffers[1], buffers[0], size_bytes);
         copies_count++;
     } while (bench_clock_seconds() - begun < seconds);
     side_numbers_add(numbers, copies_count * (100.0 / 1024) / (bench_clock_seconds() - begun));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray's side of the comparison: reads lines "ROUND SECONDS", answers with a line of numbers.
+"""Ray's side of the comparison: reads lines "ROUND SECONDS" and replies to each with a line of numbers.
 
 What a measure counts is what `ray microbenchmark` counts under that name, as far as it has one.
 Numbers leave through a copy of the first stdout; what Ray prints goes to stderr.
@@ -59,12 +59,12 @@ def one_window(actors):
 
 
 def set_cores(pid, cores):
-    """All threads of a process."""
+    """Returns all threads of a process."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
         except ProcessLookupError:
-            pass  # it has ended meanwhile
+            pass  # The thread has ended meanwhile.
 
 
 class Side:
@@ -89,7 +89,7 @@ class Side:
         return self.once("reader", Reader.remote)
 
     def repeat(self, seconds, step):
-        """Steps a second."""
+        """Returns the rate per second at which a step can be repeated."""
         begun = time.perf_counter()
         steps = 0
         while time.perf_counter() - begun < seconds:
@@ -97,7 +97,7 @@ class Side:
             steps += 1
         return steps / (time.perf_counter() - begun)
 
-    # one at a time: rate, median in microseconds
+    # One call at a time: rate, median in microseconds.
 
     def sync(self, seconds, cores_of_actor):
         echo = self.echo()
@@ -121,7 +121,7 @@ class Side:
     def call_own_cores(self, seconds):
         return self.sync(seconds, {1})
 
-    # many under way: rate
+    # Many calls in flight: rate.
 
     def pipelined(self, seconds):
         actors = [self.echo()]
@@ -133,7 +133,7 @@ class Side:
         return [2 * WINDOW * self.repeat(
             seconds, lambda: ray.get([caller.windows.remote(1) for caller in callers]))]
 
-    # GiB/s
+    # Values in GiB/s.
 
     def call_mib(self, seconds):
         array = np.zeros(MIB // 8, dtype=np.int64)

@@ -1,18 +1,23 @@
-/* side.c - replies the comparison's questions: which round, for how long, gives its numbers. */
+/* side.c - runs the rounds that bench/against_ray/compare.py asks for and prints their numbers. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lines "ROUND SECONDS" from stdin and replies each with a line of numbers on stdout.
- * `against_ray raw` has the bare peers' rounds and starts no runtime. */
+/* It reads lines "ROUND SECONDS" from stdin and replies to each with a line of numbers on
+ * stdout. With the argument "raw" it runs the rounds of the bare processes and starts no
+ * runtime. */
 #include "side.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A round and the name by which it is requested. */
 struct named_round {
+    /* Name; NULL ends a table. */
     const char *name;
+    /* Function that runs it. */
     side_round_fn *run;
 };
 
+/* Rounds of Tandem. */
 static const struct named_round ours[] = {
     {"call_same_core", side_call_same_core},
     {"call_own_cores", side_call_own_cores},
@@ -29,6 +34,7 @@ static const struct named_round ours[] = {
     {NULL, NULL},
 };
 
+/* Rounds of bare processes. */
 static const struct named_round raw[] = {
     {"call_same_core", side_raw_same_core},
     {"call_own_cores", side_raw_own_cores},
@@ -63,7 +69,7 @@ void side_expect_equal(uint64_t wanted, uint64_t got, const char *what)
     }
 }
 
-/* Four sums side by side: as fast as memory is read. */
+/* Computes four independent sums, so that the hash is as fast as memory is read. */
 uint64_t side_hash(const void *data, size_t size_bytes)
 {
     uint64_t sums[4] = {1, 2, 3, 4};
@@ -71,8 +77,8 @@ uint64_t side_hash(const void *data, size_t size_bytes)
 
     for (size_t i = 0; i + sizeof(words) <= size_bytes; i += sizeof(words)) {
         memcpy(words, (const char *)data + i, sizeof(words));
-        for (int lane = 0; lane < 4; lane++) {
-            sums[lane] = (sums[lane] ^ words[lane]) * 0x9e3779b97f4a7c15u;
+        for (int sum = 0; sum < 4; sum++) {
+            sums[sum] = (sums[sum] ^ words[sum]) * 0x9e3779b97f4a7c15u;
         }
     }
     return sums[0] ^ (sums[1] << 1) ^ (sums[2] << 2) ^ (sums[3] << 3);
@@ -106,7 +112,8 @@ pid_t side_actor_pid(tdm_actor *actor)
     return (pid_t)info.pid;
 }
 
-static void reply(const struct named_round *rounds, tdm_runtime *runtime, char *line)
+/* Runs the round that `line` names and prints its numbers. */
+static void run_round(const struct named_round *rounds, tdm_runtime *runtime, char *line)
 {
     struct side_numbers numbers = {0};
     char *seconds = strchr(line, ' ');
@@ -140,7 +147,7 @@ int main(int argc, char **argv)
         TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     }
     while (fgets(line, sizeof(line), stdin) != NULL) {
-        reply(is_raw ? raw : ours, runtime, line);
+        run_round(is_raw ? raw : ours, runtime, line);
     }
     tdm_runtime_stop(runtime);
     return 0;

@@ -1,9 +1,10 @@
-/* models.c - plans of real models: what they move and cost, and what it takes to make them. */
+/* models.c - computes transfer plans of real models: what they move and cost, and the time to
+ * compile them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each plan goes from a trainer's layout to an engine's on the same GPUs, eight a node.  Its
- * predicted time is that of the slowest rank if it copied alone, at the rates that this machine
- * has just shown: for copies with their sums, for casts and for quantizing, and the price of
- * a small copy.  Links that are not here are taken to be as fast. */
+/* Each plan goes from a trainer's layout to an engine's layout on the same GPUs, eight on each
+ * node. The predicted time is that of the slowest rank if it copied alone. It uses the rates
+ * that this machine has just shown for copies with checksums, casts and quantization, and the
+ * time of a small copy. Links between GPUs are assumed to be as fast. */
 #include "colocate/layout/reshard.h"
 #include "colocate/transfer/rect_checksum.h"
 #include "colocate/weights/tensor_handles.h"
@@ -25,18 +26,25 @@ enum {
     CONVERTS_COUNT = TDM__CONVERT_SCALES + 1
 };
 
+/* Bytes of each buffer whose copy is timed. */
 #define COPY_BYTES ((size_t)128 << 20)
 
-struct line {
+/* One plan of the table. */
+struct plan_case {
+    /* Name of the file in bench/models without ".json". */
     const char *model;
+    /* Layout of the trainers as JSON. */
     const char *from;
+    /* Layout of the engines as JSON. */
     const char *to;
+    /* True to include the tensors for multi-token prediction. */
     bool mtp;
-    bool fp8; /* with scales for a destination that wants them */
+    /* True to include scales, for a destination in FP8. */
+    bool fp8;
 };
 
-/* The last two are measured. */
-static const struct line lines[] = {
+/* All plans. The last two have targets. */
+static const struct plan_case plan_cases[] = {
     {"qwen3-0.6b", "{\"layout\": \"megatron\", \"ranks\": 2, \"tp\": 2}",
      "{\"layout\": \"engine\", \"ranks\": 2, \"tp\": 2}", false, false},
     {"qwen3-0.6b", "{\"layout\": \"fsdp\", \"ranks\": 2, \"state\": \"local\"}",
@@ -64,43 +72,52 @@ static const struct line lines[] = {
 };
 
 enum {
-    LINES_COUNT = sizeof(lines) / sizeof(lines[0]),
-    LINE_QWEN3 = LINES_COUNT - 2,
-    LINE_DEEPSEEK = LINES_COUNT - 1
+    PLAN_CASES_COUNT = sizeof(plan_cases) / sizeof(plan_cases[0]),
+    CASE_QWEN3 = PLAN_CASES_COUNT - 2,
+    CASE_DEEPSEEK = PLAN_CASES_COUNT - 1
 };
 
+/* Node and GPU of each rank. */
 static struct tdm__rank_location rank_locations[128];
 
-/* A plan with what it points to. */
+/* A compiled plan with everything that it refers to. The caller releases it with plan_fini(). */
 struct planned {
+    /* Parsed layout of the trainers. */
     struct tdm__sharding from;
+    /* Parsed layout of the engines. */
     struct tdm__sharding to;
+    /* Owned list of tensors. */
     struct tdm__model *model;
+    /* Owned plan. */
     struct tdm__reshard *reshard;
-    double seconds; /* to compile, the list of tensors included */
+    /* Seconds to compile the plan, the list of tensors included. */
+    double seconds;
 };
 
-static void make_plan(const struct line *line, struct planned *planned)
+/* Reads the model and compiles the plan. */
+static void plan_compile(const struct plan_case *plan_case, struct planned *planned)
 {
-    const struct tdm__model_options options = {.mtp = line->mtp, .scales = line->fp8};
+    const struct tdm__model_options options = {.mtp = plan_case->mtp, .scales = plan_case->fp8};
     const struct tdm__reshard_side from = {&planned->from, rank_locations};
     const struct tdm__reshard_side to = {&planned->to, rank_locations};
     struct tdm__model_config config;
     char path[512];
     double begun;
 
-    (void)snprintf(path, sizeof(path), "%s/models/%s.json", TDM_BENCH_SOURCE_DIR, line->model);
+    (void)snprintf(path, sizeof(path), "%s/models/%s.json", TDM_BENCH_SOURCE_DIR, plan_case->model);
     TDM_CHECK(tdm__model_config_read(path, &config));
-    config.fp8 = false; /* trainers have bf16 */
-    TDM_CHECK(tdm__sharding_parse(line->from, strlen(line->from), "from", &planned->from));
-    TDM_CHECK(tdm__sharding_parse(line->to, strlen(line->to), "to", &planned->to));
+    config.fp8 = false; /* Trainers have bfloat16 weights. */
+    TDM_CHECK(
+        tdm__sharding_parse(plan_case->from, strlen(plan_case->from), "from", &planned->from));
+    TDM_CHECK(tdm__sharding_parse(plan_case->to, strlen(plan_case->to), "to", &planned->to));
     begun = bench_clock_seconds();
     TDM_CHECK(tdm__model_create(&config, &options, &planned->model));
     TDM_CHECK(tdm__reshard_create(planned->model, &from, &to, &planned->reshard));
     planned->seconds = bench_clock_seconds() - begun;
 }
 
-static void drop_plan(struct planned *planned)
+/* Frees the plan. */
+static void plan_fini(struct planned *planned)
 {
     tdm__reshard_destroy(planned->reshard);
     tdm__model_destroy(planned->model);
@@ -108,48 +125,58 @@ static void drop_plan(struct planned *planned)
 
 /* ---- rates ------------------------------------------------------------------------------ */
 
+/* Speeds of this machine. */
 struct rates {
-    double bytes_per_second[CONVERTS_COUNT]; /* read; by enum tdm__conversion */
+    /* Bytes that are read in a second, by enum tdm__conversion. */
+    double bytes_per_second[CONVERTS_COUNT];
+    /* Seconds of a copy of 512 bytes. */
     double seconds_per_copy;
 };
 
-/* Two rank_locations, touched, and one for scales. */
-struct room {
+/* Buffers for timing copies; their pages have been touched. */
+struct copy_buffers {
+    /* Owned source of COPY_BYTES. */
     uint8_t *from;
+    /* Owned destination of COPY_BYTES. */
     uint8_t *to;
+    /* Owned space for scales. */
     float *scales;
 };
 
-static struct room make_room(void)
+/* Allocates the buffers. */
+static struct copy_buffers copy_buffers_create(void)
 {
-    struct room room = {aligned_alloc(PAGE_BYTES, COPY_BYTES),
-                        aligned_alloc(PAGE_BYTES, COPY_BYTES), malloc(COPY_BYTES / 1024)};
+    struct copy_buffers copy_buffers = {aligned_alloc(PAGE_BYTES, COPY_BYTES),
+                                        aligned_alloc(PAGE_BYTES, COPY_BYTES),
+                                        malloc(COPY_BYTES / 1024)};
 
-    if (room.from == NULL || room.to == NULL || room.scales == NULL) {
+    if (copy_buffers.from == NULL || copy_buffers.to == NULL || copy_buffers.scales == NULL) {
         bench_die("memory for the rates");
     }
-    memset(room.from, 1, COPY_BYTES);
-    memset(room.to, 1, COPY_BYTES);
-    return room;
+    memset(copy_buffers.from, 1, COPY_BYTES);
+    memset(copy_buffers.to, 1, COPY_BYTES);
+    return copy_buffers;
 }
 
-static void drop_room(struct room *room)
+/* Frees the buffers. */
+static void copy_buffers_destroy(struct copy_buffers *copy_buffers)
 {
-    free(room->from);
-    free(room->to);
-    free(room->scales);
+    free(copy_buffers->from);
+    free(copy_buffers->to);
+    free(copy_buffers->scales);
 }
 
-static void copy_with_sum(const struct room *room)
+/* Copies the buffer and computes its checksum. */
+static void copy_with_sum(const struct copy_buffers *copy_buffers)
 {
     const struct tdm__strided_rows rows = {1, COPY_BYTES, COPY_BYTES, COPY_BYTES};
 
-    (void)tdm__rect_checksum_copy(&rows, room->from, room->to);
+    (void)tdm__rect_checksum_copy(&rows, copy_buffers->from, copy_buffers->to);
 }
 
-/* As many rows of 4,096 elements as there is room for. */
-static void conversion(const struct room *room, enum tdm__conversion kind,
-                       enum tdm_dtype from_dtype, enum tdm_dtype to_dtype)
+/* Converts as many rows of 4,096 elements as fit into the buffer. */
+static void convert_rows(const struct copy_buffers *copy_buffers, enum tdm__conversion kind,
+                         enum tdm_dtype from_dtype, enum tdm_dtype to_dtype)
 {
     static const struct tdm__scales_location place = {.pitch = 4096 / 128};
     const struct tdm__rect_copy copy = {
@@ -161,10 +188,12 @@ static void conversion(const struct room *room, enum tdm__conversion kind,
         .from_dtype = (uint8_t)from_dtype,
         .to_dtype = (uint8_t)to_dtype};
 
-    tdm__rect_copy_execute(&copy, room->from, room->to, &place, room->scales);
+    tdm__rect_copy_execute(&copy, copy_buffers->from, copy_buffers->to, &place,
+                           copy_buffers->scales);
 }
 
-static double rate_of(const struct room *room, enum tdm__conversion kind)
+/* Returns the median speed of a kind of copy in bytes per second. */
+static double rate_of(const struct copy_buffers *copy_buffers, enum tdm__conversion kind)
 {
     double rates[RATE_ROUNDS];
 
@@ -173,14 +202,14 @@ static double rate_of(const struct room *room, enum tdm__conversion kind)
 
         switch (kind) {
         case TDM__CONVERT_NONE:
-            copy_with_sum(room);
+            copy_with_sum(copy_buffers);
             break;
         case TDM__CONVERT_BF16:
-            conversion(room, kind, TDM_F32, TDM_BF16);
+            convert_rows(copy_buffers, kind, TDM_F32, TDM_BF16);
             break;
         case TDM__CONVERT_FP8:
-        case TDM__CONVERT_SCALES: /* nearly all of FP8's work is to find them */
-            conversion(room, TDM__CONVERT_FP8, TDM_BF16, TDM_F8_E4M3);
+        case TDM__CONVERT_SCALES: /* Finding the scales is nearly all of the work of FP8. */
+            convert_rows(copy_buffers, TDM__CONVERT_FP8, TDM_BF16, TDM_F8_E4M3);
             break;
         }
         rates[i] = (double)COPY_BYTES / (bench_clock_seconds() - begun);
@@ -188,6 +217,7 @@ static double rate_of(const struct room *room, enum tdm__conversion kind)
     return bench_median(rates, RATE_ROUNDS);
 }
 
+/* Measures all speeds. */
 static struct rates measure_rates(void)
 {
     const struct tdm__rect_copy copy = {.rows = 1,
@@ -196,22 +226,24 @@ static struct rates measure_rates(void)
                                         .to_pitch = 256,
                                         .from_dtype = TDM_BF16,
                                         .to_dtype = TDM_BF16};
-    struct room room = make_room();
+    struct copy_buffers copy_buffers = copy_buffers_create();
     struct rates rates;
     double begun;
 
     for (int kind = 0; kind < CONVERTS_COUNT; kind++) {
-        rates.bytes_per_second[kind] = rate_of(&room, (enum tdm__conversion)kind);
+        rates.bytes_per_second[kind] = rate_of(&copy_buffers, (enum tdm__conversion)kind);
     }
     begun = bench_clock_seconds();
     for (size_t i = 0; i < COPIES_MEASURED; i++) {
-        tdm__rect_copy_execute(&copy, room.from + i * 1024, room.to + i * 1024, NULL, NULL);
+        tdm__rect_copy_execute(&copy, copy_buffers.from + i * 1024, copy_buffers.to + i * 1024,
+                               NULL, NULL);
     }
     rates.seconds_per_copy = (bench_clock_seconds() - begun) / COPIES_MEASURED;
-    drop_room(&room);
+    copy_buffers_destroy(&copy_buffers);
     return rates;
 }
 
+/* Returns the seconds of the slowest rank. */
 static double predict_seconds(const struct tdm__reshard *reshard, const struct rates *rates)
 {
     double slowest = 0;
@@ -233,19 +265,21 @@ static double predict_seconds(const struct tdm__reshard *reshard, const struct r
 
 /* ---- the table -------------------------------------------------------------------------- */
 
+/* Converts bytes to GiB. */
 static double gib(uint64_t size_bytes)
 {
     return (double)size_bytes / (double)(1 << 30);
 }
 
-static void print_plan(const struct line *line, const struct planned *planned,
+/* Prints a plan as text. */
+static void print_plan(const struct plan_case *plan_case, const struct planned *planned,
                        const struct rates *rates)
 {
     const struct tdm__reshard_cost *cost = &planned->reshard->cost;
 
-    (void)printf("\n%s%s: %u tensors, %.3f GiB\n  from %s\n  to   %s\n", line->model,
-                 line->mtp ? " with MTP" : "", planned->model->tensors_count,
-                 gib(tdm__model_bytes(planned->model)), line->from, line->to);
+    (void)printf("\n%s%s: %u tensors, %.3f GiB\n  from %s\n  to   %s\n", plan_case->model,
+                 plan_case->mtp ? " with MTP" : "", planned->model->tensors_count,
+                 gib(tdm__model_bytes(planned->model)), plan_case->from, plan_case->to);
     (void)printf("  same GPU %.2f GiB in %" PRIu64 " copies, same node %.2f in %" PRIu64
                  ", other nodes %.2f in %" PRIu64 "; written %.2f GiB\n",
                  gib(cost->bytes_by_locality[0]), cost->copies_by_locality[0],
@@ -260,16 +294,16 @@ static void print_plan(const struct line *line, const struct planned *planned,
                  predict_seconds(planned->reshard, rates));
 }
 
-/* Layouts are JSON as they are. */
-static void print_plan_json(const struct line *line, const struct planned *planned,
+/* Prints a plan as one JSON object. Layouts are inserted as they are, because they are JSON. */
+static void print_plan_json(const struct plan_case *plan_case, const struct planned *planned,
                             const struct rates *rates)
 {
     const struct tdm__reshard_cost *cost = &planned->reshard->cost;
 
     (void)printf("{\"plan\":\"%s\",\"mtp\":%s,\"from\":%s,\"to\":%s,\"tensors\":%u,"
                  "\"model_bytes\":%" PRIu64 ",\"written_bytes\":%" PRIu64,
-                 line->model, line->mtp ? "true" : "false", line->from, line->to,
-                 planned->model->tensors_count, tdm__model_bytes(planned->model),
+                 plan_case->model, plan_case->mtp ? "true" : "false", plan_case->from,
+                 plan_case->to, planned->model->tensors_count, tdm__model_bytes(planned->model),
                  cost->written_bytes);
     for (int locality = 0; locality < TDM__LOCALITIES_COUNT; locality++) {
         static const char *const names[] = {"same_gpu", "same_node", "other_node"};
@@ -284,6 +318,7 @@ static void print_plan_json(const struct line *line, const struct planned *plann
                  predict_seconds(planned->reshard, rates));
 }
 
+/* Prints the measured speeds. */
 static void print_rates(const struct rates *rates)
 {
     const double *each = rates->bytes_per_second;
@@ -301,26 +336,28 @@ static void print_rates(const struct rates *rates)
     }
 }
 
+/* Measures the speeds and prints all plans. */
 static void print_plans(void)
 {
     const struct rates rates = measure_rates();
 
     print_rates(&rates);
-    for (size_t i = 0; i < LINES_COUNT; i++) {
+    for (size_t i = 0; i < PLAN_CASES_COUNT; i++) {
         struct planned planned;
 
-        make_plan(&lines[i], &planned);
+        plan_compile(&plan_cases[i], &planned);
         if (bench_is_json()) {
-            print_plan_json(&lines[i], &planned, &rates);
+            print_plan_json(&plan_cases[i], &planned, &rates);
         } else {
-            print_plan(&lines[i], &planned, &rates);
+            print_plan(&plan_cases[i], &planned, &rates);
         }
-        drop_plan(&planned);
+        plan_fini(&planned);
     }
 }
 
-/* ---- what is promised ------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------- */
 
+/* Returns the peak memory of this process in bytes. */
 static uint64_t peak_bytes(void)
 {
     struct rusage usage;
@@ -329,7 +366,8 @@ static uint64_t peak_bytes(void)
     return (uint64_t)usage.ru_maxrss << 10;
 }
 
-/* First of all: the peak of a process only grows. */
+/* Measures time and memory of compiling the largest plan. It must run first, because the peak of
+ * a process never decreases. */
 static void measure_deepseek(void)
 {
     static struct bench_measure memory = {.name = "compile_deepseek_peak",
@@ -347,15 +385,16 @@ static void measure_deepseek(void)
     for (uint32_t i = 0; i < bench_rounds(); i++) {
         struct planned planned;
 
-        make_plan(&lines[LINE_DEEPSEEK], &planned);
+        plan_compile(&plan_cases[CASE_DEEPSEEK], &planned);
         bench_measure_round(&seconds, planned.seconds, 2);
         bench_measure_round(&memory, (double)(peak_bytes() - before) / 1e6, 200);
-        drop_plan(&planned);
+        plan_fini(&planned);
     }
     bench_measure_report(&seconds);
     bench_measure_report(&memory);
 }
 
+/* Measures the greatest number of copies of a rank. */
 static void measure_qwen3(void)
 {
     static struct bench_measure copies = {.name = "copies_a_rank_qwen3_30b",
@@ -365,13 +404,13 @@ static void measure_qwen3(void)
                                           .at_least = 1};
     struct planned planned;
 
-    make_plan(&lines[LINE_QWEN3], &planned);
+    plan_compile(&plan_cases[CASE_QWEN3], &planned);
     bench_measure_round(&copies, planned.reshard->cost.copies_max, 2000);
     bench_measure_report(&copies);
-    drop_plan(&planned);
+    plan_fini(&planned);
 }
 
-/* Built, encoded, and decoded with all checks. */
+/* Returns the seconds to build, encode and decode a message of tensor handles. */
 static double build_and_parse(struct tdm__tensor_handles *handles, void *buffer, size_t size_bytes)
 {
     struct tdm__tensor_handles decoded;
@@ -391,6 +430,7 @@ static double build_and_parse(struct tdm__tensor_handles *handles, void *buffer,
     return bench_clock_seconds() - begun;
 }
 
+/* Measures time and size of a message with as many handles as DeepSeek-V3 has on a rank. */
 static void measure_handles(void)
 {
     static struct bench_measure seconds = {.name = "handles_18867",

@@ -1,9 +1,9 @@
-/* records.c - actors registered and named in one Redis: bench/against_ray/run asks for rounds.
- */
+/* records.c - registers and names actors in one Redis; one side of bench/against_ray/run. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads lines "records COUNT" from stdin and answers with actors a second.  Each actor is a
- * transaction of its own, as a daemon makes it: reads its record and its name, writes both.  As
- * many daemons of a large cluster do, many are under way at once.  All are read back. */
+/* Reads lines "records COUNT" from stdin and replies to each with the number of actors per
+ * second. Each actor is one transaction, as a daemon runs it: it reads the actor's record and
+ * its name, and writes both. Up to UNDER_WAY transactions are in progress at once, as with many
+ * daemons. All records are read back and counted. */
 #include "scheduler/records.h"
 #include "cluster.h"
 #include "measure.h"
@@ -15,27 +15,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Number of concurrent transactions, and timeout in milliseconds. */
 enum { UNDER_WAY = 256, TIMEOUT_MS = 30000 };
 
+/* State of the program. */
 struct bench {
+    /* Owned event loop. */
     struct tdm__loop *loop;
+    /* Owned Redis server. */
     struct tdm__redis_embedded *server;
+    /* Owned connection to it. */
     struct tdm__store *store;
-    uint32_t wanted_count; /* of this round */
+    /* Number of actors to register in this round. */
+    uint32_t wanted_count;
+    /* Number of transactions started in this round. */
     uint32_t begun_count;
+    /* Number of transactions completed in this round. */
     uint32_t done_count;
+    /* Number of records read back. */
     uint32_t found_count;
-    uint32_t all_count; /* of all rounds: also the next actor's number */
+    /* Number of actors of all rounds, also the number of the next actor. */
+    uint32_t all_count;
 };
 
-/* One of those that are under way; begins the next when it is done. */
+/* One of the concurrent transactions. It starts the next one when it is done. */
 struct registration {
-    struct bench *bench; /* borrowed */
+    /* Borrowed state of the program. */
+    struct bench *bench;
+    /* Record of the actor that is being registered. */
     struct tdm__actor_record actor;
 };
 
+/* Starts the next transaction of the round, if there is one left. */
 static void begin_next(struct registration *registration);
 
+/* Transaction: writes the record and the name unless the name is taken. */
 static tdm_status write_both(void *arg, struct tdm__txn *txn)
 {
     const struct registration *registration = arg;
@@ -46,6 +60,7 @@ static tdm_status write_both(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_put(txn, &registration->actor);
 }
 
+/* Callback: the transaction has ended; starts the next one. */
 static void on_written(void *arg, tdm_status status, const char *detail)
 {
     struct registration *registration = arg;
@@ -77,6 +92,7 @@ static void begin_next(struct registration *registration)
                            write_both, on_written, registration));
 }
 
+/* Returns whether all transactions of the round are completed. */
 static bool all_done(void *arg)
 {
     const struct bench *bench = arg;
@@ -84,6 +100,7 @@ static bool all_done(void *arg)
     return bench->done_count == bench->wanted_count;
 }
 
+/* Callback: counts the records that were read back and checks each. */
 static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                     uint32_t records_count)
 {
@@ -98,6 +115,7 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     }
 }
 
+/* Returns whether the records have been read back. */
 static bool all_read(void *arg)
 {
     const struct bench *bench = arg;
@@ -105,7 +123,7 @@ static bool all_read(void *arg)
     return bench->found_count > 0;
 }
 
-/* Each actor has two records: its own and its name's. */
+/* Checks that each actor has two records: its own and that of its name. */
 static void check_all(struct bench *bench)
 {
     static const char *const patterns[] = {"actor/*", "name/*"};
@@ -120,6 +138,7 @@ static void check_all(struct bench *bench)
     }
 }
 
+/* Registers `count` actors and returns the rate per second. */
 static double register_actors(struct bench *bench, uint32_t count)
 {
     static struct registration registrations[UNDER_WAY];

@@ -1,14 +1,15 @@
-/* recovery.c - an engine is killed in an update: how long until the others serve again. */
+/* recovery.c - measures how long an update takes if an engine is killed during it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The controller's own functions over real actors: four trainer ranks, two engines of two
- * ranks. Each round is a job of its own.  Some updates are left alone, then rank 1 of engine 1
- * kills itself at a named step of the next one (runtime/failpoint.h), which is aborted and begun
- * anew, as a job does it, or is finished without that engine.  Two times are compared with
- * twice that of an update left alone: from the kill until the other engine serves, and the
- * whole update with the kill in it.  What is begun anew spares the survivors what they have
- * already (resume_log.h): how long it takes is compared with the same steps of an update left
- * alone.  For the smallest model and for four layers of Qwen3-0.6B
- * (193 MB), or with TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
+/* The benchmark calls the controller's own functions on real actors: four trainer ranks and two
+ * engines of two ranks. Each round is a job of its own. After some undisturbed updates rank 1 of
+ * engine 1 kills itself at a failpoint of the next update (runtime/failpoint.h). That update is
+ * aborted and repeated, or completed without the engine.
+ * Two times are compared with twice the time of an undisturbed update: from the kill until the
+ * other engine serves, and the whole update with the kill. In a repeated update the surviving
+ * engines need not get again what they have (resume_log.h): its time is compared with the same
+ * steps of an undisturbed update.
+ * The models are the smallest one, and four layers of Qwen3-0.6B (193 MB), or with
+ * TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
 #include "actors/server/worker.h"
 #include "bench/internal/weights_job.h"
 #include "measure.h"
@@ -21,31 +22,40 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
+/* Number of updates before measuring, and number of undisturbed updates that are measured. */
 enum { WARM_UPDATES = 3, CLEAN_UPDATES = 5 };
 
+/* A model to update. */
 struct model {
+    /* Name for the measures. */
     const char *name;
+    /* Number of layers and words. */
     struct bench_model shape;
 };
 
-/* Where engine/1/1 ends. */
-struct end {
+/* The point at which the actor engine/1/1 kills itself. */
+struct kill_point {
+    /* Value of update.mode. */
     const char *mode;
+    /* Name of the failpoint. */
     const char *step;
 };
 
-static const struct end ends[] = {{"donate", "engine.acquire_shadow"},
-                                  {"donate", "engine.vote"},
-                                  {"donate", "engine.voted"},
-                                  {"donate", "engine.flip"},
-                                  {"copy", "engine.vote"}};
+/* All points that are measured. */
+static const struct kill_point kill_points[] = {{"donate", "engine.acquire_shadow"},
+                                                {"donate", "engine.vote"},
+                                                {"donate", "engine.voted"},
+                                                {"donate", "engine.flip"},
+                                                {"copy", "engine.vote"}};
 
 static struct bench_job job;
-static char plan[256] = "TANDEM_FAILPOINT=";
-static char broken[64]; /* the file that says when */
+/* Environment variable that tells new processes where to kill themselves. */
+static char failpoint_variable[256] = "TANDEM_FAILPOINT=";
+static char kill_record_path[64]; /* File to which the failpoint writes the time of the kill. */
 
-/* The environment of whoever is started, with one more word that changes from job to job. */
-static void own_environment(void)
+/* Adds `failpoint_variable` to the environment. Processes that are started later inherit its
+ * present value. */
+static void extend_environment(void)
 {
     size_t count = 0;
     char **words;
@@ -58,20 +68,23 @@ static void own_environment(void)
         bench_die("an environment");
     }
     memcpy(words, environ, count * sizeof(*words));
-    words[count] = plan;
+    words[count] = failpoint_variable;
     environ = words;
 }
 
-/* Whoever is started from here on breaks there. */
-static void plan_end(const struct end *end)
+/* Sets the failpoint for processes that are started from now on, and removes the record of the
+ * last kill. */
+static void set_failpoint(const struct kill_point *kill_point)
 {
-    (void)snprintf(broken, sizeof(broken), "/tmp/tandem-recovery-%d", (int)getpid());
-    (void)unlink(broken);
-    (void)snprintf(plan, sizeof(plan), "TANDEM_FAILPOINT=engine/1/1 %s %d kill %s", end->step,
-                   WARM_UPDATES + CLEAN_UPDATES + 1, broken);
+    (void)snprintf(kill_record_path, sizeof(kill_record_path), "/tmp/tandem-recovery-%d",
+                   (int)getpid());
+    (void)unlink(kill_record_path);
+    (void)snprintf(failpoint_variable, sizeof(failpoint_variable),
+                   "TANDEM_FAILPOINT=engine/1/1 %s %d kill %s", kill_point->step,
+                   WARM_UPDATES + CLEAN_UPDATES + 1, kill_record_path);
 }
 
-/* Which the log would else tell, each time. */
+/* Callback for engine events: the loss of engine 1 is expected and not logged. */
 static void expect_failure(void *arg, uint32_t engine, enum tdm__engine_event news,
                            const char *text)
 {
@@ -82,33 +95,38 @@ static void expect_failure(void *arg, uint32_t engine, enum tdm__engine_event ne
     }
 }
 
-static void open_job(const struct model *model, const struct end *end)
+/* Opens a job whose engine 1 will kill itself. */
+static void open_job(const struct model *model, const struct kill_point *kill_point)
 {
     const struct bench_job_options options = {.name = "recovery",
                                               .model = model->shape,
                                               .engines = 2,
-                                              .mode = end->mode,
+                                              .mode = kill_point->mode,
                                               .verify = "full"};
 
-    plan_end(end);
+    set_failpoint(kill_point);
     bench_job_open(&job, &options);
     job.controller.workers.on_event = expect_failure;
 }
 
-/* As between two steps of a job, without the training. */
+/* Brings the job to the beginning of the next update, without training. */
 static void run_until_update(void)
 {
     TDM_CHECK(tdm__controller_pause_engines(&job.controller));
     bench_job_train(&job);
 }
 
-/* Of one update. */
+/* Times of one update. */
 struct times {
-    int64_t all_ns; /* until engines serve again */
-    int64_t try_ns; /* its last try alone, until it was decided */
-    bool again;     /* which was the second */
+    /* Nanoseconds until the engines serve again. */
+    int64_t all_ns;
+    /* Nanoseconds of the last attempt, until its outcome was decided. */
+    int64_t try_ns;
+    /* True if the update was repeated. */
+    bool again;
 };
 
+/* Runs one update. With `survives` it is repeated if it fails. */
 static struct times update_once(bool survives)
 {
     int64_t begin_ns = tdm__clock_ns();
@@ -129,7 +147,7 @@ static struct times update_once(bool survives)
     return times;
 }
 
-/* Medians of updates left alone. */
+/* Returns the median times of undisturbed updates in milliseconds. */
 static void measure_clean(double *all_ms_out, double *try_ms_out)
 {
     double all_ms[CLEAN_UPDATES];
@@ -149,37 +167,43 @@ static void measure_clean(double *all_ms_out, double *try_ms_out)
     *try_ms_out = bench_median(try_ms, CLEAN_UPDATES);
 }
 
-/* By the clock of tdm__clock_ns(). */
-static int64_t on_broken_job(void)
+/* Returns when the engine rank was killed, in nanoseconds of tdm__clock_ns(), and removes the
+ * record. */
+static int64_t read_kill_time(void)
 {
     char text[128];
 
-    /* name, process id, time */
-    if (!tdm__file_read_text(broken, text, sizeof(text)) || strrchr(text, ' ') == NULL) {
+    /* The record has the name, the process ID and the time. */
+    if (!tdm__file_read_text(kill_record_path, text, sizeof(text)) || strrchr(text, ' ') == NULL) {
         bench_die("nobody was killed");
     }
-    (void)unlink(broken);
+    (void)unlink(kill_record_path);
     return strtoll(strrchr(text, ' '), NULL, 10);
 }
 
+/* The measures of one kill point. */
 struct measures {
+    /* From the kill until the other engine serves. */
     struct bench_measure again;
+    /* The whole update with the kill. */
     struct bench_measure whole;
-    struct bench_measure second; /* of updates that were begun anew */
+    /* The second attempt of updates that were repeated. */
+    struct bench_measure second;
 };
 
-static void measure_round(const struct model *model, const struct end *end,
+/* Runs one job with one kill and adds its times. */
+static void measure_round(const struct model *model, const struct kill_point *kill_point,
                           struct measures *measures)
 {
     struct times times;
     double clean_ms;
     double clean_try_ms;
 
-    open_job(model, end);
+    open_job(model, kill_point);
     measure_clean(&clean_ms, &clean_try_ms);
     run_until_update();
     times = update_once(true);
-    bench_measure_round(&measures->again, (double)(tdm__clock_ns() - on_broken_job()) / 1e6,
+    bench_measure_round(&measures->again, (double)(tdm__clock_ns() - read_kill_time()) / 1e6,
                         2 * clean_ms);
     bench_measure_round(&measures->whole, (double)times.all_ns / 1e6, 2 * clean_ms);
     if (times.again) {
@@ -191,7 +215,8 @@ static void measure_round(const struct model *model, const struct end *end,
     bench_job_close(&job);
 }
 
-static void measure_end(const struct model *model, const struct end *end)
+/* Measures all rounds of one kill point and reports. */
+static void measure_end(const struct model *model, const struct kill_point *kill_point)
 {
     char names[3][64];
     struct measures measures = {.again = {.name = names[0],
@@ -207,13 +232,13 @@ static void measure_end(const struct model *model, const struct end *end)
                                            .unit = "ms",
                                            .better = BENCH_LESS_IS_BETTER,
                                            .against = "a clean update, until decided"}};
-    const char *step = strchr(end->step, '.') + 1;
+    const char *step = strchr(kill_point->step, '.') + 1;
 
-    (void)snprintf(names[0], sizeof(names[0]), "%s_%s_%s", model->name, end->mode, step);
+    (void)snprintf(names[0], sizeof(names[0]), "%s_%s_%s", model->name, kill_point->mode, step);
     (void)snprintf(names[1], sizeof(names[1]), "%s_whole", names[0]);
     (void)snprintf(names[2], sizeof(names[2]), "%s_second", names[0]);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
-        measure_round(model, end, &measures);
+        measure_round(model, kill_point, &measures);
     }
     bench_measure_report(&measures.again);
     bench_measure_report(&measures.whole);
@@ -228,15 +253,15 @@ int main(int argc, char **argv)
     const struct model models[] = {{"tiny", {0, 4}},
                                    {wanted.layers == 28 ? "1190mb" : "193mb", wanted}};
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
     bench_parse_arguments(argc, argv);
-    own_environment();
+    extend_environment();
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         if (!bench_is_wanted(models[i].name)) {
             continue;
         }
-        for (size_t j = 0; j < sizeof(ends) / sizeof(ends[0]); j++) {
-            measure_end(&models[i], &ends[j]);
+        for (size_t j = 0; j < sizeof(kill_points) / sizeof(kill_points[0]); j++) {
+            measure_end(&models[i], &kill_points[j]);
         }
     }
     return bench_status();

@@ -1,13 +1,14 @@
-/* weights.c - weights go from trainers to engines, in each benchmark_mode, against memcpy of the
+/* weights.c - measures weight updates in each mode and compares them with memcpy of the same
  * bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The controller's own functions over real actors: two trainer ranks with rows of every tensor,
- * one engine of two ranks with heads, rows or columns.  What is timed is all of an update, from
- * its first word to the store until everybody has given back what he took.  One peer is two
- * processes that copy what the two engine ranks get, the other the flow that everybody has
- * (torch_flow.h); where the engine is on another node, it is two that send it over a socket.
- * TANDEM_BENCH_MODEL=full: all of Qwen3-0.6B (1.19 GB, about 14 GB of memory); else four of its
- * layers. */
+/* The benchmark calls the controller's own functions on real actors: two trainer ranks with rows
+ * of every tensor, and one engine of two ranks with heads, rows or columns. It measures the
+ * whole update, from the first request to the store until every rank has freed what it took.
+ * One peer is two processes that copy the bytes that the two engine ranks get. Another is the usual
+ * flow with PyTorch (torch_flow.h). If the engine is on another node, the peer is two processes
+ * that send the bytes over a socket.
+ * TANDEM_BENCH_MODEL=full measures all of Qwen3-0.6B (1.19 GB, about 14 GB of memory), otherwise
+ * four of its layers. */
 #include "actors/server/worker.h"
 #include "bench/internal/weights_job.h"
 #include "cluster.h"
@@ -22,28 +23,41 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
+/* Timeout of calls in milliseconds, number of updates before measuring, and number of engines. */
 enum { TIMEOUT_MS = 60000, WARM_UPDATES = 3, ENGINES = 1 };
 
-/* A benchmark_mode to update, and what is wanted of it. */
+/* One way to update the weights, with the measures of it. */
 struct benchmark_mode {
+    /* Value of update.mode. */
     const char *mode;
+    /* Value of update.verify. */
     const char *verify;
-    uint32_t bucket_mib;                 /* 0: 64 */
-    const struct bench_cluster *cluster; /* whose second node has the engine; NULL: one node */
+    /* Size of a bucket in MiB; 0 for 64. */
+    uint32_t bucket_mib;
+    /* Borrowed cluster whose second node has the engine; NULL for one node. */
+    const struct bench_cluster *cluster;
+    /* The whole update. */
     struct bench_measure update;
-    struct bench_measure finish; /* the flip and all around it */
-    struct bench_measure stock;  /* against the stock flow in buckets */
-    struct bench_measure each;   /* against the stock flow, a tensor at a time */
+    /* The last step alone: the switch to the new version; without a name it is not reported. */
+    struct bench_measure finish;
+    /* The whole update against PyTorch in buckets; without a name it is not measured. */
+    struct bench_measure stock;
+    /* The whole update against PyTorch tensor by tensor; without a name it is not measured. */
+    struct bench_measure each;
 };
 
-/* Who else moves the same bytes. */
+/* What the updates are compared with. */
 struct peers {
+    /* Processes that copy or send the same bytes. */
     struct bench_copy_workers copiers;
+    /* The PyTorch flow. */
     struct bench_torch_flow stock;
 };
 
+/* The job that is measured. */
 static struct bench_job job;
 
+/* Opens the job for a mode, up to the first update. */
 static void open_job(const struct bench_model *model, uint32_t engines,
                      const struct benchmark_mode *benchmark_mode)
 {
@@ -60,7 +74,7 @@ static void open_job(const struct bench_model *model, uint32_t engines,
     bench_job_train(&job);
 }
 
-/* Each engine rank looks at all of its weights. */
+/* Makes each engine rank check all of its weights. */
 static void check_weights(void)
 {
     struct tdm__worker_group *workers = &job.controller.workers;
@@ -73,7 +87,7 @@ static void check_weights(void)
     tdm_writer_destroy(writer);
 }
 
-/* The seconds of all, and of its last step. */
+/* Runs one update. Returns its seconds, and in `finish_out` those of its last step. */
 static double update_once(double *finish_out)
 {
     double begun = bench_clock_seconds();
@@ -87,18 +101,23 @@ static double update_once(double *finish_out)
     return bench_clock_seconds() - begun;
 }
 
-/* Only what has a name is measured, and the stock flow only where there is one. */
+/* Returns whether to measure against PyTorch: the measure has a name and PyTorch is installed. */
 static bool is_wanted(const struct bench_measure *measure, const struct peers *peers)
 {
     return measure->name != NULL && peers->stock.is_there;
 }
 
+/* Seconds that the peers took in one round; 0 if not measured. */
 struct seconds {
+    /* Time of the processes that copy or send. */
     double copiers;
+    /* Time of PyTorch in buckets. */
     double buckets;
+    /* Time of PyTorch tensor by tensor. */
     double tensors;
 };
 
+/* Runs all peers once. */
 static struct seconds run_peers(const struct benchmark_mode *benchmark_mode,
                                 const struct peers *peers)
 {
@@ -111,6 +130,7 @@ static struct seconds run_peers(const struct benchmark_mode *benchmark_mode,
                                            : 0};
 }
 
+/* Measures one round; `gib` is the size of the model in GiB. */
 static void measure_round(struct benchmark_mode *benchmark_mode, const struct peers *peers,
                           double gib, uint32_t round)
 {
@@ -131,6 +151,7 @@ static void measure_round(struct benchmark_mode *benchmark_mode, const struct pe
     bench_measure_round(&benchmark_mode->each, gib / updated, gib / theirs.tensors);
 }
 
+/* Measures all rounds of a mode and reports its measures. */
 static void measure_mode(const struct bench_model *model, struct benchmark_mode *benchmark_mode,
                          const struct peers *peers)
 {
@@ -159,7 +180,7 @@ static void measure_mode(const struct bench_model *model, struct benchmark_mode 
     }
 }
 
-/* The whole call for a model so small that nothing has to be moved. */
+/* Measures an update of a model so small that no time is spent on moving bytes. */
 static void measure_nothing(void)
 {
     static const struct bench_model model = {0, 4};
@@ -185,9 +206,10 @@ static void measure_nothing(void)
 
 /* ---- what checksums cost ---------------------------------------------------------------- */
 
-/* Both copy pieces of a size that one thread moves past the caches. */
+/* Both copies work on pieces of the size from which one thread bypasses the caches. */
 enum { PIECE_BYTES = TDM__COPY_LARGE_BYTES };
 
+/* Copies the pieces and computes their checksums. */
 static uint64_t copy_and_sum(void *to, const void *from, size_t size_bytes)
 {
     struct tdm__strided_rows row = {.count = 1, .size_bytes = PIECE_BYTES};
@@ -199,6 +221,7 @@ static uint64_t copy_and_sum(void *to, const void *from, size_t size_bytes)
     return sum;
 }
 
+/* Copies the pieces with stores that bypass the caches. */
 static uint64_t copy_past_caches(void *to, const void *from, size_t size_bytes)
 {
     for (size_t at = 0; at + PIECE_BYTES <= size_bytes; at += PIECE_BYTES) {
@@ -207,17 +230,20 @@ static uint64_t copy_past_caches(void *to, const void *from, size_t size_bytes)
     return *(const unsigned char *)to;
 }
 
+/* Role "summing": copies with checksums. */
 static void summing_copier(int fd)
 {
     bench_copier_with(fd, copy_and_sum);
 }
 
+/* Role "streaming": copies without checksums. */
 static void streaming_copier(int fd)
 {
     bench_copier_with(fd, copy_past_caches);
 }
 
-/* An update by copies moves each byte twice, and sums it both times on its benchmark_mode. */
+/* Measures what checksums cost. An update in copy mode moves each byte twice and computes
+ * checksums both times. */
 static void measure_sums(const struct bench_model *model)
 {
     static struct bench_measure sums = {.name = "copy_with_sums",
@@ -245,17 +271,20 @@ static void measure_sums(const struct bench_model *model)
     bench_measure_report(&sums);
 }
 
+/* Initialises a measure of whole updates. */
 #define UPDATE(title, peer, ratio)                                                                 \
     {                                                                                              \
         .name = (title), .unit = "GiB/s", .against = (peer), .better = BENCH_MORE_IS_BETTER,       \
         .at_least = (ratio)                                                                        \
     }
+/* Names of the peers in the table. */
 #define COPIERS "memcpy, two warmed processes"
 #define SENDERS "TCP, two warmed pairs of processes"
 #define BUCKETS "PyTorch, in buckets"
 #define TENSORS "PyTorch, a tensor at a time"
 
-static struct benchmark_mode ways[] = {
+/* The modes that are measured on one node. */
+static struct benchmark_mode modes[] = {
     {.mode = "donate",
      .verify = "sample",
      .update = UPDATE("update_donate", COPIERS, 0.7),
@@ -271,7 +300,7 @@ static struct benchmark_mode ways[] = {
      .verify = "full",
      .update = UPDATE("update_copy", COPIERS, 0.35),
      .stock = UPDATE("update_copy_stock", BUCKETS, 10)},
-    /* What small buckets cost (docs/decisions/0009). */
+    /* These show what small buckets cost (docs/decisions/0009). */
     {.mode = "copy",
      .verify = "full",
      .bucket_mib = 8,
@@ -283,7 +312,7 @@ static struct benchmark_mode ways[] = {
     {.mode = "names", .verify = "full", .update = UPDATE("update_names", COPIERS, 0)},
 };
 
-/* The trainers on one node, the engine on the other. */
+/* Measures updates from trainers on one node to an engine on the other one. */
 static void measure_remote(const struct bench_model *model)
 {
     const struct bench_node node = {
@@ -302,14 +331,15 @@ static void measure_remote(const struct bench_model *model)
     bench_cluster_stop(&cluster);
 }
 
+/* Measures updates on one node in every mode. */
 static void measure_local(const struct bench_model *model)
 {
     struct peers peers;
 
     bench_copy_workers_start(&peers.copiers, "copier", 2, bench_model_bytes(model) / 2);
     bench_torch_flow_start(&peers.stock, TDM_BENCH_SOURCE_DIR, model->layers, model->vocabulary);
-    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        measure_mode(model, &ways[i], &peers);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        measure_mode(model, &modes[i], &peers);
     }
     if (peers.stock.is_there) {
         bench_torch_flow_stop(&peers.stock);
@@ -325,7 +355,7 @@ int main(int argc, char **argv)
                                               {"streaming", streaming_copier}};
     const struct bench_model model = bench_model_wanted();
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
     bench_peer_run(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
     bench_parse_arguments(argc, argv);
     if (bench_is_wanted("near")) {

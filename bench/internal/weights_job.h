@@ -1,4 +1,4 @@
-/* weights_job.h - a job that only updates weights, for the benchmarks of updates. */
+/* weights_job.h - a job that only updates weights, shared by the benchmarks of updates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_BENCH_WEIGHTS_JOB_H
 #define TDM_BENCH_WEIGHTS_JOB_H
@@ -11,29 +11,44 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
-/* Of the shape of Qwen3-0.6B. */
+/* Size of the model, which has the shape of Qwen3-0.6B. */
 struct bench_model {
+    /* Number of transformer layers. */
     uint32_t layers;
+    /* Number of words of the embedding. */
     uint32_t vocabulary;
 };
 
+/* How a job is set up. All pointers are borrowed. */
 struct bench_job_options {
+    /* Name of the benchmark, also that of the job. */
     const char *name;
+    /* Size of the model. */
     struct bench_model model;
-    uint32_t engines; /* of two ranks each; there are as many trainer ranks */
+    /* Number of engines of two ranks each; there are as many trainer ranks as engine ranks. */
+    uint32_t engines;
+    /* Value of update.mode: "donate", "copy" or "names". */
     const char *mode;
+    /* Value of update.verify: "full", "sample" or "none". */
     const char *verify;
-    uint32_t bucket_mib; /* 0: 64 */
-    const char *address; /* of a node; the engines are on another one.  NULL: one node, its own */
+    /* Size of a bucket in MiB; 0 for 64. */
+    uint32_t bucket_mib;
+    /* Address of a node of a cluster whose other node has the engines; NULL to start a private
+     * node. */
+    const char *address;
 };
 
+/* A running job. The benchmark owns it; the controller borrows the other two fields. */
 struct bench_job {
+    /* Options of the run; no output directory. */
     struct tdm__job_run_options run;
+    /* Settings of the job. */
     struct tdm__job_spec spec;
+    /* The controller, whose functions the benchmark calls directly. */
     struct tdm__controller controller;
 };
 
-/* All of it where TANDEM_BENCH_MODEL is "full", else four layers. */
+/* Returns the size of the model: all layers if TANDEM_BENCH_MODEL is "full", else four. */
 static inline struct bench_model bench_model_wanted(void)
 {
     const char *size = getenv("TANDEM_BENCH_MODEL");
@@ -42,22 +57,24 @@ static inline struct bench_model bench_model_wanted(void)
     return full ? (struct bench_model){28, 151936} : (struct bench_model){4, 32768};
 }
 
-/* bfloat16; the norms do not matter. */
+/* Returns the bytes of the model in bfloat16, without the norms, which are negligible. */
 static inline uint64_t bench_model_bytes(const struct bench_model *model)
 {
     return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
 }
 
-/* An engine rank's weights, their shadow, and a bucket, which may be as large as a tensor. */
+/* Returns the GPU memory in MiB that a rank needs: weights, shadow copy, and a bucket, which may
+ * be as large as a tensor. */
 static inline unsigned long long bench_gpu_mib(const struct bench_model *model)
 {
     return bench_model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
 }
 
+/* Fills the settings of the job. */
 static inline void bench_job_spec(const struct bench_job_options *options,
                                   struct tdm__job_spec *spec_out)
 {
-    /* Nothing of the data is ever read. */
+    /* The data files are never read. */
     static const char job_file[] =
         "job: {name: %s, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
         "cluster: {num_gpus: %u, gpu_bytes: %llu MiB, cpus: 8}\n"
@@ -80,7 +97,7 @@ static inline void bench_job_spec(const struct bench_job_options *options,
     TDM_CHECK(tdm__job_spec_from_config(config, "", spec_out));
 }
 
-/* Its actors are there, and have taken no memory yet. */
+/* Starts the runtime and creates the actors, which have no memory yet. */
 static inline void bench_job_open(struct bench_job *job, const struct bench_job_options *options)
 {
     struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
@@ -101,6 +118,7 @@ static inline void bench_job_open(struct bench_job *job, const struct bench_job_
                                       NULL));
 }
 
+/* Releases the actors and stops the runtime. */
 static inline void bench_job_close(struct bench_job *job)
 {
     tdm__worker_group_fini(&job->controller.workers);
@@ -108,7 +126,8 @@ static inline void bench_job_close(struct bench_job *job)
     tdm__job_spec_fini(&job->spec);
 }
 
-/* From where a step's training would end to the update. */
+/* Brings the job from the end of a training step to the beginning of the update.
+ * The training itself is omitted. */
 static inline void bench_job_train(struct bench_job *job)
 {
     TDM_CHECK(tdm__controller_resume_trainer(&job->controller));

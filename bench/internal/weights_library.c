@@ -1,14 +1,14 @@
-/* weights_library.c - a job library with Qwen3-0.6B's tensors, which are updated and no more.
- */
+/* weights_library.c - a job library with the tensors of Qwen3-0.6B, which can be updated but not
+ * trained. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tandem/tandem.h>
 
-/* Trainers hold rows of each tensor, as FSDP cuts them; an engine's ranks hold heads, rows or
- * columns, as tensor parallelism does, and norms whole.  Every element follows from its place,
- * so that an engine can tell whether it has its weights. */
+/* Trainers have rows of each tensor, as with FSDP. Engine ranks have heads, rows or columns, as
+ * with tensor parallelism, and whole norms. Every element is computed from its position, so that
+ * an engine can check whether it has the right weights. */
 enum {
     HIDDEN = 1024,
     QUERY_ROWS = 2048,
@@ -22,16 +22,23 @@ enum {
     ALIGNMENT = 256
 };
 
-enum split { WHOLE, ROWS, COLUMNS }; /* over an engine's ranks */
+/* How a tensor is divided over the ranks of an engine. */
+enum split { WHOLE, ROWS, COLUMNS };
 
+/* A tensor of a layer. */
 struct shape {
+    /* Name within the layer. */
     const char *name;
+    /* Number of rows. */
     uint64_t rows;
-    uint64_t columns; /* 0: a vector */
+    /* Number of columns; 0 for a vector. */
+    uint64_t columns;
+    /* How the ranks of an engine divide it. */
     enum split split;
 };
 
-/* In the order of an engine that fuses query, key and value, and gate and up. */
+/* The tensors of a layer, in the order of an engine that fuses query, key and value, and gate
+ * and up. */
 static const struct shape layer[LAYER_TENSORS] = {
     {"input_layernorm", HIDDEN, 0, WHOLE},
     {"self_attn.q_proj", QUERY_ROWS, HIDDEN, ROWS},
@@ -46,21 +53,33 @@ static const struct shape layer[LAYER_TENSORS] = {
     {"mlp.down_proj", HIDDEN, MLP_ROWS, COLUMNS},
 };
 
+/* The model of one rank. */
 struct model {
+    /* This rank. */
     uint32_t rank;
+    /* Number of trainer ranks, or of ranks of the engine. */
     uint32_t ranks_count;
+    /* Number of tensors of the model. */
     uint32_t tensors_count;
+    /* Name, type and shape of each tensor. */
     struct tdm_tensor_info tensors[TENSORS_MAX];
+    /* How each tensor is divided over the ranks of an engine. */
     enum split splits[TENSORS_MAX];
-    struct tdm_slice slices[TENSORS_MAX]; /* this rank's; addresses count from NULL at first */
-    uint64_t offsets[TENSORS_MAX];        /* of those in the weights */
+    /* This rank's slice of each tensor; addresses are offsets until the memory is known. */
+    struct tdm_slice slices[TENSORS_MAX];
+    /* Offset of each slice in the weights, in bytes. */
+    uint64_t offsets[TENSORS_MAX];
+    /* Size of the region "weights" in bytes. */
     uint64_t weights_bytes;
+    /* Borrowed region "weights"; NULL until it is known. */
     char *weights;
+    /* Names of the tensors. */
     char names[TENSORS_MAX][NAME_BYTES];
 };
 
 /* ---- the tensors ------------------------------------------------------------------------ */
 
+/* Appends a tensor to the model. */
 static void add_tensor(struct model *model, const char *prefix, const struct shape *shape)
 {
     uint32_t i = model->tensors_count++;
@@ -73,6 +92,7 @@ static void add_tensor(struct model *model, const char *prefix, const struct sha
                                                  .shape = {shape->rows, shape->columns}};
 }
 
+/* Appends all tensors of the model that the job file describes. */
 static tdm_status add_tensors(struct model *model, const struct tdm_rank_context *context)
 {
     const struct shape norm = {"norm", HIDDEN, 0, WHOLE};
@@ -101,8 +121,8 @@ static tdm_status add_tensors(struct model *model, const struct tdm_rank_context
     return TDM_OK;
 }
 
-/* This rank's slice of each tensor, one behind the other. */
-static void cut(struct model *model, int trains)
+/* Computes this rank's slice of each tensor. Slices are contiguous in memory. */
+static void compute_slices(struct model *model, int trains)
 {
     for (uint32_t i = 0; i < model->tensors_count; i++) {
         const struct tdm_tensor_info *tensor = &model->tensors[i];
@@ -124,6 +144,7 @@ static void cut(struct model *model, int trains)
     }
 }
 
+/* Creates the model of a rank. */
 static tdm_status open_model(const struct tdm_rank_context *context, int trains, void **state_out)
 {
     struct model *model = calloc(1, sizeof(*model));
@@ -139,11 +160,12 @@ static tdm_status open_model(const struct tdm_rank_context *context, int trains,
         free(model);
         return status;
     }
-    cut(model, trains);
+    compute_slices(model, trains);
     *state_out = model;
     return TDM_OK;
 }
 
+/* Declares the region "weights". */
 static tdm_status model_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                 uint32_t *count_out)
 {
@@ -154,7 +176,8 @@ static tdm_status model_regions(void *state, struct tdm_region_spec specs[TDM_RA
     return TDM_OK;
 }
 
-static void place(struct model *model, void *address)
+/* Sets the address of the weights. */
+static void set_weights_address(struct model *model, void *address)
 {
     model->weights = address;
     for (uint32_t i = 0; i < model->tensors_count; i++) {
@@ -162,17 +185,20 @@ static void place(struct model *model, void *address)
     }
 }
 
+/* Returns the value of an element of a tensor. */
 static uint16_t element(uint32_t tensor, uint64_t index)
 {
     return (uint16_t)(tensor * UINT64_C(257) + index * 40503 + (index >> 16));
 }
 
+/* Returns the number of columns of a tensor; 1 for a vector. */
 static uint64_t columns_of(const struct tdm_tensor_info *tensor)
 {
     return tensor->dims_count == 2 ? tensor->shape[1] : 1;
 }
 
-/* Calls `row` for each row of a slice: the index of its first element in the tensor. */
+/* Calls `row` for each row of this rank's slice, with the index of the row's first element in
+ * the tensor. */
 static tdm_status each_row(struct model *model, uint32_t tensor,
                            tdm_status (*row)(uint32_t tensor, uint64_t first, uint16_t *values,
                                              uint64_t count))
@@ -190,6 +216,7 @@ static tdm_status each_row(struct model *model, uint32_t tensor,
     return TDM_OK;
 }
 
+/* Writes the expected values of a row. */
 static tdm_status write_row(uint32_t tensor, uint64_t first, uint16_t *values, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -198,6 +225,7 @@ static tdm_status write_row(uint32_t tensor, uint64_t first, uint16_t *values, u
     return TDM_OK;
 }
 
+/* Fails if a row does not have the expected values. */
 static tdm_status check_row(uint32_t tensor, uint64_t first, uint16_t *values, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -211,22 +239,25 @@ static tdm_status check_row(uint32_t tensor, uint64_t first, uint16_t *values, u
 
 /* ---- the trainer ------------------------------------------------------------------------ */
 
+/* Opens a trainer rank. */
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
 {
     return open_model(context, 1, state_out);
 }
 
+/* Writes the values of this rank's slices into its weights. */
 static tdm_status trainer_start(void *state, void *const *addresses)
 {
     struct model *model = state;
 
-    place(model, addresses[0]);
+    set_weights_address(model, addresses[0]);
     for (uint32_t i = 0; i < model->tensors_count; i++) {
         TDM_TRY(each_row(model, i, write_row));
     }
     return TDM_OK;
 }
 
+/* Reports the tensors of the model and this rank's slices. */
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
                                  uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                                  uint32_t *slices_count_out)
@@ -240,6 +271,7 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
     return TDM_OK;
 }
 
+/* Training is not supported. */
 static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
@@ -249,6 +281,7 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     return tdm_fail(TDM_E_UNSUPPORTED, "these tensors do not learn");
 }
 
+/* Saving and loading are not supported. */
 static tdm_status trainer_keep(void *state, const char *directory)
 {
     (void)state;
@@ -267,17 +300,20 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
 
 /* ---- the engine ------------------------------------------------------------------------- */
 
+/* Opens an engine rank. */
 static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
 {
     return open_model(context, 0, state_out);
 }
 
+/* Sets the address of the weights. */
 static tdm_status engine_start(void *state, void *const *addresses)
 {
-    place(state, addresses[0]);
+    set_weights_address(state, addresses[0]);
     return TDM_OK;
 }
 
+/* Checks that the trainers have the same tensors and reports this rank's slices. */
 static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
                                 uint32_t tensors_count, const struct tdm_slice **slices_out,
                                 uint32_t *slices_count_out)
@@ -293,6 +329,7 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
     return TDM_OK;
 }
 
+/* Finds a tensor by name. */
 static tdm_status find_tensor(const struct model *model, const struct tdm_tensor_info *info,
                               uint32_t *tensor_out)
 {
@@ -305,6 +342,7 @@ static tdm_status find_tensor(const struct model *model, const struct tdm_tensor
     return tdm_fail(TDM_E_INVAL, "tensor %s is unknown", info->name);
 }
 
+/* Copies this rank's slices out of whole tensors. */
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *views,
                               uint32_t views_count)
 {
@@ -329,18 +367,20 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
     return TDM_OK;
 }
 
+/* Begins an update: nothing to do. */
 static void engine_begin(void *state)
 {
-    (void)state; /* what is missing is found by generate() */
+    (void)state; /* Missing weights are found by generate(). */
 }
 
+/* Does nothing and succeeds. */
 static tdm_status engine_ready(void *state)
 {
     (void)state;
     return TDM_OK;
 }
 
-/* Answers nothing; fails where the weights are not all there. */
+/* Generates no completions. Fails if the weights are not complete. */
 static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                   uint32_t prompts_count, const struct tdm_sampling *sampling,
                                   struct tdm_completion *completions)
@@ -369,6 +409,7 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .close = free,
                                                  .layout = engine_layout};
 
+/* Reward function: always 0. */
 static float reward(const char *prompt, const char *answer, const struct tdm_completion *completion,
                     float *token_rewards)
 {

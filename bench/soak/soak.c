@@ -1,11 +1,11 @@
-/* soak.c - a driver of the soak: threads that act at random until the time is over.
+/* soak.c - a load generator: threads perform random operations until the time is over.
  *
  *     soak SECONDS THREADS SEED NUMBER [ACT]
  *
- * Prints a line each second, and each mistake on stderr: counts, and of its heap the KiB in
- * use, the KiB that the allocator holds, and the KiB that were in use at the last rest.  Each
- * minute all threads rest between two acts, so that what is in use then is what they have kept:
- * their actors and what Tandem remembers.  scripts/soak starts it. */
+ * It prints one line of counts each second, and each failure on stderr.  A line ends with the
+ * KiB of its heap that are in use, that the allocator has, and that were in use at the last
+ * rest.  Each minute all threads rest between two operations.  What is in use then is what they
+ * keep: their actors and Tandem's own state.  The script scripts/soak starts it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+/* All operations with their relative frequencies. */
 static const struct soak_operation acts[] = {
     {"call_one_by_one", soak_call_one_by_one, 20},
     {"call_pipelined", soak_call_pipelined, 20},
@@ -47,20 +48,27 @@ static const struct soak_operation acts[] = {
     {"replace", soak_replace_actor, 1},
 };
 
+/* Number of operations and most threads. */
 enum { ACTS = sizeof(acts) / sizeof(acts[0]), THREADS_MAX = 64 };
+/* Seconds between two rests, and milliseconds to wait for asynchronous releases during a
+ * rest. */
 enum { REST_EVERY_SECONDS = 60, SETTLE_MS = 500 };
 
+/* Counts of all threads. */
 static struct soak_totals counts;
+/* Time at which all threads stop, in seconds of CLOCK_MONOTONIC. */
 static double deadline;
-static const char *only; /* an act; NULL: all of them */
+static const char *only; /* The only operation to perform; NULL for all of them. */
 
-/* The rest: while it is wanted, threads stop between two acts. */
+/* State of the rest, protected by `rest_lock`: while `rest_wanted` is set, threads stop
+ * between two operations; `working_count` is the number of threads that have not stopped. */
 static pthread_mutex_t rest_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t rest_changed = PTHREAD_COND_INITIALIZER;
 static bool rest_wanted;
 static uint64_t working_count;
 static size_t rest_heap_bytes;
 
+/* Returns seconds of CLOCK_MONOTONIC. */
 static double seconds_now(void)
 {
     struct timespec now;
@@ -69,11 +77,13 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Returns the weight of an operation; 0 if only another one is wanted. */
 static uint32_t weight_of(const struct soak_operation *act)
 {
     return only == NULL || strcmp(only, act->name) == 0 ? act->weight : 0;
 }
 
+/* Returns the sum of all weights. */
 static uint64_t weight_of_all(void)
 {
     uint64_t total = 0;
@@ -84,7 +94,8 @@ static uint64_t weight_of_all(void)
     return total;
 }
 
-static const struct soak_operation *choose(struct soak_thread *driver_thread)
+/* Chooses a random operation by weight. */
+static const struct soak_operation *choose_operation(struct soak_thread *driver_thread)
 {
     uint64_t drawn = soak_random(driver_thread, weight_of_all());
     size_t i = 0;
@@ -95,13 +106,14 @@ static const struct soak_operation *choose(struct soak_thread *driver_thread)
     return &acts[i];
 }
 
+/* Performs one random operation. After a failure it reports it and replaces the thread's actors. */
 static void act_once(struct soak_thread *driver_thread)
 {
     const char *name = "prepare";
     tdm_status status = soak_thread_create_actors(driver_thread);
 
     if (status == TDM_OK) {
-        const struct soak_operation *act = choose(driver_thread);
+        const struct soak_operation *act = choose_operation(driver_thread);
 
         name = act->name;
         status = act->run(driver_thread);
@@ -115,6 +127,7 @@ static void act_once(struct soak_thread *driver_thread)
     }
 }
 
+/* Returns the bytes of the heap that are in use. */
 static size_t heap_bytes(void)
 {
     const struct mallinfo2 heap = mallinfo2();
@@ -122,12 +135,14 @@ static size_t heap_bytes(void)
     return heap.uordblks + heap.hblkhd;
 }
 
+/* Changes the number of working threads. The caller must hold `rest_lock`. */
 static void change_working(int by)
 {
     working_count += (uint64_t)by;
     (void)pthread_cond_broadcast(&rest_changed);
 }
 
+/* Stops the thread while a rest is wanted. */
 static void rest_if_wanted(void)
 {
     (void)pthread_mutex_lock(&rest_lock);
@@ -141,8 +156,9 @@ static void rest_if_wanted(void)
     (void)pthread_mutex_unlock(&rest_lock);
 }
 
-/* Waits for all threads to stop, and for what they have let go of to be gone; measures. */
-static void rest(void)
+/* Stops all threads, waits until asynchronous releases are done, measures the heap, and lets the
+ * threads continue. */
+static void measure_at_rest(void)
 {
     (void)pthread_mutex_lock(&rest_lock);
     rest_wanted = true;
@@ -156,7 +172,8 @@ static void rest(void)
     (void)pthread_mutex_unlock(&rest_lock);
 }
 
-static void *work(void *arg)
+/* Main function of a thread. */
+static void *run_thread(void *arg)
 {
     struct soak_thread *driver_thread = arg;
 
@@ -171,6 +188,7 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* Prints one line of counts. */
 static void print_counts(void)
 {
     const struct mallinfo2 heap = mallinfo2();
@@ -183,7 +201,7 @@ static void print_counts(void)
     (void)fflush(stdout);
 }
 
-/* A node that is not ours, or ours if there is no other. */
+/* Returns the ID of another node, or of this node if there is no other one. */
 static void find_remote_node(tdm_runtime *runtime, char remote_node_id[33])
 {
     const struct tdm_node_state *nodes;
@@ -201,6 +219,7 @@ static void find_remote_node(tdm_runtime *runtime, char remote_node_id[33])
     tdm_list_free(nodes);
 }
 
+/* Allocates and fills the thread's words. Returns false if memory is exhausted. */
 static bool soak_thread_open(struct soak_thread *driver_thread)
 {
     driver_thread->words = malloc(SOAK_MIB);
@@ -213,8 +232,8 @@ static bool soak_thread_open(struct soak_thread *driver_thread)
     return true;
 }
 
-/* Prints each second, and lets all threads rest each minute. */
-static void look_on(void)
+/* Prints the counts each second and measures at rest each minute, until the deadline. */
+static void monitor_threads(void)
 {
     double next_rest = seconds_now() + REST_EVERY_SECONDS;
 
@@ -222,48 +241,51 @@ static void look_on(void)
         print_counts();
         (void)poll(NULL, 0, 1000);
         if (seconds_now() >= next_rest) {
-            rest();
+            measure_at_rest();
             next_rest += REST_EVERY_SECONDS;
         }
     }
 }
 
-static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uint64_t number)
+/* Runs all threads until the deadline. */
+static void run_threads(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed,
+                        uint64_t number)
 {
-    static struct soak_thread hands[THREADS_MAX];
+    static struct soak_thread thread_states[THREADS_MAX];
     pthread_t threads[THREADS_MAX];
     char remote_node_id[33];
     uint64_t started = 0;
 
     find_remote_node(runtime, remote_node_id);
     for (; started < threads_count; started++) {
-        uint64_t hand_number = number * THREADS_MAX + started;
+        uint64_t thread_number = number * THREADS_MAX + started;
 
-        hands[started] = (struct soak_thread){.runtime = runtime,
-                                              .counts = &counts,
-                                              .remote_node_id = remote_node_id,
-                                              .random_state = seed + (hand_number << 32),
-                                              .number = hand_number};
+        thread_states[started] = (struct soak_thread){.runtime = runtime,
+                                                      .counts = &counts,
+                                                      .remote_node_id = remote_node_id,
+                                                      .random_state = seed + (thread_number << 32),
+                                                      .number = thread_number};
         (void)pthread_mutex_lock(&rest_lock);
         change_working(+1);
         (void)pthread_mutex_unlock(&rest_lock);
-        if (!soak_thread_open(&hands[started]) ||
-            pthread_create(&threads[started], NULL, work, &hands[started]) != 0) {
+        if (!soak_thread_open(&thread_states[started]) ||
+            pthread_create(&threads[started], NULL, run_thread, &thread_states[started]) != 0) {
             (void)fprintf(stderr, "soak: only %" PRIu64 " threads\n", started);
             counts.failures_count++;
             break;
         }
     }
-    look_on();
+    monitor_threads();
     for (uint64_t i = 0; i < started; i++) {
         (void)pthread_join(threads[i], NULL);
     }
     for (uint64_t i = 0; i < threads_count; i++) {
-        free(hands[i].words);
+        free(thread_states[i].words);
     }
     print_counts();
 }
 
+/* Parses a whole number; prints an error and returns false if the text is not a number. */
 static bool read_number(const char *text, uint64_t *number_out)
 {
     char *end;
@@ -280,9 +302,10 @@ static bool read_number(const char *text, uint64_t *number_out)
 int main(int argc, char **argv)
 {
     tdm_runtime *runtime;
-    uint64_t numbers[4]; /* seconds, threads, seed, number */
+    uint64_t numbers[4]; /* The numbers are seconds, threads, seed and number. */
 
-    TDM_CHECK(tdm_runtime_start(NULL, &runtime)); /* an actor's process stays in there */
+    /* In the process of an actor this call does not return. */
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     only = argc == 6 ? argv[5] : NULL;
     if (argc < 5 || argc > 6 || weight_of_all() == 0) {
         (void)fprintf(stderr, "usage: soak SECONDS THREADS SEED NUMBER [ACT]\n");
@@ -298,7 +321,7 @@ int main(int argc, char **argv)
         return 2;
     }
     deadline = seconds_now() + (double)numbers[0];
-    run(runtime, numbers[1], numbers[2], numbers[3]);
+    run_threads(runtime, numbers[1], numbers[2], numbers[3]);
     tdm_runtime_stop(runtime);
     return counts.failures_count > 0;
 }

@@ -1,5 +1,10 @@
-/* soak_actors.c - the actors of the soak: plain, asynchronous, and with threads. */
+/* soak_actors.c - the actor classes of the soak: plain, asynchronous, and with concurrent
+ * methods. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* "soak_worker" runs one method at a time; "soak_later" is asynchronous and replies to calls in
+ * reverse order; "soak_many" runs methods of two concurrency groups at the same time. The
+ * methods return values from which the driver can check arguments, order and identity. Each
+ * actor has its state in a struct that the class allocates. */
 #include "soak.h"
 
 #include <poll.h>
@@ -8,11 +13,15 @@
 
 /* ---- methods of a plain actor ----------------------------------------------------------- */
 
+/* State of a "soak_worker" or "soak_many" actor. */
 struct worker {
+    /* Number of calls of the method "next" since the last reset. */
     uint64_t calls_count;
-    tdm_ref *kept; /* a borrowed object; owned */
+    /* Owned reference to a borrowed object; NULL if none is kept. */
+    tdm_ref *kept;
 };
 
+/* Constructor: fails if its argument is not 0. */
 static tdm_status worker_construct(tdm_call *call, void *self)
 {
     int64_t broken = 0;
@@ -22,6 +31,7 @@ static tdm_status worker_construct(tdm_call *call, void *self)
     return broken != 0 ? tdm_fail(TDM_E_METHOD, "broken on purpose") : TDM_OK;
 }
 
+/* Destructor: releases the kept reference. */
 static void worker_destruct(void *self)
 {
     struct worker *worker = self;
@@ -29,6 +39,7 @@ static void worker_destruct(void *self)
     tdm_ref_release(worker->kept);
 }
 
+/* Method "same": replies the number in its arguments. */
 static tdm_status worker_same(tdm_call *call, void *self)
 {
     uint64_t number;
@@ -38,7 +49,8 @@ static tdm_status worker_same(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", number);
 }
 
-/* What was given, and how many calls of this method came before: order can be checked. */
+/* Method "next": replies how many calls of this method came before, so that the driver can check
+ * their order. A true argument resets the count. */
 static tdm_status worker_next(tdm_call *call, void *self)
 {
     struct worker *worker = self;
@@ -51,6 +63,7 @@ static tdm_status worker_next(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", worker->calls_count++);
 }
 
+/* Method "hash": replies the hash of an array. */
 static tdm_status worker_hash(tdm_call *call, void *self)
 {
     struct tdm_ndarray array;
@@ -60,6 +73,7 @@ static tdm_status worker_hash(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", soak_hash(array.data, tdm_ndarray_bytes(&array)));
 }
 
+/* Method "make": replies an array of 1 MiB with seed, seed + 1, … */
 static tdm_status worker_make(tdm_call *call, void *self)
 {
     uint64_t seed;
@@ -82,6 +96,7 @@ static tdm_status worker_make(tdm_call *call, void *self)
     return status;
 }
 
+/* Method "items": streams the numbers below its argument. */
 static tdm_status worker_items(tdm_call *call, void *self)
 {
     uint64_t count;
@@ -94,7 +109,8 @@ static tdm_status worker_items(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Runs until it is canceled or too late, at most so long. */
+/* Method "linger": runs until the call is canceled or its deadline passes, at most the given
+ * milliseconds. */
 static tdm_status worker_linger(tdm_call *call, void *self)
 {
     int64_t ms;
@@ -107,6 +123,7 @@ static tdm_status worker_linger(tdm_call *call, void *self)
     return tdm_fail(TDM_E_TIMEOUT, "nobody canceled it");
 }
 
+/* Method "fail": always fails. */
 static tdm_status worker_fail(tdm_call *call, void *self)
 {
     (void)call;
@@ -114,6 +131,7 @@ static tdm_status worker_fail(tdm_call *call, void *self)
     return tdm_fail(TDM_E_METHOD, "on purpose");
 }
 
+/* Method "end": kills the actor's process. */
 static tdm_status worker_end(tdm_call *call, void *self)
 {
     (void)call;
@@ -122,6 +140,7 @@ static tdm_status worker_end(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Method "keep": keeps a reference to the object in its arguments. */
 static tdm_status worker_keep(tdm_call *call, void *self)
 {
     struct worker *worker = self;
@@ -133,7 +152,7 @@ static tdm_status worker_keep(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Reads what it keeps, and lets go of it. */
+/* Method "read_kept": replies the hash of the kept object and releases the reference. */
 static tdm_status worker_read_kept(tdm_call *call, void *self)
 {
     struct worker *worker = self;
@@ -147,6 +166,7 @@ static tdm_status worker_read_kept(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", hash);
 }
 
+/* Calls the method "same" of another actor and waits for the reply. */
 static tdm_status call_same(tdm_actor *actor, uint64_t number, uint64_t *answer_out)
 {
     tdm_ref *ref = NULL;
@@ -159,7 +179,7 @@ static tdm_status call_same(tdm_actor *actor, uint64_t number, uint64_t *answer_
     return status;
 }
 
-/* Asks the actor whose handle came along. */
+/* Method "ask": calls the actor whose handle is in the arguments and replies what it replies. */
 static tdm_status worker_ask(tdm_call *call, void *self)
 {
     tdm_actor *actor;
@@ -174,7 +194,7 @@ static tdm_status worker_ask(tdm_call *call, void *self)
     return status == TDM_OK ? tdm_call_reply(call, "u", answer) : status;
 }
 
-/* An actor of this actor's own, for one call. */
+/* Method "child": creates an actor, calls it once and releases it. */
 static tdm_status worker_child(tdm_call *call, void *self)
 {
     tdm_actor *actor;
@@ -207,14 +227,20 @@ TDM_ACTOR_CLASS(soak_worker, .state_bytes = sizeof(struct worker), .construct = 
 
 /* ---- asynchronous: calls wait for one another ------------------------------------------- */
 
+/* Most calls that an asynchronous actor holds. */
 enum { LATER_MAX = 64 };
 
+/* State of a "soak_later" actor: calls that it has not replied to yet. */
 struct later {
+    /* Number of held calls. */
     uint32_t count;
-    tdm_call *calls[LATER_MAX]; /* kept */
+    /* Owned calls (tdm_call_keep()). */
+    tdm_call *calls[LATER_MAX];
+    /* Number in the arguments of each call, which its reply repeats. */
     uint64_t numbers[LATER_MAX];
 };
 
+/* Method "hold": keeps the call without a reply. */
 static tdm_status later_hold(tdm_call *call, void *self)
 {
     struct later *later = self;
@@ -230,7 +256,7 @@ static tdm_status later_hold(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Answers all that are held, the last one first. */
+/* Method "answer": replies to all held calls, the last one first. */
 static tdm_status later_answer(tdm_call *call, void *self)
 {
     struct later *later = self;
@@ -243,6 +269,7 @@ static tdm_status later_answer(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", count);
 }
 
+/* Constructor: ignores its arguments. */
 static tdm_status later_construct(tdm_call *call, void *self)
 {
     (void)call;

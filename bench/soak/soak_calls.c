@@ -1,19 +1,25 @@
-/* soak_calls.c - acts of the soak: calls of every kind to actors that stay. */
+/* soak_calls.c - operations of the soak: calls of every kind to the thread's actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation chooses the actor on this node or the one on the other node at random, makes
+ * its calls, and checks every reply and every expected error. All references are released, also
+ * after a failure. The operations run concurrently on all threads of a driver, each with actors
+ * of its own. */
 #include "soak.h"
 
 #include <stddef.h>
 
+/* Number of calls in the operations one by one, pipelined and at once. */
 enum { ONE_BY_ONE = 20, PIPELINED = 200, AT_ONCE = 32 };
 
-static tdm_actor *either(struct soak_thread *driver_thread)
+/* Returns the thread's actor on this node or on the other node, at random. */
+static tdm_actor *choose_actor(struct soak_thread *driver_thread)
 {
     return driver_thread->actors[soak_random(driver_thread, 2) == 0 ? SOAK_LOCAL : SOAK_REMOTE];
 }
 
 tdm_status soak_call_one_by_one(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(driver_thread);
+    tdm_actor *actor = choose_actor(driver_thread);
 
     for (int i = 0; i < ONE_BY_ONE; i++) {
         uint64_t number = soak_random(driver_thread, UINT64_MAX);
@@ -25,9 +31,10 @@ tdm_status soak_call_one_by_one(struct soak_thread *driver_thread)
     return TDM_OK;
 }
 
-/* Gets what was called, and lets go of it in any case: reply i must be of(arg, i). */
-static tdm_status get_all(struct soak_thread *driver_thread, tdm_ref **refs, uint32_t count,
-                          const uint64_t *wanted, const char *what)
+/* Waits for all replies and releases the references in any case. Reply i must be wanted[i], or i
+ * if `wanted` is NULL. */
+static tdm_status get_all_replies(struct soak_thread *driver_thread, tdm_ref **refs, uint32_t count,
+                                  const uint64_t *wanted, const char *what)
 {
     tdm_status status = TDM_OK;
 
@@ -43,7 +50,7 @@ static tdm_status get_all(struct soak_thread *driver_thread, tdm_ref **refs, uin
 
 tdm_status soak_call_pipelined(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(driver_thread);
+    tdm_actor *actor = choose_actor(driver_thread);
     tdm_ref *refs[PIPELINED];
     uint32_t count = 0;
     tdm_status status = TDM_OK;
@@ -53,7 +60,7 @@ tdm_status soak_call_pipelined(struct soak_thread *driver_thread)
         status = tdm_actor_call(actor, "next", &refs[count], "?", count == 0);
         count += status == TDM_OK;
     }
-    gotten = get_all(driver_thread, refs, count, NULL, "calls in order");
+    gotten = get_all_replies(driver_thread, refs, count, NULL, "calls in order");
     return status == TDM_OK ? gotten : status;
 }
 
@@ -63,7 +70,7 @@ tdm_status soak_call_large_argument(struct soak_thread *driver_thread)
     tdm_ref *ref;
 
     driver_thread->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(either(driver_thread), "hash", &ref, "a", &array));
+    TDM_TRY(tdm_actor_call(choose_actor(driver_thread), "hash", &ref, "a", &array));
     return soak_get_number(driver_thread, ref, soak_hash(driver_thread->words, SOAK_MIB),
                            "1 MiB given");
 }
@@ -76,7 +83,7 @@ tdm_status soak_call_large_reply(struct soak_thread *driver_thread)
     tdm_status status;
 
     driver_thread->counts->bytes += SOAK_MIB;
-    TDM_TRY(tdm_actor_call(either(driver_thread), "make", &ref, "u", seed));
+    TDM_TRY(tdm_actor_call(choose_actor(driver_thread), "make", &ref, "u", seed));
     status = tdm_get(ref, SOAK_TIMEOUT_MS, "a", &array);
     if (status == TDM_OK) {
         const uint64_t *words = array.data;
@@ -91,13 +98,15 @@ tdm_status soak_call_large_reply(struct soak_thread *driver_thread)
     return status;
 }
 
-static tdm_status take_items(struct soak_thread *driver_thread, uint64_t items_count,
+/* Starts a stream of `items_count` items and reads `taken` of them. If these are all, checks
+ * that the stream ends. */
+static tdm_status read_items(struct soak_thread *driver_thread, uint64_t items_count,
                              uint64_t taken)
 {
     tdm_stream *stream;
     tdm_ref *ref;
     tdm_status status =
-        tdm_actor_stream(either(driver_thread), "items", NULL, &stream, "u", items_count);
+        tdm_actor_stream(choose_actor(driver_thread), "items", NULL, &stream, "u", items_count);
 
     TDM_TRY(status);
     for (uint64_t i = 0; status == TDM_OK && i < taken; i++) {
@@ -118,19 +127,19 @@ tdm_status soak_call_stream(struct soak_thread *driver_thread)
 {
     uint64_t items_count = soak_random(driver_thread, 100);
 
-    return take_items(driver_thread, items_count, items_count);
+    return read_items(driver_thread, items_count, items_count);
 }
 
-/* Nobody takes the rest. */
+/* Reads the first items of a stream and abandons the rest. */
 tdm_status soak_call_stream_abandoned(struct soak_thread *driver_thread)
 {
-    return take_items(driver_thread, 1000, soak_random(driver_thread, 50));
+    return read_items(driver_thread, 1000, soak_random(driver_thread, 50));
 }
 
-/* The first runs, the second waits behind it: both are canceled. */
+/* Cancels two calls: the first one runs, the second one waits behind it. */
 tdm_status soak_call_canceled(struct soak_thread *driver_thread)
 {
-    tdm_actor *actor = either(driver_thread);
+    tdm_actor *actor = choose_actor(driver_thread);
     tdm_ref *refs[2] = {NULL, NULL};
     tdm_status status = TDM_OK;
 
@@ -138,7 +147,7 @@ tdm_status soak_call_canceled(struct soak_thread *driver_thread)
         status = tdm_actor_call(actor, "linger", &refs[i], "i", (int64_t)SOAK_TIMEOUT_MS);
     }
     if (status == TDM_OK && soak_random(driver_thread, 2) == 0) {
-        (void)tdm_get(refs[0], 2, ""); /* so that it has begun, more or less */
+        (void)tdm_get(refs[0], 2, ""); /* The wait gives the first call time to begin. */
     }
     for (int i = 1; status == TDM_OK && i >= 0; i--) {
         status = tdm_cancel(refs[i], 0);
@@ -158,7 +167,7 @@ tdm_status soak_call_past_deadline(struct soak_thread *driver_thread)
     tdm_ref *ref;
     tdm_status status;
 
-    TDM_TRY(tdm_actor_call_with(either(driver_thread), "linger", &options, &ref, "i",
+    TDM_TRY(tdm_actor_call_with(choose_actor(driver_thread), "linger", &options, &ref, "i",
                                 (int64_t)SOAK_MIB));
     status =
         soak_expect_status(TDM_E_TIMEOUT, tdm_get(ref, SOAK_TIMEOUT_MS, ""), "a call with 5 ms");
@@ -166,7 +175,8 @@ tdm_status soak_call_past_deadline(struct soak_thread *driver_thread)
     return status;
 }
 
-/* Calls a method so often with random numbers, which it must give back. */
+/* Calls a method AT_ONCE times with random numbers, which the replies must repeat. If `release`
+ * is not NULL, that method makes the actor send the replies. */
 static tdm_status call_at_once(struct soak_thread *driver_thread, enum soak_actor_role kept,
                                const char *method, const char *release)
 {
@@ -189,7 +199,7 @@ static tdm_status call_at_once(struct soak_thread *driver_thread, enum soak_acto
             status = soak_get_number(driver_thread, ref, AT_ONCE, "held calls");
         }
     }
-    gotten = get_all(driver_thread, refs, count, numbers, method);
+    gotten = get_all_replies(driver_thread, refs, count, numbers, method);
     return status == TDM_OK ? gotten : status;
 }
 
@@ -215,7 +225,7 @@ tdm_status soak_call_failing(struct soak_thread *driver_thread)
     tdm_ref *ref;
     tdm_status status;
 
-    TDM_TRY(tdm_actor_call(either(driver_thread), "fail", &ref, ""));
+    TDM_TRY(tdm_actor_call(choose_actor(driver_thread), "fail", &ref, ""));
     status =
         soak_expect_status(TDM_E_METHOD, tdm_get(ref, SOAK_TIMEOUT_MS, ""), "a method that fails");
     tdm_ref_release(ref);

@@ -1,23 +1,29 @@
-/* soak_lifecycles.c - acts of the soak: actors and groups made and ended in every way. */
+/* soak_lifecycles.c - operations of the soak: actors and placement groups that are created and
+ * ended in every way. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each operation creates an actor or a placement group, uses it, ends it in one way (kill,
+ * release of the last handle, failed constructor, restart, forced cancellation), and checks what
+ * later calls report. The actor SOAK_RESTARTING is replaced after RESTARTS restarts, because
+ * actors that die often must wait longer before each restart. */
 #include "soak.h"
 
 #include <stdio.h>
 
-enum {
-    RESTARTS = 3,
-    CALLS_SHOT = 5
-}; /* those that die often are made to wait before their next life */
+/* Number of restarts after which the actor is replaced, because restarts are delayed more and
+ * more; and most calls that may fail during a restart. */
+enum { RESTARTS = 3, CALLS_SHOT = 5 };
 
-static tdm_status create(struct soak_thread *driver_thread, const struct tdm_actor_options *options,
-                         tdm_actor **actor_out)
+/* Creates an actor of the class "soak_worker" and counts it. */
+static tdm_status create_worker(struct soak_thread *driver_thread,
+                                const struct tdm_actor_options *options, tdm_actor **actor_out)
 {
     driver_thread->counts->actors++;
     return tdm_actor_create(driver_thread->runtime, "soak_worker", options, actor_out, "i",
                             INT64_C(0));
 }
 
-static tdm_status ask(struct soak_thread *driver_thread, tdm_actor *actor)
+/* Calls the actor once and checks the reply. */
+static tdm_status call_worker(struct soak_thread *driver_thread, tdm_actor *actor)
 {
     uint64_t number = soak_random(driver_thread, UINT64_MAX);
     tdm_ref *ref;
@@ -26,7 +32,7 @@ static tdm_status ask(struct soak_thread *driver_thread, tdm_actor *actor)
     return soak_get_number(driver_thread, ref, number, "a new actor's call");
 }
 
-/* The call must say that the actor is dead, at once or later. */
+/* Checks that a call reports the death of the actor, at once or in its reply. */
 static tdm_status expect_dead(tdm_actor *actor)
 {
     tdm_ref *ref = NULL;
@@ -48,8 +54,8 @@ tdm_status soak_create_and_kill(struct soak_thread *driver_thread)
     tdm_actor *actor;
     tdm_status status;
 
-    TDM_TRY(create(driver_thread, &options, &actor));
-    status = ask(driver_thread, actor);
+    TDM_TRY(create_worker(driver_thread, &options, &actor));
+    status = call_worker(driver_thread, actor);
     if (status == TDM_OK) {
         status = tdm_actor_kill(actor, SOAK_TIMEOUT_MS);
     }
@@ -60,21 +66,22 @@ tdm_status soak_create_and_kill(struct soak_thread *driver_thread)
     return status;
 }
 
-/* With its last handle it ends in good order; sometimes before it was there. */
+/* Releases the last handle of an actor, which ends it gracefully; sometimes before it is
+ * constructed. */
 tdm_status soak_create_and_release(struct soak_thread *driver_thread)
 {
     tdm_status status = TDM_OK;
     tdm_actor *actor;
 
-    TDM_TRY(create(driver_thread, NULL, &actor));
+    TDM_TRY(create_worker(driver_thread, NULL, &actor));
     if (soak_random(driver_thread, 4) != 0) {
-        status = ask(driver_thread, actor);
+        status = call_worker(driver_thread, actor);
     }
     tdm_actor_destroy(actor);
     return status;
 }
 
-/* Detached, found by its name, and killed by that handle. */
+/* Creates a detached actor, finds it by its name, and kills it through the second handle. */
 tdm_status soak_create_named(struct soak_thread *driver_thread)
 {
     char name[64];
@@ -85,15 +92,15 @@ tdm_status soak_create_named(struct soak_thread *driver_thread)
 
     (void)snprintf(name, sizeof(name), "soak/%llu/%llu", (unsigned long long)driver_thread->number,
                    (unsigned long long)driver_thread->next_name++);
-    TDM_TRY(create(driver_thread, &options, &actors[0]));
-    status = ask(driver_thread, actors[0]);
+    TDM_TRY(create_worker(driver_thread, &options, &actors[0]));
+    status = call_worker(driver_thread, actors[0]);
     if (status == TDM_OK) {
         status = soak_random(driver_thread, 2) == 0
                      ? tdm_actor_find(driver_thread->runtime, name, SOAK_TIMEOUT_MS, &actors[1])
-                     : create(driver_thread, &options, &actors[1]);
+                     : create_worker(driver_thread, &options, &actors[1]);
     }
     if (status == TDM_OK) {
-        status = ask(driver_thread, actors[1]);
+        status = call_worker(driver_thread, actors[1]);
     }
     killed = tdm_actor_kill(actors[status == TDM_OK], SOAK_TIMEOUT_MS);
     status = status == TDM_OK ? killed : status;
@@ -129,7 +136,8 @@ tdm_status soak_create_in_actor(struct soak_thread *driver_thread)
     return soak_get_number(driver_thread, ref, number, "an actor's own actor");
 }
 
-/* The call during which it died has failed, unless it came again; the next one is served. */
+/* Checks that the call during which the actor died failed, unless it was retried, and that later
+ * calls succeed after the restart. Releases `ref`. */
 static tdm_status died_and_back(struct soak_thread *driver_thread, tdm_ref *ref)
 {
     tdm_actor *actor = driver_thread->actors[SOAK_RESTARTING];
@@ -140,8 +148,8 @@ static tdm_status died_and_back(struct soak_thread *driver_thread, tdm_ref *ref)
         status != TDM_E_CANCELED) {
         return soak_expect_status(TDM_E_ACTOR_RESTARTING, status, "a call that was shot");
     }
-    for (int i = 0; i < CALLS_SHOT && (status = ask(driver_thread, actor)) != TDM_OK; i++) {
-        if (status != TDM_E_ACTOR_RESTARTING) { /* shot with the one before it */
+    for (int i = 0; i < CALLS_SHOT && (status = call_worker(driver_thread, actor)) != TDM_OK; i++) {
+        if (status != TDM_E_ACTOR_RESTARTING) { /* The call was lost in the same crash. */
             break;
         }
     }
@@ -192,12 +200,13 @@ tdm_status soak_placement_group(struct soak_thread *driver_thread)
                                        strategies[soak_random(driver_thread, 3)], SOAK_TIMEOUT_MS,
                                        &group));
     options.group = group;
-    if (soak_random(driver_thread, 4) != 0) { /* without an actor in most cases */
+    /* Most groups are removed without an actor in them. */
+    if (soak_random(driver_thread, 4) != 0) {
         return tdm_placement_group_remove(group, SOAK_TIMEOUT_MS);
     }
-    status = create(driver_thread, &options, &actor);
+    status = create_worker(driver_thread, &options, &actor);
     if (status == TDM_OK) {
-        status = ask(driver_thread, actor);
+        status = call_worker(driver_thread, actor);
     }
     removed = tdm_placement_group_remove(group, SOAK_TIMEOUT_MS);
     status = status == TDM_OK ? removed : status;
@@ -223,7 +232,8 @@ tdm_status soak_list_state(struct soak_thread *driver_thread)
     return TDM_OK;
 }
 
-/* All actors that this thread keeps, with what they have been sent. */
+/* Releases all actors of the thread while calls to them may be pending. They are created again
+ * before the next operation. */
 tdm_status soak_replace_actor(struct soak_thread *driver_thread)
 {
     soak_thread_destroy_actors(driver_thread);

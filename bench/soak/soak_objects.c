@@ -1,7 +1,9 @@
-/* soak_objects.c - acts of the soak: values put, passed on, borrowed and let go. */
+/* soak_objects.c - operations of the soak: values that are put, passed on, borrowed and
+ * released. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
+/* Number of small values that one operation puts. */
 enum { SMALL_PUTS = 50 };
 
 tdm_status soak_put_small(struct soak_thread *driver_thread)
@@ -16,6 +18,7 @@ tdm_status soak_put_small(struct soak_thread *driver_thread)
     return TDM_OK;
 }
 
+/* Puts the thread's words as a value of 1 MiB. */
 static tdm_status put_words(struct soak_thread *driver_thread, tdm_ref **ref_out)
 {
     struct tdm_ndarray array = soak_array(driver_thread);
@@ -24,7 +27,7 @@ static tdm_status put_words(struct soak_thread *driver_thread, tdm_ref **ref_out
     return tdm_put(driver_thread->runtime, ref_out, "a", &array);
 }
 
-/* Read here, and on both nodes. */
+/* Puts a large value and reads it in this process and in actors on both nodes. */
 tdm_status soak_put_large(struct soak_thread *driver_thread)
 {
     struct tdm_ndarray array;
@@ -49,7 +52,8 @@ tdm_status soak_put_large(struct soak_thread *driver_thread)
     return status;
 }
 
-/* An actor keeps the reference; its owner lets go of it; the value stays until it is read. */
+/* Lets an actor keep a reference, releases the owner's own, and checks that the actor can still
+ * read the value. */
 tdm_status soak_borrow_reference(struct soak_thread *driver_thread)
 {
     tdm_actor *actor =
@@ -72,32 +76,32 @@ tdm_status soak_borrow_reference(struct soak_thread *driver_thread)
     return soak_get_number(driver_thread, ref, hash, "a borrowed value");
 }
 
-/* What one actor replies goes to the other, never through here. */
+/* Passes the result of one actor to two others by reference; this process never reads it. */
 tdm_status soak_chain_references(struct soak_thread *driver_thread)
 {
     tdm_ref *made;
-    tdm_ref *near_ref = NULL;
-    tdm_ref *far_ref = NULL;
-    uint64_t near_hash = 0;
+    tdm_ref *local_ref = NULL;
+    tdm_ref *remote_ref = NULL;
+    uint64_t local_hash = 0;
     tdm_status status;
 
     driver_thread->counts->bytes += SOAK_MIB;
     TDM_TRY(tdm_actor_call(driver_thread->actors[SOAK_REMOTE], "make", &made, "u",
                            soak_random(driver_thread, UINT64_MAX / 2)));
-    status = tdm_actor_call(driver_thread->actors[SOAK_LOCAL], "hash", &near_ref, "r", made);
+    status = tdm_actor_call(driver_thread->actors[SOAK_LOCAL], "hash", &local_ref, "r", made);
     if (status == TDM_OK) {
-        status = tdm_actor_call(driver_thread->actors[SOAK_REMOTE], "hash", &far_ref, "r", made);
+        status = tdm_actor_call(driver_thread->actors[SOAK_REMOTE], "hash", &remote_ref, "r", made);
     }
     tdm_ref_release(made);
     if (status == TDM_OK) {
-        status = tdm_get(near_ref, SOAK_TIMEOUT_MS, "u", &near_hash);
+        status = tdm_get(local_ref, SOAK_TIMEOUT_MS, "u", &local_hash);
     }
-    tdm_ref_release(near_ref);
+    tdm_ref_release(local_ref);
     if (status != TDM_OK) {
-        tdm_ref_release(far_ref);
+        tdm_ref_release(remote_ref);
         return status;
     }
-    return soak_get_number(driver_thread, far_ref, near_hash, "a result passed on");
+    return soak_get_number(driver_thread, remote_ref, local_hash, "a result passed on");
 }
 
 tdm_status soak_pass_handle(struct soak_thread *driver_thread)

@@ -1,4 +1,4 @@
-/* soak_thread.c - what the acts of the soak have in common. */
+/* soak_thread.c - state and checks that all operations of the soak share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
@@ -9,7 +9,7 @@ uint64_t soak_random(struct soak_thread *driver_thread, uint64_t below)
 {
     uint64_t mixed;
 
-    driver_thread->random_state += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    driver_thread->random_state += 0x9e3779b97f4a7c15u; /* This is splitmix64. */
     mixed = driver_thread->random_state;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
@@ -71,7 +71,8 @@ tdm_status soak_get_number(struct soak_thread *driver_thread, tdm_ref *ref, uint
     return status;
 }
 
-static tdm_status prepare_one(struct soak_thread *driver_thread, enum soak_actor_role kept)
+/* Creates one of the thread's actors and waits until it is ready. */
+static tdm_status create_thread_actor(struct soak_thread *driver_thread, enum soak_actor_role kept)
 {
     static const char *const classes[SOAK_ACTORS] = {"soak_worker", "soak_worker", "soak_later",
                                                      "soak_many", "soak_worker"};
@@ -96,7 +97,7 @@ tdm_status soak_thread_create_actors(struct soak_thread *driver_thread)
 {
     for (int i = 0; i < SOAK_ACTORS; i++) {
         if (driver_thread->actors[i] == NULL) {
-            TDM_TRY(prepare_one(driver_thread, (enum soak_actor_role)i));
+            TDM_TRY(create_thread_actor(driver_thread, (enum soak_actor_role)i));
         }
     }
     return TDM_OK;

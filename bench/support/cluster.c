@@ -1,5 +1,9 @@
-/* cluster.c - two nodes on this machine: one Redis, two daemons, TCP between them. */
+/* cluster.c - starts two nodes on this machine: one Redis server, two daemons, TCP between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Everything is in a new temporary directory. The processes are children of the benchmark: they
+ * get SIGTERM when it dies and are waited for when it ends. A process counts as started when its
+ * stdout has a certain text. Both daemons use the token file of the first node. One thread uses
+ * a cluster; any failure ends the program. */
 #include "cluster.h"
 
 #include "measure.h"
@@ -18,8 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TOKEN_BYTES = 32, SAID_BYTES = 4096, PATH_BYTES = 128, NUMBER_BYTES = 24 };
+/* Sizes of buffers in bytes: token, output of a process, path, number as text. */
+enum { TOKEN_BYTES = 32, OUTPUT_BYTES = 4096, PATH_BYTES = 128, NUMBER_BYTES = 24 };
 
+/* Callback of nftw(): removes one file or directory. */
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
     (void)status;
@@ -33,27 +39,29 @@ void bench_remove_tree(const char *directory)
     (void)nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Reads until the text has come; the lines so far are in `said`. */
-static void wait_for(int output, const char *text, char said[SAID_BYTES])
+/* Reads the output of a process until a whole line with the text has come. All lines so far are
+ * in `output_text`. */
+static void wait_for(int output, const char *text, char output_text[OUTPUT_BYTES])
 {
     size_t used = 0;
 
-    said[0] = '\0';
-    while (strstr(said, text) == NULL || said[used - 1] != '\n') {
-        ssize_t got = read(output, said + used, SAID_BYTES - 1 - used);
+    output_text[0] = '\0';
+    while (strstr(output_text, text) == NULL || output_text[used - 1] != '\n') {
+        ssize_t got = read(output, output_text + used, OUTPUT_BYTES - 1 - used);
 
         if (got <= 0) {
             errno = got == 0 ? ECHILD : errno;
             bench_die(text);
         }
         used += (size_t)got;
-        said[used] = '\0';
+        output_text[used] = '\0';
     }
 }
 
-/* It dies with this process. */
-static void start(struct bench_cluster *cluster, const char *const *argv, const char *until,
-                  char said[SAID_BYTES])
+/* Starts a process and waits until its output has the text `until`. The process gets SIGTERM
+ * when this one dies. */
+static void start_process(struct bench_cluster *cluster, const char *const *argv, const char *until,
+                          char output_text[OUTPUT_BYTES])
 {
     int output[2];
     pid_t pid;
@@ -74,10 +82,11 @@ static void start(struct bench_cluster *cluster, const char *const *argv, const 
     (void)close(output[1]);
     cluster->pids[cluster->count] = pid;
     cluster->outputs[cluster->count++] = output[0];
-    wait_for(output[0], until, said);
+    wait_for(output[0], until, output_text);
 }
 
-static void make_token(const char *path)
+/* Creates a file with a random token. */
+static void create_token(const char *path)
 {
     char token[TOKEN_BYTES];
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -89,18 +98,20 @@ static void make_token(const char *path)
     (void)close(fd);
 }
 
+/* Starts redis-server on a Unix socket, without persistence. */
 static void start_redis(struct bench_cluster *cluster)
 {
     char socket[PATH_BYTES];
     const char *const argv[] = {"redis-server",     "--port", "0", "--unixsocket", socket, "--dir",
                                 cluster->directory, "--save", "",  "--appendonly", "no",   NULL};
-    char said[SAID_BYTES];
+    char output_text[OUTPUT_BYTES];
 
     (void)snprintf(socket, sizeof(socket), "%s/redis.sock", cluster->directory);
-    start(cluster, argv, "eady to accept", said);
+    start_process(cluster, argv, "eady to accept", output_text);
 }
 
-/* build/<preset>/bench/<this program> → build/<preset>/tandemd */
+/* Returns the path of the daemon: build/<preset>/bench/<this program> becomes
+ * build/<preset>/tandemd. */
 static void find_daemon(char program[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", program, PATH_MAX - 1);
@@ -115,7 +126,8 @@ static void find_daemon(char program[PATH_MAX])
     (void)strncat(program, "/tandemd", PATH_MAX - strlen(program) - 1);
 }
 
-/* env(1) sets what this process, which has threads at times, should not. */
+/* Starts a daemon. The command env(1) sets its environment, because this process may have
+ * threads and must not change its own. */
 static void start_node(struct bench_cluster *cluster, const struct bench_node *node,
                        const char *name)
 {
@@ -126,7 +138,7 @@ static void start_node(struct bench_cluster *cluster, const struct bench_node *n
     char cpus[NUMBER_BYTES];
     char gpus[NUMBER_BYTES];
     char gpu_bytes[NUMBER_BYTES];
-    char said[SAID_BYTES];
+    char output_text[OUTPUT_BYTES];
     const char *const argv[] = {"env",         token,       program,  "--redis", url,
                                 "--listen",    "127.0.0.1", "--name", name,      "--directory",
                                 directory,     "--cpus",    cpus,     "--gpus",  gpus,
@@ -139,9 +151,10 @@ static void start_node(struct bench_cluster *cluster, const struct bench_node *n
     (void)snprintf(cpus, sizeof(cpus), "%u", node->cpus);
     (void)snprintf(gpus, sizeof(gpus), "%u", node->gpus);
     (void)snprintf(gpu_bytes, sizeof(gpu_bytes), "%llu", node->gpu_bytes);
-    start(cluster, argv, "ready ", said);
-    if (cluster->address[0] == '\0' && sscanf(said, "ready %*d %159s", cluster->address) != 1) {
-        bench_die(said);
+    start_process(cluster, argv, "ready ", output_text);
+    if (cluster->address[0] == '\0' &&
+        sscanf(output_text, "ready %*d %159s", cluster->address) != 1) {
+        bench_die(output_text);
     }
 }
 
@@ -158,7 +171,7 @@ void bench_cluster_start(struct bench_cluster *cluster, const struct bench_node 
         bench_die(path);
     }
     (void)snprintf(path, sizeof(path), "%s/first/token", cluster->directory);
-    make_token(path);
+    create_token(path);
     start_redis(cluster);
     start_node(cluster, node, "first");
     start_node(cluster, node, "second");

@@ -1,4 +1,4 @@
-/* copy_workers.c - processes that copy their memory, or send it, when they are told to. */
+/* copy_workers.c - processes that copy or send their memory on request. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy_workers.h"
 
@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Large pages where they can be had: the limit shall be a good one. */
+/* Returns memory whose pages have been touched, with large pages if possible, so that the limit
+ * is as fast as the machine allows. */
 static char *touched_memory(size_t size_bytes)
 {
     char *memory =
@@ -27,6 +28,7 @@ static char *touched_memory(size_t size_bytes)
     return memory;
 }
 
+/* Copies with memcpy(). */
 static uint64_t copy_plainly(void *to, const void *from, size_t size_bytes)
 {
     memcpy(to, from, size_bytes);
@@ -56,7 +58,7 @@ _Noreturn void bench_copier_with(int fd, bench_copy_fn *copy)
     }
 }
 
-/* Both ends of a connection over the loopback. */
+/* Creates a TCP connection over the loopback interface and returns both ends. */
 static void connect_loopback(int ends_out[2])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -78,7 +80,7 @@ static void connect_loopback(int ends_out[2])
     (void)close(listener);
 }
 
-/* Says on the sender's socket that all has come. */
+/* Receives `size_bytes` repeatedly and confirms each time on the sender's socket `fd`. */
 _Noreturn static void receive_for(int fd, int data, char *to, size_t size_bytes)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -120,7 +122,8 @@ void bench_copy_workers_start(struct bench_copy_workers *copiers, const char *ro
         copiers->fds[i] = bench_peer_pair(role, &copiers->pids[i]);
         bench_write(copiers->fds[i], &size_bytes, sizeof(size_bytes));
     }
-    (void)bench_copy_workers_run(copiers); /* they are ready, their memory warm */
+    /* The first run makes sure that all are ready and their memory is warm. */
+    (void)bench_copy_workers_run(copiers);
 }
 
 double bench_copy_workers_run(const struct bench_copy_workers *copiers)

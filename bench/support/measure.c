@@ -1,5 +1,9 @@
-/* measure.c - rounds, medians, and the lines they are printed as. */
+/* measure.c - collects the values of rounds and prints medians and ratios. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A benchmark program calls bench_parse_arguments() once, adds two values for each round of a
+ * measure, and reports the measure. The state of the run is in one static struct, since a
+ * program makes one run and uses one thread for measuring. The output is a table, or one JSON
+ * object on each line with --json. The exit status says whether all measures held. */
 #include "measure.h"
 
 #include <errno.h>
@@ -8,13 +12,18 @@
 #include <string.h>
 #include <time.h>
 
-/* Of the one run that a program makes. */
+/* State of the one run that a program makes. */
 static struct {
+    /* True with --json. */
     bool json;
+    /* True if a reported measure does not hold. */
     bool failed;
-    bool headed; /* the table's first line is printed */
+    /* True once the heading of the table is printed. */
+    bool headed;
+    /* Number of rounds of each measure. */
     uint32_t rounds;
-    const char *only; /* a part; NULL: all */
+    /* The part to run; NULL for all parts. */
+    const char *only;
 } run = {.rounds = BENCH_ROUNDS};
 
 void bench_die(const char *what)
@@ -23,6 +32,7 @@ void bench_die(const char *what)
     exit(1);
 }
 
+/* Prints the usage and exits with 2. */
 _Noreturn static void usage(const char *program)
 {
     (void)fprintf(stderr, "usage: %s [--json] [--rounds 9..%d] [--only PART]\n", program,
@@ -82,7 +92,8 @@ void bench_measure_round(struct bench_measure *measure, double value, double aga
     measure->rounds_count++;
 }
 
-static int compare(const void *left, const void *right)
+/* Orders doubles; for qsort(). */
+static int compare_doubles(const void *left, const void *right)
 {
     double a = *(const double *)left;
     double b = *(const double *)right;
@@ -92,10 +103,11 @@ static int compare(const void *left, const void *right)
 
 double bench_median(double *values, uint32_t count)
 {
-    qsort(values, count, sizeof(values[0]), compare);
+    qsort(values, count, sizeof(values[0]), compare_doubles);
     return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+/* Returns the ratio of one round; greater than 1 if Tandem was better. */
 static double ratio_of(const struct bench_measure *measure, uint32_t round)
 {
     double value = measure->values[round];
@@ -104,7 +116,7 @@ static double ratio_of(const struct bench_measure *measure, uint32_t round)
     return measure->better == BENCH_LESS_IS_BETTER ? against / value : value / against;
 }
 
-/* All numbers are sorted by now. */
+/* Prints an array of numbers, which are sorted at this point. */
 static void print_list(const char *name, const double *values, uint32_t count)
 {
     (void)printf(",\"%s\":[", name);
@@ -114,6 +126,7 @@ static void print_list(const char *name, const double *values, uint32_t count)
     (void)printf("]");
 }
 
+/* Prints a measure as a JSON object. */
 static void print_json(const struct bench_measure *measure, double value, double against,
                        double ratio, double spread, bool holds)
 {
@@ -127,6 +140,7 @@ static void print_json(const struct bench_measure *measure, double value, double
     (void)printf("}\n");
 }
 
+/* Prints a measure as a line of the table, with the heading before the first one. */
 static void print_row(const struct bench_measure *measure, double value, double against,
                       double ratio, double spread, bool holds)
 {

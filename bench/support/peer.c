@@ -1,5 +1,9 @@
-/* peer.c - peers: started, pinned, spoken to, ended. */
+/* peer.c - starts, pins and ends peer processes, and exchanges bytes with them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A peer is this same program, started with "--role NAME" and a socket as file descriptor
+ * BENCH_PEER_FD. It never starts a runtime and is killed when its parent dies. Reads and writes
+ * are blocking and complete; any error ends the program. In a peer the end of the stream means
+ * that the benchmark has ended, which is not an error. */
 #include "peer.h"
 
 #include "measure.h"
@@ -21,6 +25,7 @@
 
 extern char **environ;
 
+/* True in a peer process. */
 static bool is_peer;
 
 void bench_peer_run(int argc, char **argv, const struct bench_role *roles, size_t roles_count)
@@ -78,7 +83,7 @@ void bench_peer_kill(pid_t pid)
     }
 }
 
-/* A thread that has ended meanwhile needs no core. */
+/* Sets the affinity of all threads of a process. A thread that has ended meanwhile is ignored. */
 static void set_affinity(pid_t pid, const cpu_set_t *set)
 {
     char path[64];

@@ -1,4 +1,4 @@
-/* torch_flow.c - the flow that everybody has: PyTorch, shared tensors, pickled handles, copy_. */
+/* torch_flow.c - runs bench/torch_flow.py, the usual weight update with PyTorch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch_flow.h"
 
@@ -15,40 +15,43 @@
 
 extern char **environ;
 
-/* Debian's, which has Debian's PyTorch; another one in front of it on the path has not. */
+/* Debian's Python, which has Debian's PyTorch. Another python3 on the PATH may not have it. */
 static const char python[] = "/usr/bin/python3";
 
-static char ask(const struct bench_torch_flow *stock, char word)
+/* Sends a command of one character to the script and returns its reply. */
+static char send_command(const struct bench_torch_flow *flow, char word)
 {
-    bench_write(stock->fd, &word, 1);
-    bench_read(stock->fd, &word, 1);
+    bench_write(flow->fd, &word, 1);
+    bench_read(flow->fd, &word, 1);
     return word;
 }
 
-static double time_of(const struct bench_torch_flow *stock, char word)
+/* Returns the seconds that a command takes. */
+static double time_of(const struct bench_torch_flow *flow, char word)
 {
     double begun = bench_clock_seconds();
 
-    (void)ask(stock, word);
+    (void)send_command(flow, word);
     return bench_clock_seconds() - begun;
 }
 
-/* Both ways bring what the trainers have. */
-static void warm(const struct bench_torch_flow *stock)
+/* Runs both kinds of update once and checks that the engine gets the trainers' weights. */
+static void warm_up(const struct bench_torch_flow *flow)
 {
     static const char ways[] = {'t', 'b'};
 
     for (size_t i = 0; i < sizeof(ways); i++) {
-        (void)ask(stock, 's');
-        (void)ask(stock, ways[i]);
-        if (ask(stock, 'c') != 'k') {
+        (void)send_command(flow, 's');
+        (void)send_command(flow, ways[i]);
+        if (send_command(flow, 'c') != 'k') {
             errno = EILSEQ;
             bench_die("torch_flow.py: weights that are not there");
         }
     }
 }
 
-static void spawn(struct bench_torch_flow *stock, char *const argv[])
+/* Starts the script with a socket as its BENCH_PEER_FD. */
+static void spawn_script(struct bench_torch_flow *flow, char *const argv[])
 {
     posix_spawn_file_actions_t actions;
     int ends[2];
@@ -58,14 +61,14 @@ static void spawn(struct bench_torch_flow *stock, char *const argv[])
     }
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_adddup2(&actions, ends[1], BENCH_PEER_FD);
-    errno = posix_spawn(&stock->pid, python, &actions, NULL, argv, environ);
-    stock->is_there = errno == 0;
+    errno = posix_spawn(&flow->pid, python, &actions, NULL, argv, environ);
+    flow->is_there = errno == 0;
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)close(ends[1]);
-    stock->fd = ends[0];
+    flow->fd = ends[0];
 }
 
-void bench_torch_flow_start(struct bench_torch_flow *stock, const char *directory, uint32_t layers,
+void bench_torch_flow_start(struct bench_torch_flow *flow, const char *directory, uint32_t layers,
                             uint32_t vocabulary)
 {
     char script[512];
@@ -79,33 +82,33 @@ void bench_torch_flow_start(struct bench_torch_flow *stock, const char *director
     (void)snprintf(config, sizeof(config), "%s/models/qwen3-0.6b.json", directory);
     (void)snprintf(layers_text, sizeof(layers_text), "%u", layers);
     (void)snprintf(vocabulary_text, sizeof(vocabulary_text), "%u", vocabulary);
-    spawn(stock, argv);
-    if (stock->is_there) {
-        bench_read(stock->fd, &word, 1);
+    spawn_script(flow, argv);
+    if (flow->is_there) {
+        bench_read(flow->fd, &word, 1);
     }
     if (word == 'r') {
-        warm(stock);
+        warm_up(flow);
         return;
     }
-    (void)fprintf(stderr, "bench: the stock flow is left out: PyTorch is not installed "
+    (void)fprintf(stderr, "bench: the PyTorch flow is left out: PyTorch is not installed "
                           "(apt-get install python3-torch)\n");
-    bench_torch_flow_stop(stock);
+    bench_torch_flow_stop(flow);
 }
 
-double bench_torch_flow_by_tensor(const struct bench_torch_flow *stock)
+double bench_torch_flow_by_tensor(const struct bench_torch_flow *flow)
 {
-    return time_of(stock, 't');
+    return time_of(flow, 't');
 }
 
-double bench_torch_flow_by_bucket(const struct bench_torch_flow *stock)
+double bench_torch_flow_by_bucket(const struct bench_torch_flow *flow)
 {
-    return time_of(stock, 'b');
+    return time_of(flow, 'b');
 }
 
-void bench_torch_flow_stop(struct bench_torch_flow *stock)
+void bench_torch_flow_stop(struct bench_torch_flow *flow)
 {
-    (void)close(stock->fd);
-    while (stock->is_there && waitpid(stock->pid, NULL, 0) < 0 && errno == EINTR) {
+    (void)close(flow->fd);
+    while (flow->is_there && waitpid(flow->pid, NULL, 0) < 0 && errno == EINTR) {
     }
-    stock->is_there = false;
+    flow->is_there = false;
 }

@@ -1,4 +1,4 @@
-/* banner.c - the lines at the head of a job: what runs, on what, who sits where. */
+/* banner.c - the summary lines that a job prints before its first step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/banner.h"
 
@@ -6,11 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Most gather groups that are shown, and most ranks of each. */
 enum { GROUPS_SHOWN = 8, MEMBERS_SHOWN = 8 };
 
-/* Appends; what does not fit is cut off. */
-__attribute__((format(printf, 2, 3))) static void add(char text[TDM__BANNER_BYTES],
-                                                      const char *format, ...)
+/* Appends formatted text; what does not fit is cut off. */
+__attribute__((format(printf, 2, 3))) static void append(char text[TDM__BANNER_BYTES],
+                                                         const char *format, ...)
 {
     size_t used = strlen(text);
     va_list args;
@@ -20,6 +21,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[TDM__BANNER_BYTE
     va_end(args);
 }
 
+/* Appends the last component of the output directory as the name of the job. */
 static void banner_append_run_name(char text[TDM__BANNER_BYTES], const char *out)
 {
     size_t length = strlen(out);
@@ -32,30 +34,31 @@ static void banner_append_run_name(char text[TDM__BANNER_BYTES], const char *out
     while (begin > 0 && out[begin - 1] != '/') {
         begin--;
     }
-    add(text, "  job %.*s", (int)(length - begin), out + begin);
+    append(text, "  job %.*s", (int)(length - begin), out + begin);
 }
 
 void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_run_options *options,
                        const char *cluster, char text[TDM__BANNER_BYTES])
 {
     text[0] = '\0';
-    add(text, "%s", options->program);
+    append(text, "%s", options->program);
     banner_append_run_name(text, options->out);
     if (cluster != NULL) {
-        add(text, "  cluster %s  %u GPUs", cluster, spec->num_gpus);
+        append(text, "  cluster %s  %u GPUs", cluster, spec->num_gpus);
         return;
     }
-    add(text, "  redis embedded  %u %s × %.4g MiB on this host", spec->num_gpus,
-        strcmp(spec->device, "host") == 0 ? "virtual GPUs" : "GPUs",
-        (double)spec->gpu_bytes / (1 << 20));
+    append(text, "  redis embedded  %u %s × %.4g MiB on this host", spec->num_gpus,
+           strcmp(spec->device, "host") == 0 ? "virtual GPUs" : "GPUs",
+           (double)spec->gpu_bytes / (1 << 20));
 }
 
+/* Appends a gather group, for example " {0,1}→0". */
 static void banner_append_group(char text[TDM__BANNER_BYTES], uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count && i < MEMBERS_SHOWN; i++) {
-        add(text, "%s%u", i == 0 ? " {" : ",", first + i);
+        append(text, "%s%u", i == 0 ? " {" : ",", first + i);
     }
-    add(text, "%s}→%u", count > MEMBERS_SHOWN ? ",…" : "", first);
+    append(text, "%s}→%u", count > MEMBERS_SHOWN ? ",…" : "", first);
 }
 
 void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES])
@@ -63,19 +66,19 @@ void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANN
     uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
 
     text[0] = '\0';
-    add(text, "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   ",
-        spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
-        ranks_per_engine, spec->engine_num_gpus_per_actor);
+    append(text, "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   ",
+           spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
+           ranks_per_engine, spec->engine_num_gpus_per_actor);
     if (!spec->engine_colocate) {
-        add(text, "on GPUs of their own");
+        append(text, "on GPUs of their own");
         return;
     }
-    add(text, "gather groups");
+    append(text, "gather groups");
     for (uint32_t i = 0; i < spec->num_engines && i < GROUPS_SHOWN; i++) {
         banner_append_group(text, i * ranks_per_engine, ranks_per_engine);
     }
     if (spec->num_engines > GROUPS_SHOWN) {
-        add(text, " …");
+        append(text, " …");
     }
 }
 
@@ -85,18 +88,18 @@ void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weig
     double all = (double)(cost->same_gpu_bytes + cost->other_gpu_bytes);
 
     text[0] = '\0';
-    add(text,
-        "update      %.4g MiB, %.0f %% of it on the same GPU   at most %llu copies an engine "
-        "rank   %s",
-        all / (1 << 20), all > 0 ? 100 * (double)cost->same_gpu_bytes / all : 0.0,
-        (unsigned long long)cost->copies_max,
-        spec->engine_colocate ? spec->update_mode : "copied and sent");
+    append(text,
+           "update      %.4g MiB, %.0f %% of it on the same GPU   at most %llu copies an engine "
+           "rank   %s",
+           all / (1 << 20), all > 0 ? 100 * (double)cost->same_gpu_bytes / all : 0.0,
+           (unsigned long long)cost->copies_max,
+           spec->engine_colocate ? spec->update_mode : "copied and sent");
     if (strcmp(spec->update_mode, "copy") == 0 || !spec->engine_colocate) {
-        add(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
-            (double)cost->bucket_bytes / (1 << 20));
+        append(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
+               (double)cost->bucket_bytes / (1 << 20));
     }
     if (cost->measured_bytes > 0) {
-        add(text, "   %.4g MiB read twice: trainer ranks share FP8 blocks",
-            (double)cost->measured_bytes / (1 << 20));
+        append(text, "   %.4g MiB read twice: trainer ranks share FP8 blocks",
+               (double)cost->measured_bytes / (1 << 20));
     }
 }

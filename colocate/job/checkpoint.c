@@ -1,5 +1,11 @@
-/* checkpoint.c - where a job stands, on disk: complete or not there. */
+/* checkpoint.c - saves the state of a job on disk and loads it; a checkpoint appears atomically. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A save writes <out>/checkpoint.new completely, exchanges its name with <out>/checkpoint by
+ * renameat2(RENAME_EXCHANGE), and removes the old directory. Thus a complete checkpoint exists
+ * at any moment. File systems without that call move the old directory to checkpoint.old first.
+ * Leftovers of an interrupted save are removed by the next one.
+ * Trainer ranks write the weights; this process writes state.json and the version number. All
+ * functions run on the controller's thread and block. */
 #include "colocate/job/checkpoint.h"
 
 #include "runtime/directory.h"
@@ -15,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Joins a directory and a name. TDM_E_LIMIT if the path is too long. */
 static tdm_status join_path(const char *out, const char *name, char path[TDM__PATH_BYTES])
 {
     int length = snprintf(path, TDM__PATH_BYTES, "%s/%s", out, name);
@@ -27,6 +34,7 @@ static tdm_status join_path(const char *out, const char *name, char path[TDM__PA
 
 /* ---- save ------------------------------------------------------------------------------- */
 
+/* Writes state.json to the directory, atomically. */
 static tdm_status write_state(const char *directory, const struct tdm__checkpoint_state *state)
 {
     struct tdm__atomic_file file;
@@ -52,6 +60,7 @@ static tdm_status write_state(const char *directory, const struct tdm__checkpoin
     return tdm__atomic_file_commit(&file);
 }
 
+/* Calls "save" or "load" with the directory on all trainer ranks and waits. */
 static tdm_status call_trainer_ranks(struct tdm__worker_group *workers, const char *method,
                                      const char *directory)
 {
@@ -69,36 +78,39 @@ static tdm_status call_trainer_ranks(struct tdm__worker_group *workers, const ch
     return status;
 }
 
-/* One exchange, so that a whole checkpoint is there at any moment.  Where there is none yet, or
- * the file system cannot exchange, the old one goes aside first. */
-static tdm_status swap_directories(const char *made, const char *place, const char *aside)
+/* Exchanges two directories in one step, so that a complete checkpoint exists at any moment. If
+ * there is no old checkpoint, or the file system cannot exchange, the old one is moved to
+ * `old_path` first. */
+static tdm_status swap_directories(const char *new_path, const char *current_path,
+                                   const char *old_path)
 {
-    if (renameat2(AT_FDCWD, made, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
+    if (renameat2(AT_FDCWD, new_path, AT_FDCWD, current_path, RENAME_EXCHANGE) == 0) {
         return TDM_OK;
     }
-    if (rename(place, aside) < 0 && errno != ENOENT) {
-        return tdm__fail_errno(errno, "rename %s to %s", place, aside);
+    if (rename(current_path, old_path) < 0 && errno != ENOENT) {
+        return tdm__fail_errno(errno, "rename %s to %s", current_path, old_path);
     }
-    if (rename(made, place) < 0) {
-        return tdm__fail_errno(errno, "rename %s to %s", made, place);
+    if (rename(new_path, current_path) < 0) {
+        return tdm__fail_errno(errno, "rename %s to %s", new_path, current_path);
     }
     return TDM_OK;
 }
 
-/* checkpoint.new → checkpoint; then the old one, wherever it is, goes. */
-static tdm_status checkpoint_publish(const char *out, const char *made)
+/* Makes checkpoint.new the checkpoint and removes the old one. Creates the symbolic link hf if
+ * it does not exist. */
+static tdm_status checkpoint_publish(const char *out, const char *new_path)
 {
-    char place[TDM__PATH_BYTES];
-    char aside[TDM__PATH_BYTES];
+    char current_path[TDM__PATH_BYTES];
+    char old_path[TDM__PATH_BYTES];
     char link[TDM__PATH_BYTES];
 
-    TDM_TRY(join_path(out, "checkpoint", place));
-    TDM_TRY(join_path(out, "checkpoint.old", aside));
+    TDM_TRY(join_path(out, "checkpoint", current_path));
+    TDM_TRY(join_path(out, "checkpoint.old", old_path));
     TDM_TRY(join_path(out, "hf", link));
-    tdm__directory_remove(aside);
-    TDM_TRY(swap_directories(made, place, aside));
-    tdm__directory_remove(aside);
-    tdm__directory_remove(made);
+    tdm__directory_remove(old_path);
+    TDM_TRY(swap_directories(new_path, current_path, old_path));
+    tdm__directory_remove(old_path);
+    tdm__directory_remove(new_path);
     if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
         return tdm__fail_errno(errno, "symlink %s", link);
     }
@@ -108,28 +120,29 @@ static tdm_status checkpoint_publish(const char *out, const char *made)
 tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *out,
                                 const struct tdm__checkpoint_state *state)
 {
-    char made[TDM__PATH_BYTES];
+    char new_path[TDM__PATH_BYTES];
     char *absolute;
     tdm_status status;
 
-    TDM_TRY(join_path(out, "checkpoint.new", made));
-    tdm__directory_remove(made);
-    if (mkdir(made, 0777) < 0) {
-        return tdm__fail_errno(errno, "mkdir %s", made);
+    TDM_TRY(join_path(out, "checkpoint.new", new_path));
+    tdm__directory_remove(new_path);
+    if (mkdir(new_path, 0777) < 0) {
+        return tdm__fail_errno(errno, "mkdir %s", new_path);
     }
-    absolute = realpath(made, NULL); /* ranks may run elsewhere */
+    absolute = realpath(new_path, NULL); /* Ranks may have another current directory. */
     if (absolute == NULL) {
-        return tdm__fail_errno(errno, "realpath %s", made);
+        return tdm__fail_errno(errno, "realpath %s", new_path);
     }
     status = call_trainer_ranks(workers, "save", absolute);
     free(absolute);
     TDM_TRY(status);
-    TDM_TRY(write_state(made, state));
-    return checkpoint_publish(out, made);
+    TDM_TRY(write_state(new_path, state));
+    return checkpoint_publish(out, new_path);
 }
 
 /* ---- load ------------------------------------------------------------------------------- */
 
+/* Reads the contents of state.json. */
 static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_state *state)
 {
     int64_t step;
@@ -139,7 +152,8 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
     TDM_TRY(tdm_config_int(config, "version", -1, &version));
     state->score_before = NAN;
     if (tdm_config_has(config, "before")) {
-        (void)tdm_config_double(config, "before", NAN, &state->score_before); /* null stays NAN */
+        /* A null leaves NAN. */
+        (void)tdm_config_double(config, "before", NAN, &state->score_before);
     }
     if (step < 0 || step > UINT32_MAX || version < 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s: step %lld, version %lld",
@@ -167,9 +181,10 @@ tdm_status tdm__checkpoint_read_state(const char *out, struct tdm__checkpoint_st
     return status;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------- */
+/* ---- version number --------------------------------------------------------------------- */
 
-enum { NUMBER_BYTES = 24 }; /* always as many: one write replaces all of the one before */
+/* Size of the file in bytes. It is constant, so that one write() replaces the former number. */
+enum { NUMBER_BYTES = 24 };
 
 tdm_status tdm__checkpoint_write_version(const char *out, uint64_t version)
 {

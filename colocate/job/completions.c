@@ -1,5 +1,9 @@
-/* completions.c - prompts on their way to an engine, and its answers on their way back. */
+/* completions.c - encodes prompts for an engine and decodes its completions. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The upper half runs in the engine actor, the lower half in the controller. The messages are
+ * declared in runtime/messages/messages.h. One allocation holds the tokens, log-probabilities
+ * and texts of all completions; its size follows from the token limit of the request. Limits on
+ * counts protect against malformed requests. The functions have no state. */
 #include "colocate/job/completions.h"
 
 #include "runtime/error.h"
@@ -8,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most prompts and most tokens for each completion in one request. */
 enum { PROMPTS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
 
 /* ---- the engine's side ------------------------------------------------------------------ */
 
+/* Allocates the arrays of a generation and points each completion to its part of the buffer. */
 static tdm_status allocate_completions(struct tdm__generation *generation)
 {
     size_t tokens = generation->sampling.tokens_max;
@@ -21,23 +27,24 @@ static tdm_status allocate_completions(struct tdm__generation *generation)
 
     generation->prompts = calloc(count + 1, sizeof(*generation->prompts));
     generation->completions = calloc(count + 1, sizeof(*generation->completions));
-    generation->room = calloc(count + 1, each);
+    generation->buffer = calloc(count + 1, each);
     if (generation->prompts == NULL || generation->completions == NULL ||
-        generation->room == NULL) {
+        generation->buffer == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%zu answers of %zu tokens", count, tokens);
     }
     for (size_t i = 0; i < count; i++) {
-        char *room = generation->room + i * each;
+        char *memory = generation->buffer + i * each;
 
-        generation->completions[i] =
-            (struct tdm_completion){.tokens = (int32_t *)(void *)room,
-                                    .logprobs = (float *)(void *)(room + tokens * sizeof(int32_t)),
-                                    .text = room + tokens * (sizeof(int32_t) + sizeof(float)),
-                                    .text_bytes_max = text};
+        generation->completions[i] = (struct tdm_completion){
+            .tokens = (int32_t *)(void *)memory,
+            .logprobs = (float *)(void *)(memory + tokens * sizeof(int32_t)),
+            .text = memory + tokens * (sizeof(int32_t) + sizeof(float)),
+            .text_bytes_max = text};
     }
     return TDM_OK;
 }
 
+/* Copies the prompts of the request; their texts are borrowed. */
 static void read_prompts(const struct tdm__message_list *prompts,
                          struct tdm__generation *generation)
 {
@@ -63,7 +70,7 @@ tdm_status tdm__generation_read_request(const tdm_value *arguments,
         return tdm__fail(TDM_E_LIMIT, "%u prompts of at most %llu tokens", message.prompts.count,
                          (unsigned long long)message.tokens_max);
     }
-    if (!(message.temperature >= 0)) { /* nor not a number */
+    if (!(message.temperature >= 0)) { /* Written so that NAN is refused, too. */
         return tdm__fail(TDM_E_INVAL, "temperature %g", message.temperature);
     }
     generation.sampling.temperature = message.temperature;
@@ -83,9 +90,10 @@ void tdm__generation_fini(struct tdm__generation *generation)
 {
     free(generation->prompts);
     free(generation->completions);
-    free(generation->room);
+    free(generation->buffer);
 }
 
+/* Getter of a message list: fills the message of completion `index`. */
 static void get_completion(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm_completion *completion = &((const struct tdm_completion *)arg)[index];
@@ -135,6 +143,7 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
 
 /* ---- the controller's side -------------------------------------------------------------- */
 
+/* Getter of a message list: fills the message of prompt `index`. */
 static void get_prompt(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm_prompt *prompt = &((const struct tdm_prompt *)arg)[index];

@@ -1,5 +1,11 @@
-/* config.c - a tree of settings, read from YAML or JSON, that remembers its lines. */
+/* config.c - looks up and overrides settings of a configuration, and says on which line each one
+ * is. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A configuration owns a tree of nodes (config_tree.h). Paths such as "rollout.temperature" name
+ * a node; elements of lists are named by their index. Every node remembers its line, so that
+ * errors point to the file, or to the command line for overrides.
+ * Look-ups return the default if the path is missing or null, and TDM_E_TYPE if the value has
+ * another type. A configuration is not locked: one thread uses it at a time. */
 #include <tandem/config.h>
 
 #include "colocate/job/config_tree.h"
@@ -10,12 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A parsed configuration. The caller that created it owns it. */
 struct tdm_config {
-    struct tdm__config_node *root; /* owned */
-    char *name;                    /* owned; of the file, for messages */
-    char *where;                   /* owned, WHERE_BYTES: the last answer of tdm_config_where */
+    /* Owned root of the tree. */
+    struct tdm__config_node *root;
+    /* Owned name of the file, for messages. */
+    char *name;
+    /* Owned buffer of WHERE_BYTES with the last result of tdm_config_where(). */
+    char *where;
 };
 
+/* Largest file, and the size of the buffer for a location, in bytes. */
 enum { FILE_BYTES_MAX = 1 << 20, WHERE_BYTES = 512 };
 
 /* ---- making ----------------------------------------------------------------------------- */
@@ -63,7 +74,7 @@ tdm_status tdm_config_read(const char *path, tdm_config **config_out)
     char *text = NULL;
 
     status = tdm__file_read(path, FILE_BYTES_MAX, &text, &size_bytes);
-    if (status == TDM_E_LIMIT) { /* to the reader of a job file: it is no job file */
+    if (status == TDM_E_LIMIT) { /* A file of this size is not a job file. */
         return TDM_E_PROTOCOL;
     }
     TDM_TRY(status);
@@ -85,8 +96,9 @@ void tdm_config_destroy(tdm_config *config)
 
 /* ---- finding ---------------------------------------------------------------------------- */
 
-/* The child that the head of `path` names: by position in a list, by key in a map.  A key may
- * itself have dots.  `*rest_out` is what follows the head, NULL at the end of the path. */
+/* Returns the child that the first part of `path` names: by index in a list, by key in a map.
+ * Keys may contain dots. `*rest_out` is the rest of the path, NULL at its end. Returns NULL if
+ * there is no such child. */
 static struct tdm__config_node *find_child(const struct tdm__config_node *parent, const char *path,
                                            const char **rest_out)
 {
@@ -111,8 +123,8 @@ static struct tdm__config_node *find_child(const struct tdm__config_node *parent
     return NULL;
 }
 
-/* The deepest node on the way to `path`; `*rest_out` is the part of the path that is not there,
- * NULL when the node itself was found. */
+/* Returns the deepest existing node on the way to `path`. `*rest_out` is the part of the path
+ * that does not exist, NULL if the whole path exists. */
 static struct tdm__config_node *find_deepest(const tdm_config *config, const char *path,
                                              const char **rest_out)
 {
@@ -131,7 +143,7 @@ static struct tdm__config_node *find_deepest(const tdm_config *config, const cha
     return node;
 }
 
-/* NULL for a path that is missing or has no value. */
+/* Returns the node at `path`; NULL if it does not exist or has no value. */
 static const struct tdm__config_node *find(const tdm_config *config, const char *path)
 {
     const char *rest;
@@ -140,6 +152,7 @@ static const struct tdm__config_node *find(const tdm_config *config, const char 
     return rest != NULL || node->kind == TDM__CONFIG_NODE_NULL ? NULL : node;
 }
 
+/* Formats the location of a node, as "file:line" or "command line". Returns `text`. */
 static const char *where(const tdm_config *config, const struct tdm__config_node *node,
                          char text[WHERE_BYTES])
 {
@@ -151,6 +164,7 @@ static const char *where(const tdm_config *config, const struct tdm__config_node
     return text;
 }
 
+/* Formats the value of a node for an error message. Returns `text` or a constant. */
 static const char *describe(const struct tdm__config_node *node, char text[64])
 {
     switch (node->kind) {
@@ -175,13 +189,14 @@ static const char *describe(const struct tdm__config_node *node, char text[64])
     return "?";
 }
 
+/* Reports that the value at `path` has the wrong type. */
 static tdm_status fail_type(const tdm_config *config, const struct tdm__config_node *node,
                             const char *path, const char *wanted)
 {
     char place[WHERE_BYTES];
     char value[64];
 
-    return tdm__fail(TDM_E_TYPE, "%s: %s wants %s, got %s", where(config, node, place), path,
+    return tdm__fail(TDM_E_TYPE, "%s: %s must be %s, got %s", where(config, node, place), path,
                      wanted, describe(node, value));
 }
 
@@ -313,6 +328,7 @@ tdm_status tdm_config_json(const tdm_config *config, char **text_out)
 
 /* ---- overriding ------------------------------------------------------------------------- */
 
+/* Marks a node and all below it as set by the command line. */
 static void mark_overridden(struct tdm__config_node *node)
 {
     node->line = TDM__CONFIG_NODE_LINE_OVERRIDE;
@@ -321,6 +337,8 @@ static void mark_overridden(struct tdm__config_node *node)
     }
 }
 
+/* Checks that an override does not nest too deeply and does not replace a value that is not a
+ * map by a map. */
 static tdm_status check_assignment(const tdm_config *config, const char *path,
                                    const struct tdm__config_node *value)
 {
@@ -347,7 +365,8 @@ static tdm_status check_assignment(const tdm_config *config, const char *path,
     return TDM_OK;
 }
 
-/* Takes `value` on TDM_OK only. */
+/* Puts `value` at `path`, creating the maps on the way. The tree takes ownership of `value` only
+ * on TDM_OK. */
 static tdm_status assign_override(tdm_config *config, const char *path,
                                   struct tdm__config_node *value)
 {
@@ -381,7 +400,7 @@ tdm_status tdm_config_override(tdm_config *config, const char *assignment)
     char *path;
 
     if (equals == NULL || equals == assignment) {
-        return tdm__fail(TDM_E_INVAL, "\"%s\" wants the form key=value", assignment);
+        return tdm__fail(TDM_E_INVAL, "\"%s\" must have the form key=value", assignment);
     }
     TDM_TRY(tdm__config_tree_parse(equals + 1, strlen(equals + 1), "command line", &value));
     path = strndup(assignment, (size_t)(equals - assignment));

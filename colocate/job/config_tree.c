@@ -1,5 +1,11 @@
-/* config_tree.c - nodes made from YAML events, and written as JSON. */
+/* config_tree.c - builds the tree of a configuration from YAML, and writes it as JSON. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The library libyaml delivers events. The functions read_* consume them and build nodes. Plain
+ * scalars are typed by YAML 1.2's core schema. Anchors, aliases, tags, merge keys, duplicate keys
+ * and a second document are errors, because they make a file mean something other than it shows.
+ * Depth and key length are limited, so that a hostile file cannot exhaust the stack. The JSON
+ * writer puts every value on its original line. Actors parse that JSON and report the same line
+ * numbers as the driver. Everything runs on the caller's thread. */
 #include "colocate/job/config_tree.h"
 
 #include "runtime/assert.h"
@@ -61,7 +67,7 @@ static void node_clear_value(struct tdm__config_node *node)
     free(node->text);
 }
 
-/* Recursion is as deep as the tree: TDM__CONFIG_NODE_DEPTH_MAX. */
+/* The recursion is at most TDM__CONFIG_NODE_DEPTH_MAX levels deep. */
 void tdm__config_node_destroy(struct tdm__config_node *node)
 {
     if (node != NULL) {
@@ -99,13 +105,15 @@ uint32_t tdm__config_node_depth(const struct tdm__config_node *node)
 
 /* ---- scalars ---------------------------------------------------------------------------- */
 
+/* Returns whether the text is one of three words. */
 static bool is_one_of(const char *text, const char *const words[3])
 {
     return strcmp(text, words[0]) == 0 || strcmp(text, words[1]) == 0 ||
            strcmp(text, words[2]) == 0;
 }
 
-/* The base of an integer in YAML's core schema, 0 if it is none. */
+/* Returns the base of an integer in YAML's core schema: 8, 10 or 16; 0 if the text is not an
+ * integer. */
 static int integer_base(const char *text)
 {
     const char *digits = text + (text[0] == '+' || text[0] == '-');
@@ -121,7 +129,8 @@ static int integer_base(const char *text)
     return digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits) ? 10 : 0;
 }
 
-/* [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )? */
+/* Returns whether the text is a number of YAML's core schema: [-+]? ( \. [0-9]+ | [0-9]+ ( \.
+ * [0-9]* )? ) ( [eE] [-+]? [0-9]+ )? */
 static bool is_number(const char *text)
 {
     const char *c = text + (text[0] == '+' || text[0] == '-');
@@ -147,6 +156,7 @@ static bool is_number(const char *text)
     return *c == '\0';
 }
 
+/* Returns whether the text is one of YAML's words for infinity or NaN. */
 static bool is_infinite_or_nan(const char *text)
 {
     static const char *const infinite[3] = {".inf", ".Inf", ".INF"};
@@ -157,17 +167,23 @@ static bool is_infinite_or_nan(const char *text)
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
+/* A YAML parser with its current event. It lives on the stack of tdm__config_tree_parse(). */
 struct reader {
+    /* Owned parser of libyaml. */
     yaml_parser_t parser;
-    yaml_event_t event; /* the present one; owned */
-    const char *name;   /* of the file, for messages */
+    /* Owned current event. */
+    yaml_event_t event;
+    /* Borrowed name of the file, for messages. */
+    const char *name;
 };
 
+/* Returns the line of the current event, from 1. */
 static uint32_t event_line(const struct reader *reader)
 {
     return (uint32_t)reader->event.start_mark.line + 1;
 }
 
+/* Replaces the current event by the next one. Fails with the parser's message and line. */
 static tdm_status parser_advance(struct reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
@@ -188,8 +204,9 @@ static tdm_status parser_advance(struct reader *reader)
                      parser->problem == NULL ? "not YAML" : parser->problem);
 }
 
-__attribute__((format(printf, 2, 3))) static tdm_status refuse(const struct reader *reader,
-                                                               const char *format, ...)
+/* Fails with TDM_E_PROTOCOL and a message that names the line of the current event. */
+__attribute__((format(printf, 2, 3))) static tdm_status fail_at_event(const struct reader *reader,
+                                                                      const char *format, ...)
 {
     char text[256];
     va_list args;
@@ -200,30 +217,33 @@ __attribute__((format(printf, 2, 3))) static tdm_status refuse(const struct read
     return tdm__fail(TDM_E_PROTOCOL, "%s:%u: %s", reader->name, event_line(reader), text);
 }
 
+/* Stores a whole number of the given base in the node; fails if it does not fit into 64 bits. */
 static tdm_status read_integer(const struct reader *reader, const char *text, int base,
                                struct tdm__config_node *node)
 {
     errno = 0;
     node->integer = strtoll(base == 8 ? text + 2 : text, NULL, base);
     if (errno != 0) {
-        return refuse(reader, "%.40s does not fit into 64 bits", text);
+        return fail_at_event(reader, "%.40s does not fit into 64 bits", text);
     }
     node->kind = TDM__CONFIG_NODE_INT;
     return TDM_OK;
 }
 
+/* Stores a floating-point number in the node; fails if it is not finite. */
 static tdm_status read_number(const struct reader *reader, const char *text,
                               struct tdm__config_node *node)
 {
     node->number = strtod(text, NULL);
     if (!isfinite(node->number)) {
-        return refuse(reader, "%.40s is not a finite number", text);
+        return fail_at_event(reader, "%.40s is not a finite number", text);
     }
     node->kind = TDM__CONFIG_NODE_DOUBLE;
     return TDM_OK;
 }
 
-/* A scalar without quotes, by YAML 1.2's core schema. */
+/* Types a scalar without quotes by YAML 1.2's core schema. A null leaves the node without a
+ * value. */
 static tdm_status read_plain(const struct reader *reader, const char *text,
                              struct tdm__config_node *node)
 {
@@ -244,7 +264,7 @@ static tdm_status read_plain(const struct reader *reader, const char *text,
         return read_integer(reader, text, base, node);
     }
     if (is_infinite_or_nan(text)) {
-        return refuse(reader, "%s: numbers must be finite", text);
+        return fail_at_event(reader, "%s: numbers must be finite", text);
     }
     if (is_number(text)) {
         return read_number(reader, text, node);
@@ -253,16 +273,18 @@ static tdm_status read_plain(const struct reader *reader, const char *text,
     return TDM_OK;
 }
 
+/* Fails if the scalar contains a NUL. */
 static tdm_status check_scalar(const struct reader *reader)
 {
     const char *text = (const char *)reader->event.data.scalar.value;
 
     if (strlen(text) != reader->event.data.scalar.length) {
-        return refuse(reader, "a NUL inside of a text");
+        return fail_at_event(reader, "a NUL inside of a text");
     }
     return TDM_OK;
 }
 
+/* Stores the scalar of the current event in the node. */
 static tdm_status read_scalar(const struct reader *reader, struct tdm__config_node *node)
 {
     const char *text = (const char *)reader->event.data.scalar.value;
@@ -282,7 +304,8 @@ static tdm_status read_scalar(const struct reader *reader, struct tdm__config_no
     return TDM_OK;
 }
 
-/* Anchors, aliases and tags make a file mean more than it shows; settings need none. */
+/* Fails if the current event has an anchor, an alias or a tag. They make a file mean more than
+ * it shows, and settings need none. */
 static tdm_status check_plainness(const struct reader *reader)
 {
     const yaml_event_t *event = &reader->event;
@@ -302,16 +325,16 @@ static tdm_status check_plainness(const struct reader *reader)
         anchor = event->data.alias.anchor;
     }
     if (anchor != NULL) {
-        return refuse(reader, "anchors and aliases are not understood: \"%.64s\"",
-                      (const char *)anchor);
+        return fail_at_event(reader, "anchors and aliases are not understood: \"%.64s\"",
+                             (const char *)anchor);
     }
     if (tag != NULL) {
-        return refuse(reader, "tags are not understood: \"%.64s\"", (const char *)tag);
+        return fail_at_event(reader, "tags are not understood: \"%.64s\"", (const char *)tag);
     }
     return TDM_OK;
 }
 
-/* The key is the present event; the child gets its line. */
+/* Adds a child for the key of the current event. The child gets the line of the key. */
 static tdm_status read_key(struct reader *reader, struct tdm__config_node *map,
                            struct tdm__config_node **child_out)
 {
@@ -319,16 +342,16 @@ static tdm_status read_key(struct reader *reader, struct tdm__config_node *map,
 
     TDM_TRY(check_plainness(reader));
     if (reader->event.type != YAML_SCALAR_EVENT) {
-        return refuse(reader, "a key wants to be a text");
+        return fail_at_event(reader, "a key must be a text");
     }
     TDM_TRY(check_scalar(reader));
     key = (const char *)reader->event.data.scalar.value;
     if (strlen(key) > TDM__CONFIG_NODE_KEY_BYTES_MAX) {
-        return refuse(reader, "a key of %zu bytes, the limit is %d", strlen(key),
-                      TDM__CONFIG_NODE_KEY_BYTES_MAX);
+        return fail_at_event(reader, "a key of %zu bytes, the limit is %d", strlen(key),
+                             TDM__CONFIG_NODE_KEY_BYTES_MAX);
     }
     if (strcmp(key, "<<") == 0 && reader->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
-        return refuse(reader, "merge keys (<<) are not understood");
+        return fail_at_event(reader, "merge keys (<<) are not understood");
     }
     *child_out = tdm__config_node_add(map, TDM__CONFIG_NODE_MAP, key, strlen(key));
     if (*child_out == NULL) {
@@ -338,6 +361,7 @@ static tdm_status read_key(struct reader *reader, struct tdm__config_node *map,
     return TDM_OK;
 }
 
+/* Orders nodes by key, then by line; for qsort(). */
 static int compare_keys(const void *a, const void *b)
 {
     const struct tdm__config_node *first = *(const struct tdm__config_node *const *)a;
@@ -350,7 +374,8 @@ static int compare_keys(const void *a, const void *b)
     return first->line < second->line ? -1 : first->line > second->line;
 }
 
-/* By sorting, because a hostile map may have 100,000 keys. */
+/* Fails if a key occurs twice in the map. It sorts the keys, because a hostile map may have
+ * 100,000 of them. */
 static tdm_status check_duplicates(const struct reader *reader, const struct tdm__config_node *map)
 {
     const struct tdm__config_node **sorted;
@@ -368,7 +393,7 @@ static tdm_status check_duplicates(const struct reader *reader, const struct tdm
     qsort((void *)sorted, count, sizeof(const struct tdm__config_node *), compare_keys);
     for (uint32_t i = 1; i < count && status == TDM_OK; i++) {
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0) {
-            status = tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" stands already on line %u",
+            status = tdm__fail(TDM_E_PROTOCOL, "%s:%u: \"%s\" is already set on line %u",
                                reader->name, sorted[i]->line, sorted[i]->key, sorted[i - 1]->line);
         }
     }
@@ -376,8 +401,11 @@ static tdm_status check_duplicates(const struct reader *reader, const struct tdm
     return status;
 }
 
+/* Reads the value that begins with the current event. On return the current event is the value's
+ * last one. `depth` is the number of lists and maps around it. */
 static tdm_status read_value(struct reader *reader, struct tdm__config_node *node, uint32_t depth);
 
+/* Reads the elements of a list up to its end event. */
 static tdm_status read_list(struct reader *reader, struct tdm__config_node *list, uint32_t depth)
 {
     list->kind = TDM__CONFIG_NODE_LIST;
@@ -395,6 +423,7 @@ static tdm_status read_list(struct reader *reader, struct tdm__config_node *list
     return TDM_OK;
 }
 
+/* Reads the keys and values of a map up to its end event. */
 static tdm_status read_map(struct reader *reader, struct tdm__config_node *map, uint32_t depth)
 {
     map->kind = TDM__CONFIG_NODE_MAP;
@@ -410,7 +439,6 @@ static tdm_status read_map(struct reader *reader, struct tdm__config_node *map, 
     return check_duplicates(reader, map);
 }
 
-/* The value begins with the present event, and ends with the one that is present on return. */
 static tdm_status read_value(struct reader *reader, struct tdm__config_node *node, uint32_t depth)
 {
     TDM_TRY(check_plainness(reader));
@@ -418,7 +446,7 @@ static tdm_status read_value(struct reader *reader, struct tdm__config_node *nod
         return read_scalar(reader, node);
     }
     if (depth == TDM__CONFIG_NODE_DEPTH_MAX) {
-        return refuse(reader, "nests over %d levels", TDM__CONFIG_NODE_DEPTH_MAX);
+        return fail_at_event(reader, "nests over %d levels", TDM__CONFIG_NODE_DEPTH_MAX);
     }
     if (reader->event.type == YAML_SEQUENCE_START_EVENT) {
         return read_list(reader, node, depth + 1);
@@ -427,20 +455,21 @@ static tdm_status read_value(struct reader *reader, struct tdm__config_node *nod
     return read_map(reader, node, depth + 1);
 }
 
+/* Reads the one document of the stream into the root. */
 static tdm_status read_stream(struct reader *reader, struct tdm__config_node *root)
 {
-    TDM_TRY(parser_advance(reader)); /* the stream's start */
+    TDM_TRY(parser_advance(reader)); /* Skips the start of the stream. */
     TDM_TRY(parser_advance(reader));
     if (reader->event.type == YAML_STREAM_END_EVENT) {
-        return TDM_OK; /* an empty file */
+        return TDM_OK; /* The file is empty. */
     }
-    TDM_TRY(parser_advance(reader)); /* past the document's start */
+    TDM_TRY(parser_advance(reader)); /* Skips the start of the document. */
     root->line = event_line(reader);
     TDM_TRY(read_value(reader, root, 0));
-    TDM_TRY(parser_advance(reader)); /* the document's end */
+    TDM_TRY(parser_advance(reader)); /* Skips the end of the document. */
     TDM_TRY(parser_advance(reader));
     if (reader->event.type != YAML_STREAM_END_EVENT) {
-        return refuse(reader, "a second document begins");
+        return fail_at_event(reader, "a second document begins");
     }
     return TDM_OK;
 }
@@ -472,12 +501,16 @@ tdm_status tdm__config_tree_parse(const char *text, size_t size_bytes, const cha
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
+/* State of the JSON output. */
 struct writer {
+    /* Owned memory stream. */
     FILE *stream;
+    /* Line that the output has reached, from 1. */
     uint32_t line;
 };
 
-/* Decodes one character of UTF-8 that the reader has checked; NULL-terminated text. */
+/* Decodes one character of the UTF-8 text, which the parser has validated, and advances the
+ * pointer. The text ends with NUL. */
 static uint32_t next_character(const unsigned char **text)
 {
     const unsigned char *c = *text;
@@ -491,8 +524,9 @@ static uint32_t next_character(const unsigned char **text)
     return value;
 }
 
-/* YAML takes raw what lies above the basic plane and folds or refuses some of what lies in it:
- * all of that plane beyond ASCII is escaped, as JSON allows. */
+/* Writes a JSON string that YAML parsers read identically. All characters of the basic plane
+ * beyond ASCII are escaped, because YAML folds or rejects some of them. Those above it are
+ * written as they are. */
 static void write_text(const struct writer *writer, const char *text)
 {
     const unsigned char *next = (const unsigned char *)text;
@@ -513,7 +547,8 @@ static void write_text(const struct writer *writer, const char *text)
     (void)fputc('"', writer->stream);
 }
 
-/* 17 digits bring back the same double; ".0" keeps it from becoming an integer. */
+/* Writes a number with 17 digits, so that it parses to the same double. ".0" is appended if it
+ * would otherwise parse as an integer. */
 static void write_number(const struct writer *writer, double number)
 {
     char text[40];
@@ -522,8 +557,10 @@ static void write_number(const struct writer *writer, double number)
     (void)fprintf(writer->stream, "%s%s", text, strpbrk(text, ".e") == NULL ? ".0" : "");
 }
 
+/* Writes the value of a node. */
 static void write_node(struct writer *writer, const struct tdm__config_node *node);
 
+/* Writes the elements of a list or map, each on its original line. */
 static void write_children(struct writer *writer, const struct tdm__config_node *node)
 {
     bool is_map = node->kind == TDM__CONFIG_NODE_MAP;

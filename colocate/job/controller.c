@@ -1,5 +1,15 @@
-/* controller.c - what a job does at each turn of its phases. */
+/* controller.c - carries out the actions of each phase of a job: training, weight updates,
+ * rollouts, traces. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* job.c drives the phase machine (colocate/phase.h) and calls one function of this file for each
+ * action. All functions run on the thread of tdm__job_run() and block until the ranks have
+ * replied.
+ * Calls to engines tolerate the loss of an engine: tdm__failover_handle_failure() removes it, and
+ * the call is repeated with the others. Every method that is called in this way is idempotent.
+ * Calls to trainers do not tolerate a loss: the job fails.
+ * Versions increase monotonically. note_next_version() records each number on disk before the
+ * update begins, so that a resumed job does not use it again. docs/protocols/commit.md specifies
+ * the update itself. */
 #include "colocate/job/controller.h"
 
 #include "colocate/job/banner.h"
@@ -17,15 +27,18 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
-/* What seeds are drawn for; part of the job's numbers, never changed. */
+/* Purpose of a seed. The values are part of the reproducible random numbers of a job and never
+ * change. */
 enum seed_purpose { SEED_ROLLOUT = 1, SEED_SHUFFLE = 2, SEED_WARMUP = 3, SEED_TRAIN = 4 };
 
+/* Returns a seed that depends on the job's seed, the purpose and a running number. */
 static uint64_t derive_seed(const struct tdm__controller *controller, enum seed_purpose purpose,
                             uint64_t number)
 {
     return tdm__splitmix64(tdm__splitmix64(controller->spec->seed, (uint64_t)purpose), number);
 }
 
+/* Returns the milliseconds since `begin_ns` of tdm__clock_ns(). */
 static double ms_since(int64_t begin_ns)
 {
     return (double)(tdm__clock_ns() - begin_ns) / 1e6;
@@ -43,6 +56,7 @@ bool tdm__controller_is_interrupted(const struct tdm__controller *controller)
 
 /* ---- calls to all ----------------------------------------------------------------------- */
 
+/* Calls a method without arguments on every trainer rank and waits for all replies. */
 static tdm_status call_trainers(struct tdm__controller *controller, const char *method)
 {
     struct tdm__worker_group *workers = &controller->workers;
@@ -51,8 +65,9 @@ static tdm_status call_trainers(struct tdm__controller *controller, const char *
                                   no_arguments, (int64_t)controller->spec->step_timeout_ms);
 }
 
-/* Calls engines, only those that serve or all that live; those that are lost meanwhile are left
- * out.  Repeating such a call changes nothing. */
+/* Calls a method of all live engines, or only of those that serve, and waits for all replies.
+ * Engines that are lost meanwhile are left out and the call is repeated, so the method must be
+ * idempotent. */
 static tdm_status call_engines(struct tdm__controller *controller, bool serving, const char *method,
                                struct tdm_bytes arguments)
 {
@@ -83,7 +98,7 @@ static tdm_status call_engines(struct tdm__controller *controller, bool serving,
 
 /* ---- the first turn --------------------------------------------------------------------- */
 
-/* What an update will move, before the first one. */
+/* Records in the trace and prints what each update will move. */
 static void trace_update_cost(struct tdm__controller *controller,
                               const struct tdm__weight_cost *cost)
 {
@@ -101,7 +116,7 @@ static void trace_update_cost(struct tdm__controller *controller,
                                            .arguments_count = 4};
     char text[TDM__BANNER_BYTES];
 
-    if (controller->trace != NULL) { /* a bench has none */
+    if (controller->trace != NULL) { /* Benchmarks write no trace. */
         tdm__trace_event(controller->trace, &event);
     }
     if (!controller->workers.by_slices || controller->progress.stream == NULL) {
@@ -111,7 +126,8 @@ static void trace_update_cost(struct tdm__controller *controller,
     tdm__progress_note(&controller->progress, "%s", text);
 }
 
-/* Trainers start; rank 0's answer is the manifest, which engines need. */
+/* Calls "start" on all trainers. Rank 0 replies the list of tensors, which is then sent to the
+ * engines to connect both sides. */
 static tdm_status start_trainers(struct tdm__controller *controller)
 {
     struct tdm__worker_group *workers = &controller->workers;
@@ -163,7 +179,8 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
 
 /* ---- training --------------------------------------------------------------------------- */
 
-/* Groups stay whole: rank r gets the groups from r·G/R to (r+1)·G/R. */
+/* Sends trainer rank `rank` its share of the batch. Samples of one prompt form a group and stay
+ * together: of G groups, rank r of R gets those from r·G/R to (r+1)·G/R. */
 static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *batch,
                              uint32_t groups_count, uint32_t rank, tdm_ref **ref_out)
 {
@@ -187,6 +204,8 @@ static tdm_status send_batch(struct tdm__controller *controller, const struct td
     return status;
 }
 
+/* Trains all ranks on a batch and waits. Stores the metrics of rank 0 and the time in the
+ * controller. */
 static tdm_status train_step(struct tdm__controller *controller, const struct tdm_batch *batch,
                              uint32_t groups_count)
 {
@@ -217,6 +236,7 @@ static tdm_status train_step(struct tdm__controller *controller, const struct td
     return tdm__wrap(status, "train step %u", batch->step);
 }
 
+/* Trains one supervised step on prompts and answers of the data set. */
 static tdm_status warm_up_step(struct tdm__controller *controller, uint32_t step)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -245,6 +265,7 @@ static tdm_status warm_up_step(struct tdm__controller *controller, uint32_t step
     return status;
 }
 
+/* Runs the supervised warm-up. An interrupt ends it with TDM_E_CANCELED. */
 static tdm_status warm_up(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -270,12 +291,14 @@ static tdm_status warm_up(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* Engines then read what was saved: a checkpoint a step. */
+/* Returns whether engines read each version from a checkpoint, so that every step must save one. */
 static bool updates_from_disk(const struct tdm__controller *controller)
 {
     return strcmp(controller->spec->update_source, "disk") == 0;
 }
 
+/* Saves a checkpoint if the interval, the end of the job, an interrupt or updates from disk
+ * require it. */
 static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -301,7 +324,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
                               .samples = controller->rollout.samples,
                               .samples_count = controller->rollout.samples_count};
 
-    if (controller->rollout.samples == NULL) { /* the first turn: nobody has answered yet */
+    if (controller->rollout.samples == NULL) { /* Before the first rollout there are no samples. */
         TDM_TRY(controller->options->resume != NULL
                     ? tdm__checkpoint_load(&controller->workers, controller->options->resume)
                     : warm_up(controller));
@@ -321,7 +344,7 @@ tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
     int64_t begin_ns = tdm__clock_ns();
 
     if (tdm__engines_are_remote(&controller->workers)) {
-        return TDM_OK; /* their GPUs are their own */
+        return TDM_OK; /* Engines have other GPUs, so that the trainers keep their memory. */
     }
     TDM_TRY(call_trainers(controller, "pause"));
     controller->step_progress.off_on_ms += ms_since(begin_ns);
@@ -330,6 +353,8 @@ tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
 
 /* ---- the update ------------------------------------------------------------------------- */
 
+/* Resumes the regions with this tag on all live engines. A NULL tag resumes all regions, on
+ * serving engines only. */
 static tdm_status resume_engines(struct tdm__controller *controller, const char *tag)
 {
     int64_t begin_ns = tdm__clock_ns();
@@ -346,7 +371,8 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
     return status;
 }
 
-/* Where all are lost an update has nobody to go to. */
+/* Restarts engines if none is alive. Fails if there is still none that an update could be sent
+ * to. */
 static tdm_status check_engines_min(struct tdm__controller *controller)
 {
     struct tdm__worker_group *workers = &controller->workers;
@@ -366,7 +392,8 @@ tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
     return resume_engines(controller, "weights");
 }
 
-/* The absolute path of the model in the last checkpoint; free() it. */
+/* Returns the absolute path of the model in the last checkpoint. The caller frees it with
+ * free(). */
 static tdm_status saved_model(const struct tdm__controller *controller, char **file_out)
 {
     char path[TDM__PATH_BYTES];
@@ -379,14 +406,15 @@ static tdm_status saved_model(const struct tdm__controller *controller, char **f
     return *file_out == NULL ? tdm__fail_errno(errno, "%s", path) : TDM_OK;
 }
 
-/* The next number may be given, whatever becomes of this process then. */
+/* Records on disk that the next version number may be used, so that it is not reused if this
+ * process dies. */
 static tdm_status note_next_version(const struct tdm__controller *controller)
 {
     uint64_t highest = controller->phase.committed_version;
 
     highest = highest < controller->version_floor ? controller->version_floor : highest;
     highest = highest < controller->update.version ? controller->update.version : highest;
-    return controller->options->out == NULL /* a bench keeps nothing */
+    return controller->options->out == NULL /* Benchmarks have no output directory. */
                ? TDM_OK
                : tdm__checkpoint_write_version(controller->options->out, highest + 1);
 }
@@ -395,13 +423,13 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
     uint64_t committed = controller->phase.committed_version;
-    /* A private node's store knows nothing of an earlier run's versions. */
+    /* A private node has a new store, which has no record of the versions of an earlier run. */
     uint64_t base = committed > controller->version_floor ? committed : 0;
     char *file = NULL;
     tdm_status status = TDM_OK;
 
     if (tdm__worker_group_live_engines(&controller->workers) ==
-        0) { /* the try before cost the last one */
+        0) { /* The previous attempt lost the last engine. */
         TDM_TRY(tdm__controller_resume_weights(controller));
     }
     TDM_TRY(note_next_version(controller));
@@ -427,6 +455,7 @@ tdm_status tdm__controller_flush(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Returns whether at least one engine is alive and has weights. */
 static bool any_engine_serves(const struct tdm__controller *controller)
 {
     uint32_t engine = 0;
@@ -438,8 +467,9 @@ static bool any_engine_serves(const struct tdm__controller *controller)
     return engine < controller->spec->num_engines;
 }
 
-/* Nobody is left who has the committed version: the paused trainers still do, and give it out
- * once more, by another number.  Where that cost an engine, too, nobody serves afterwards. */
+/* Restarts engines when none has the committed version. The paused trainers still have these
+ * weights and send them again under a new version number. If that update fails because an engine
+ * was lost, the function returns TDM_OK and the caller tries again. */
 static tdm_status restart_lost_engines(struct tdm__controller *controller)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_WEIGHTS_RECOVERED};
@@ -459,8 +489,8 @@ static tdm_status restart_lost_engines(struct tdm__controller *controller)
     return tdm__controller_flush(controller);
 }
 
-/* Until somebody serves, with all of its memory.  It comes to an end because an engine is not
- * brought back for ever. */
+/* Resumes all memory of the engines until at least one serves. The loop ends because each engine
+ * is restarted only a limited number of times. */
 static tdm_status resume_serving(struct tdm__controller *controller)
 {
     do {
@@ -494,7 +524,7 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 
 /* ---- rollouts --------------------------------------------------------------------------- */
 
-/* Nobody waits for an engine that comes back while others serve. */
+/* Restarts lost engines while the other engines generate. */
 static void restart_engines_meanwhile(void *arg)
 {
     struct tdm__controller *controller = arg;
@@ -502,8 +532,8 @@ static void restart_engines_meanwhile(void *arg)
     tdm__recovery_restart_engines(&controller->workers);
 }
 
-/* Asks anew when an engine is lost: the others answer the same.  It comes to an end for the
- * same reason. */
+/* Runs a rollout and repeats it if an engine is lost: the remaining engines produce the same
+ * samples. The loop ends because each engine is restarted only a limited number of times. */
 static tdm_status run_rollout(struct tdm__controller *controller,
                               struct tdm__rollout_options *options,
                               struct tdm__rollout *rollout_out)
@@ -522,7 +552,7 @@ static tdm_status run_rollout(struct tdm__controller *controller,
     return TDM_OK;
 }
 
-/* Returns the name that the library gives itself, or else its path. */
+/* Returns the name in the library's table, or its path if the table has no name. */
 static const char *library_name(const struct tdm__controller *controller)
 {
     const char *name = controller->library.jobs->name;
@@ -597,9 +627,10 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
 
 /* ---- the trace -------------------------------------------------------------------------- */
 
+/* Process numbers in the trace for the ranks of trainers and engines. */
 enum { TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 
-/* A curve for each rank: the bytes it has on its GPU. */
+/* Adds a sample of the bytes that a rank has on its GPU, if the span resumed or paused memory. */
 static void trace_memory(struct tdm__controller *controller, uint32_t process, uint32_t thread,
                          const struct tdm__span *span)
 {
@@ -622,6 +653,7 @@ static void trace_memory(struct tdm__controller *controller, uint32_t process, u
     tdm__trace_counter(controller->trace, &event);
 }
 
+/* Writes the spans of one rank to the trace. */
 static void trace_spans(struct tdm__controller *controller, uint32_t process, uint32_t thread,
                         const tdm_value *spans)
 {
@@ -655,7 +687,7 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
     }
 }
 
-/* Spans of an engine that is lost meanwhile are lost with it. */
+/* Calls "trace" on all of these actors. Spans of an engine that is lost meanwhile are lost. */
 static tdm_status request_spans(struct tdm__controller *controller, tdm_actor *const *actors,
                                 uint32_t count, tdm_ref **refs)
 {
@@ -672,6 +704,7 @@ static tdm_status request_spans(struct tdm__controller *controller, tdm_actor *c
     return TDM_OK;
 }
 
+/* Releases the pending calls to engines that have been removed. */
 static void drop_lost_engines(tdm_actor *const *actors, uint32_t count, tdm_ref **refs)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -682,6 +715,7 @@ static void drop_lost_engines(tdm_actor *const *actors, uint32_t count, tdm_ref 
     }
 }
 
+/* Waits for the replies; engines that are lost meanwhile are left out. */
 static tdm_status await_spans(struct tdm__controller *controller, tdm_actor *const *actors,
                               uint32_t count, tdm_ref **refs)
 {
@@ -697,6 +731,7 @@ static tdm_status await_spans(struct tdm__controller *controller, tdm_actor *con
     return TDM_OK;
 }
 
+/* Fetches the spans of all of these actors and writes them to the trace as rows of `process`. */
 static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t process,
                               tdm_actor *const *actors, uint32_t count)
 {

@@ -1,5 +1,5 @@
-/* controller.h - a running job: between job.c, which drives it, and what it does at each turn.
- */
+/* controller.h - the state of a running job, shared by job.c (the phases) and controller.c (what
+ * is done in each). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_CONTROLLER_H
 #define TDM_COLOCATE_JOB_CONTROLLER_H
@@ -15,52 +15,94 @@
 #include "colocate/job/worker_group.h"
 #include "colocate/phase.h"
 
+/* A running job. The driver process has one; only the thread in tdm__job_run() uses it. */
 struct tdm__controller {
-    const struct tdm__job_spec *spec;           /* borrowed */
-    const struct tdm__job_run_options *options; /* borrowed */
-    struct tdm__job_library library;            /* owned, like the rest */
+    /* Borrowed settings of the job. */
+    const struct tdm__job_spec *spec;
+    /* Borrowed options of this run: directories, progress mode, interrupts. */
+    const struct tdm__job_run_options *options;
+    /* Owned job library; its reward function runs in this process. */
+    struct tdm__job_library library;
+    /* Owned rows that training draws prompts from. */
     struct tdm__dataset train;
+    /* Owned rows that are used only to evaluate. */
     struct tdm__dataset unseen;
+    /* Owned connection of this process to the cluster; NULL before the cluster is started. */
     tdm_runtime *runtime;
+    /* Owned trainer and engine actors. */
     struct tdm__worker_group workers;
+    /* Owned trace file; NULL if the job writes none, as in benchmarks. */
     struct tdm__trace *trace;
+    /* Output of progress lines. */
     struct tdm__progress progress;
 
+    /* State machine that decides which phase follows and which action it needs. */
     struct tdm__phase phase;
-    bool started;           /* ranks have their first weights */
-    uint32_t step;          /* of reinforcement, done */
-    bool saved;             /* the checkpoint is of this step */
-    uint64_t version_floor; /* versions of an earlier run end here */
-    double score_before;    /* greedy exact match on unseen rows; NAN: not measured */
+    /* True once the trainers have allocated their memory and initial weights. */
+    bool started;
+    /* Number of reinforcement-learning steps that are completed. */
+    uint32_t step;
+    /* True if the checkpoint on disk contains the current step. */
+    bool saved;
+    /* Highest weight version that an earlier run may have used; new versions are greater. 0 if
+     * the job does not resume. */
+    uint64_t version_floor;
+    /* Share of exact greedy completions on the unseen rows before training, 0 to 1; NAN if not
+     * measured. */
+    double score_before;
+    /* The same share after the last step; NAN if not measured. */
     double score_after;
-    struct tdm__rollout rollout;             /* of the step under way */
-    struct tdm__weight_update update;        /* the latest */
-    tdm_status abort_status;                 /* what the latest that was aborted came to, */
-    char abort_reason[512];                  /* and why */
-    struct tdm__progress_step step_progress; /* of the step under way */
-    struct tdm_metrics metrics;              /* rank 0's, of the last train step */
-    /* What each rank has on its GPU, as its spans tell it; for the trace. */
+    /* Samples of the current step; its arrays are NULL between training and the next rollout. */
+    struct tdm__rollout rollout;
+    /* The latest weight update. */
+    struct tdm__weight_update update;
+    /* Status of the latest weight update that was aborted; TDM_OK if there was none. */
+    tdm_status abort_status;
+    /* Error detail of the latest weight update that was aborted. */
+    char abort_reason[512];
+    /* Times and numbers of the current step, for the progress line. */
+    struct tdm__progress_step step_progress;
+    /* Metrics that trainer rank 0 reported for the last training step. */
+    struct tdm_metrics metrics;
+    /* Bytes that each rank has on its GPU, computed from its spans for the trace. The first
+     * index is 0 for trainers and 1 for engines, the second is the rank. */
     uint64_t resident_bytes[2][TDM__JOB_RANKS_MAX];
 };
 
-/* What each action of the phase machine asks for; blocks until it is done. */
+/* Each of the next eight functions carries out one action of the phase machine and blocks until
+ * it is done.
+ * This one gives the trainers their GPU memory. The first call also starts all ranks and connects
+ * engines and trainers. */
 tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller);
+/* Trains one step on the samples of the rollout. Before the first rollout it loads the
+ * checkpoint to resume from, or runs the supervised warm-up. Saves a checkpoint if one is due. */
 tdm_status tdm__controller_train(struct tdm__controller *controller);
+/* Takes the GPU memory from the trainers. Does nothing if the engines have other GPUs. */
 tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller);
+/* Gives the engines GPU memory for their weights. Restarts engines first if none is alive. */
 tdm_status tdm__controller_resume_weights(struct tdm__controller *controller);
+/* Sends a new version of the weights to all engines and decides its outcome. Returns the reason
+ * if the update was aborted. */
 tdm_status tdm__controller_update(struct tdm__controller *controller);
+/* Makes all engines switch to the committed version, or drop the aborted one. */
 tdm_status tdm__controller_flush(struct tdm__controller *controller);
+/* Gives the engines the rest of their memory and waits until at least one engine serves. */
 tdm_status tdm__controller_resume_kv(struct tdm__controller *controller);
+/* Takes the GPU memory from the engines. Does nothing if the engines have other GPUs. */
 tdm_status tdm__controller_pause_engines(struct tdm__controller *controller);
 
-/* In ROLLOUT: answers for the next step. */
+/* Lets the engines complete the prompts of the next training step. Called only in the phase
+ * ROLLOUT. */
 tdm_status tdm__controller_rollout(struct tdm__controller *controller);
-/* Greedy exact match on all unseen rows. */
+/* Completes the prompts of all unseen rows at temperature 0. The score is the share of samples
+ * with reward 1. Called only in the phase ROLLOUT. */
 tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *score_out);
-/* Fetches every rank's spans into the trace. */
+/* Fetches the spans of every rank and writes them to the trace. */
 tdm_status tdm__controller_trace(struct tdm__controller *controller);
 
+/* Returns whether all steps of the job are done. */
 bool tdm__controller_is_finished(const struct tdm__controller *controller);
+/* Returns whether the user has asked the job to stop after the current step. */
 bool tdm__controller_is_interrupted(const struct tdm__controller *controller);
 
 #endif

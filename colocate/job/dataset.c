@@ -1,5 +1,11 @@
-/* dataset.c - questions and answers from JSON Lines, and which of them a step takes. */
+/* dataset.c - reads prompts and expected answers from JSON Lines and shuffles them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading is line by line with bounded memory: a line longer than TDM__DATASET_LINE_BYTES_MAX is
+ * an error, so that a file without newlines cannot exhaust the memory.
+ * Shuffling computes a permutation instead of storing one: a Feistel network over the smallest even
+ * number of bits that covers all rows, applied repeatedly until the result is a valid row (cycle
+ * walking). The order depends on seed and epoch only, so that a resumed job continues with the same
+ * rows. After tdm__dataset_read() a data set is read-only. */
 #include "colocate/job/dataset.h"
 
 #include "runtime/assert.h"
@@ -16,16 +22,25 @@
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
+/* A file that is being read. */
 struct reader {
+    /* Borrowed path of the file, for messages. */
     const char *path;
+    /* Borrowed key of the prompt. */
     const char *prompt_key;
+    /* Borrowed key of the expected answer. */
     const char *answer_key;
-    FILE *stream; /* owned */
-    char *line;   /* owned, TDM__DATASET_LINE_BYTES_MAX + 2 */
+    /* Owned stream of the file. */
+    FILE *stream;
+    /* Owned buffer for one line, of TDM__DATASET_LINE_BYTES_MAX + 2 bytes. */
+    char *line;
+    /* Number of the current line, from 1. */
     uint32_t line_number;
-    uint32_t rows_max; /* room in the dataset */
+    /* Number of rows that the array of the data set has space for. */
+    uint32_t rows_max;
 };
 
+/* Copies the text of a key. TDM_E_PROTOCOL if it is missing or not a text. */
 static tdm_status copy_field(const struct reader *reader, const json_t *object, const char *key,
                              char **text_out)
 {
@@ -39,6 +54,7 @@ static tdm_status copy_field(const struct reader *reader, const json_t *object, 
     return *text_out == NULL ? tdm__fail(TDM_E_NOMEM, "%s", reader->path) : TDM_OK;
 }
 
+/* Doubles the array of rows if it is full. */
 static tdm_status reserve_rows(struct reader *reader, struct tdm__dataset *dataset)
 {
     uint32_t rows_max = reader->rows_max == 0 ? 1024 : reader->rows_max * 2;
@@ -60,6 +76,7 @@ static tdm_status reserve_rows(struct reader *reader, struct tdm__dataset *datas
     return TDM_OK;
 }
 
+/* Parses the current line and appends its row. */
 static tdm_status read_row(struct reader *reader, size_t line_bytes, struct tdm__dataset *dataset)
 {
     struct tdm__dataset_row row = {NULL, NULL};
@@ -86,6 +103,7 @@ static tdm_status read_row(struct reader *reader, size_t line_bytes, struct tdm_
     return TDM_OK;
 }
 
+/* Checks the current line and adds its row, unless the line is empty. */
 static tdm_status read_line(struct reader *reader, struct tdm__dataset *dataset)
 {
     size_t line_bytes = strlen(reader->line);
@@ -103,7 +121,8 @@ static tdm_status read_line(struct reader *reader, struct tdm__dataset *dataset)
     return read_row(reader, line_bytes, dataset);
 }
 
-/* fgets, not getline: a file without a line's end must not fill the memory. */
+/* Reads all lines. It uses fgets(), not getline(), so that a file without newlines cannot
+ * exhaust the memory. */
 static tdm_status read_rows(struct reader *reader, struct tdm__dataset *dataset)
 {
     tdm_status status = TDM_OK;
@@ -123,6 +142,7 @@ static tdm_status read_rows(struct reader *reader, struct tdm__dataset *dataset)
     return TDM_OK;
 }
 
+/* Opens the file and allocates the line buffer. Releases both on failure. */
 static tdm_status open_reader(struct reader *reader)
 {
     int fd = -1;
@@ -171,9 +191,10 @@ void tdm__dataset_fini(struct tdm__dataset *dataset)
     dataset->rows_count = 0;
 }
 
-/* ---- picking ---------------------------------------------------------------------------- */
+/* ---- shuffling ------------------------------------------------------------------------- */
 
-/* The finisher of splitmix64: every bit of the input moves every bit of the output. */
+/* Returns a pseudo-random function of `x`, the finisher of splitmix64: every bit of the input
+ * affects every bit of the output. */
 static uint64_t mix_bits(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15ULL;
@@ -182,7 +203,7 @@ static uint64_t mix_bits(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* A permutation of the numbers of 2 × `half_bits` bits: a Feistel network of six rounds. */
+/* Permutes the numbers of 2 × `half_bits` bits with a Feistel network of six rounds. */
 static uint64_t shuffle_bits(uint64_t value, uint32_t half_bits, uint64_t key)
 {
     uint64_t mask = (1ULL << half_bits) - 1;
@@ -201,18 +222,19 @@ static uint64_t shuffle_bits(uint64_t value, uint32_t half_bits, uint64_t key)
 uint32_t tdm__dataset_shuffled_row(uint32_t rows_count, uint64_t seed, uint64_t position)
 {
     uint64_t key;
-    uint64_t place;
+    uint64_t index;
     uint32_t half_bits = 1;
 
     TDM_ASSERT(rows_count > 0);
     key = mix_bits(seed) ^ mix_bits(~(position / rows_count));
-    place = position % rows_count;
+    index = position % rows_count;
     while (1ULL << (2 * half_bits) < rows_count) {
         half_bits++;
     }
-    /* Walking until it falls inside keeps it a permutation; four steps at most on average. */
+    /* Repeating the permutation until the result is a valid row keeps it a permutation of the
+     * rows. It needs at most four iterations on average. */
     do {
-        place = shuffle_bits(place, half_bits, key);
-    } while (place >= rows_count);
-    return (uint32_t)place;
+        index = shuffle_bits(index, half_bits, key);
+    } while (index >= rows_count);
+    return (uint32_t)index;
 }

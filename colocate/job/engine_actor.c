@@ -1,5 +1,15 @@
-/* engine_actor.c - the class of engine ranks: a library's table, its memory, its versions. */
+/* engine_actor.c - the actor class of engine ranks: the library's engine, its memory, its weight
+ * versions. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An engine rank serves one version of the weights or none. During an update it stages new
+ * weights in a shadow copy (colocate/weights/receiver.h), verifies them and votes. After its
+ * vote it must not serve until it learns the outcome: "flip" makes the shadow copy the served
+ * weights, "drop" discards it. A restarted engine gets its weights from a peer ("export_weights"
+ * on the peer, "join" here) or in the next update.
+ * Methods run on the actor's method thread, one at a time. Only "export_weights" has a concurrency
+ * group and thread of its own, so that a peer can copy weights while this engine generates.
+ * `weights_lock` keeps the weights mapped and unchanged meanwhile.
+ * The commit protocol is specified in docs/protocols/commit.md. */
 #include "actors/runtime.h"
 #include "colocate/job/completions.h"
 #include "colocate/job/rank.h"
@@ -17,28 +27,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Longest time in milliseconds for a request to the version service, and for getting memory for
+ * the shadow copy. */
 enum { VOTE_MS = 10000, SHADOW_MS = 10000 };
 
+/* An engine rank. The actor "tandem.engine" owns it. */
 struct engine {
-    struct tdm__rank rank;            /* first */
-    const struct tdm_engine_ops *ops; /* borrowed from the library */
-    struct tdm__manifest *manifest;   /* owned, like the rest */
+    /* What trainers and engines have in common; must be the first member. */
+    struct tdm__rank rank;
+    /* Borrowed engine functions of the job library. */
+    const struct tdm_engine_ops *ops;
+    /* Owned list of the trainers' tensors; NULL before the method "connect". */
+    struct tdm__manifest *manifest;
+    /* Owned receiver of updates with its shadow copy; NULL before the method "connect". */
     struct tdm__receiver *receiver;
-    struct tdm__transfer_pair
-        pair;              /* from the trainer rank of the same number, where that is far */
-    tdm_actor **peers;     /* the engine's other ranks, from 1; only its first rank has them */
-    uint64_t version;      /* served; 0: none */
-    bool voted;            /* and does not know the outcome: serves nothing until it does */
-    struct tdm__hash vote; /* the latest */
-    struct tdm__hash hash; /* of the version served */
-    /* Held by whoever maps, moves or gives up the weights, and by show(), which reads them on
-     * another thread: should it take longer than its caller waits, they stay until it is done.
-     * generate() only reads, on the thread of all that changes anything. */
-    pthread_mutex_t weights;
+    /* Connection to the trainer rank of the same number if engines have GPUs of their own; else
+     * without a group. */
+    struct tdm__transfer_pair pair;
+    /* Owned handles of the engine's other ranks, from index 1; NULL until they are needed. Only
+     * rank 0 has them. */
+    tdm_actor **peers;
+    /* Weight version that is served; 0 if none. */
+    uint64_t version;
+    /* True after a vote until the outcome is known; nothing is served meanwhile. */
+    bool voted;
+    /* Hash of the weights that the latest vote was for. */
+    struct tdm__hash vote;
+    /* Hash of the weights of the version that is served. */
+    struct tdm__hash hash;
+    /* Held by methods that map, change or free the weights, and by "export_weights", which
+     * reads them on another thread. If an export outlasts its caller's timeout, the weights
+     * still stay until it is done. The method "generate" needs no lock: it only reads, on
+     * the thread that also makes all changes. */
+    pthread_mutex_t weights_lock;
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
 
+/* Opens the rank and the library, and reserves the regions that the library declares. */
 static tdm_status engine_open(tdm_call *call, struct engine *engine)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
@@ -51,6 +77,7 @@ static tdm_status engine_open(tdm_call *call, struct engine *engine)
     return tdm__rank_reserve_regions(&engine->rank, specs, count);
 }
 
+/* Destructor of the class: releases everything, also after a failed constructor. */
 static void engine_destruct(void *self)
 {
     struct engine *engine = self;
@@ -63,17 +90,18 @@ static void engine_destruct(void *self)
     }
     free(engine->peers);
     tdm__rank_close(&engine->rank, engine->ops == NULL ? NULL : engine->ops->close);
-    (void)pthread_mutex_destroy(&engine->weights);
+    (void)pthread_mutex_destroy(&engine->weights_lock);
 }
 
-/* What was opened before a failure is closed again: the other ranks learn of it at once. */
+/* Constructor of the class. After a failure everything is closed again, so that the other ranks
+ * of the group notice at once. */
 static tdm_status engine_construct(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status status;
 
-    (void)pthread_mutex_init(&engine->weights, NULL);
+    (void)pthread_mutex_init(&engine->weights_lock, NULL);
     status = engine_open(call, engine);
     if (status == TDM_OK) {
         return TDM_OK;
@@ -83,7 +111,7 @@ static tdm_status engine_construct(tdm_call *call, void *self)
     return tdm__fail(status, "%s", detail);
 }
 
-/* Has memory for as long as the library needs to look at its addresses. */
+/* Method "start": resumes all regions while the library starts, then pauses them. */
 static tdm_status engine_start(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -96,7 +124,7 @@ static tdm_status engine_start(tdm_call *call, void *self)
     return tdm__rank_pause_regions(&engine->rank);
 }
 
-/* Replies with a message engine_layout. */
+/* Replies with the size of the weights and the encoded layout. */
 static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
                                const tdm_region *weights)
 {
@@ -123,7 +151,8 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
     return status;
 }
 
-/* Where the library keeps what, or is told to; without an answer it wants whole tensors. */
+/* Gets the layout of this rank from the job file or the library and replies with it. Without a
+ * layout the reply is nil, and the rank gets whole tensors by name. */
 static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
                                      const tdm_region *weights)
 {
@@ -143,7 +172,8 @@ static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
     return reply_layout(call, &layout, weights);
 }
 
-/* (manifest) → bytes and layout of the weights, or nil */
+/* Method "connect": gets the list of the trainers' tensors, creates the receiver, and replies
+ * the layout or nil. */
 static tdm_status engine_connect(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -163,7 +193,7 @@ static tdm_status engine_connect(tdm_call *call, void *self)
     return engine_read_layout(call, engine, options.weights);
 }
 
-/* (tag or nil) */
+/* Method "resume": resumes the regions with the given tag, or all regions if the tag is nil. */
 static tdm_status engine_resume(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -171,24 +201,26 @@ static tdm_status engine_resume(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(tdm_call_unpack(call, "s", &tag));
-    (void)pthread_mutex_lock(&engine->weights);
+    (void)pthread_mutex_lock(&engine->weights_lock);
     status = tdm__rank_resume_regions(&engine->rank, tag);
-    (void)pthread_mutex_unlock(&engine->weights);
+    (void)pthread_mutex_unlock(&engine->weights_lock);
     return status;
 }
 
+/* Method "pause": pauses all regions. */
 static tdm_status engine_pause(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     tdm_status status;
 
     (void)call;
-    (void)pthread_mutex_lock(&engine->weights);
+    (void)pthread_mutex_lock(&engine->weights_lock);
     status = tdm__rank_pause_regions(&engine->rank);
-    (void)pthread_mutex_unlock(&engine->weights);
+    (void)pthread_mutex_unlock(&engine->weights_lock);
     return status;
 }
 
+/* Method "trace": replies the spans for the trace. */
 static tdm_status engine_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);
@@ -196,6 +228,7 @@ static tdm_status engine_trace(tdm_call *call, void *self)
 
 /* ---- an update -------------------------------------------------------------------------- */
 
+/* Fails with TDM_E_STATE if the method "connect" has not been called. */
 static tdm_status engine_check_connected(const struct engine *engine)
 {
     return engine->receiver != NULL
@@ -203,7 +236,9 @@ static tdm_status engine_check_connected(const struct engine *engine)
                : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
 }
 
-/* update_number → update_target; without arguments nothing is there already */
+/* Method "acquire_shadow": gives the shadow copy its memory and replies where it is. With an
+ * update ID and epoch as arguments the reply also says which part of that update is already
+ * there after an interruption. Without arguments the reply says that nothing is there. */
 static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -230,7 +265,8 @@ static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
                                       tdm__receiver_shadow(engine->receiver), &resume_log);
 }
 
-/* (transfer_pair.h): from the trainer rank of this rank's number */
+/* Method "open_pair": opens the transfer pair to the trainer rank of the same number
+ * (transfer_pair.h). */
 static tdm_status engine_open_pair(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -242,7 +278,8 @@ static tdm_status engine_open_pair(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Where trainers are far, what is listed follows on the line. */
+/* Stages the tensors of a handle list. With a transfer pair their bytes arrive over the network
+ * first. */
 static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list)
 {
     uint64_t come_bytes;
@@ -255,7 +292,8 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
                                            tdm_region_address(engine->pair.bucket), come_bytes);
 }
 
-/* Nothing is listed where this rank has nothing in the bucket. */
+/* Stages a handle list on this rank. An empty list means that the bucket has nothing for this
+ * rank. */
 static tdm_status stage_on_this_rank(struct engine *engine, const tdm_value *list)
 {
     int64_t begin_ns = tdm__clock_ns();
@@ -274,12 +312,14 @@ static tdm_status stage_on_this_rank(struct engine *engine, const tdm_value *lis
     return TDM_OK;
 }
 
-/* (list) */
+/* Method "stage_slices": stages one handle list on this rank. Called by rank 0 of the engine or
+ * by the trainer rank of a transfer pair. */
 static tdm_status engine_stage_list(tdm_call *call, void *self)
 {
     return stage_on_this_rank(self, tdm_value_at(tdm_call_arguments(call), 0));
 }
 
+/* Gets the handles of the engine's other ranks, unless rank 0 has them already. */
 static tdm_status find_peers(struct engine *engine)
 {
     uint32_t count = engine->rank.context.ranks_count;
@@ -301,6 +341,7 @@ static tdm_status find_peers(struct engine *engine)
     return TDM_OK;
 }
 
+/* Sends each of the other ranks its handle list; `refs` gets the references to the replies. */
 static tdm_status forward_to_peers(struct engine *engine, const tdm_value *lists, tdm_ref **refs)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
@@ -312,6 +353,8 @@ static tdm_status forward_to_peers(struct engine *engine, const tdm_value *lists
     return TDM_OK;
 }
 
+/* Waits for the replies of the other ranks unless `status` is an error, and releases the
+ * references. Returns the first error. */
 static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status status)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
@@ -325,7 +368,8 @@ static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status 
     return status;
 }
 
-/* (list of rank 0, list of rank 1, …): every rank takes its own. */
+/* Method "stage" of rank 0: gets one handle list for each rank of the engine, forwards them, and
+ * blocks until all ranks have staged theirs. */
 static tdm_status engine_stage(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -351,6 +395,7 @@ static tdm_status engine_stage(tdm_call *call, void *self)
     return status;
 }
 
+/* Decodes the arguments (update ID, number) of a call. */
 static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *number)
 {
     struct tdm__update_number_message message;
@@ -361,7 +406,7 @@ static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *
     return TDM_OK;
 }
 
-/* stage_file: from disk instead of from buckets */
+/* Method "stage_file": stages the weights from a safetensors file instead of from the trainers. */
 static tdm_status engine_stage_file(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -376,7 +421,8 @@ static tdm_status engine_stage_file(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static struct tdm__version_request make_version_request(const struct engine *engine,
+/* Returns a request of this rank to the version service. */
+static struct tdm__version_request init_version_request(const struct engine *engine,
                                                         enum tdm__version_request_kind kind,
                                                         const struct tdm__id *update)
 {
@@ -387,6 +433,8 @@ static struct tdm__version_request make_version_request(const struct engine *eng
     return request;
 }
 
+/* Reports the vote to the version service. The rank counts as having voted even if the request
+ * fails, because the service may have recorded it. */
 static tdm_status record_vote(struct engine *engine, const struct tdm__version_request *request)
 {
     struct tdm__version_reply answer;
@@ -400,7 +448,8 @@ static tdm_status record_vote(struct engine *engine, const struct tdm__version_r
     return TDM_OK;
 }
 
-/* (update id, –): votes for the tensors that it has seen whole */
+/* Method "prepare" (update by names): verifies that all tensors were staged, and votes for their
+ * hash. */
 static tdm_status engine_prepare(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -409,14 +458,15 @@ static tdm_status engine_prepare(tdm_call *call, void *self)
     uint64_t ignored;
 
     TDM_TRY(read_update(call, &update, &ignored));
-    request = make_version_request(engine, TDM__VERSION_PREPARED, &update);
+    request = init_version_request(engine, TDM__VERSION_PREPARED, &update);
     TDM_TRY(engine_check_connected(engine));
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
     return record_vote(engine, &request);
 }
 
-/* prepare_parts: votes for what the sender says its parts are parts of, if it has what the
- * sender says it was sent */
+/* Method "prepare_slices" (update by slices): checks that the shadow copy has exactly what the
+ * trainers say they sent to this rank, and votes for the hash of the whole model that they
+ * computed. */
 static tdm_status engine_prepare_slices(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -432,7 +482,7 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
         tdm__message_list_read(&message.journals, index, &resume_log, sizeof(resume_log));
     }
     sent = tdm__journal_of_message(&resume_log);
-    request = make_version_request(engine, TDM__VERSION_PREPARED, &message.update);
+    request = init_version_request(engine, TDM__VERSION_PREPARED, &message.update);
     request.hash.high = message.hash_high;
     request.hash.low = message.hash_low;
     TDM_TRY(engine_check_connected(engine));
@@ -440,10 +490,11 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     return record_vote(engine, &request);
 }
 
+/* Reports to the version service that this rank serves the update's version. */
 static tdm_status report_flip(struct engine *engine, const struct tdm__id *update)
 {
     struct tdm__version_request request =
-        make_version_request(engine, TDM__VERSION_FLIPPED, update);
+        init_version_request(engine, TDM__VERSION_FLIPPED, update);
     struct tdm__version_reply answer;
 
     TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
@@ -452,8 +503,9 @@ static tdm_status report_flip(struct engine *engine, const struct tdm__id *updat
     return TDM_OK;
 }
 
-/* Under the lock.  Who serves the version, and is told again, only reports again: the record
- * may have been lost since. */
+/* Makes the shadow copy the served weights and reports it. If the rank serves this version
+ * already, it only reports again, because the store may have lost its record. The caller must
+ * hold `weights_lock`. */
 static tdm_status flip_to_update(struct engine *engine, const struct tdm__id *update,
                                  uint64_t version)
 {
@@ -466,7 +518,9 @@ static tdm_status flip_to_update(struct engine *engine, const struct tdm__id *up
     TDM_TRY(tdm__receiver_flip_shadow(engine->receiver, update));
     TDM_TRY(tdm__transfer_pair_pause_bucket(&engine->pair));
     tdm__failpoint_hit("engine.flipped");
-    engine->version = 0; /* the old one is gone; the new one is served once all this is done */
+    /* The old version is gone. The new one counts as served only after all of the following
+     * succeeded. */
+    engine->version = 0;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
@@ -478,7 +532,7 @@ static tdm_status flip_to_update(struct engine *engine, const struct tdm__id *up
     return TDM_OK;
 }
 
-/* (update id, version): it was committed; serves it from now on */
+/* Method "flip": the update was committed; serves the new version from now on. */
 static tdm_status engine_flip(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -488,13 +542,14 @@ static tdm_status engine_flip(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &version));
     TDM_TRY(engine_check_connected(engine));
-    (void)pthread_mutex_lock(&engine->weights);
+    (void)pthread_mutex_lock(&engine->weights_lock);
     status = flip_to_update(engine, &update, version);
-    (void)pthread_mutex_unlock(&engine->weights);
+    (void)pthread_mutex_unlock(&engine->weights_lock);
     return status;
 }
 
-/* (update id, epoch): it was aborted; what was staged is void, the old version serves on */
+/* Method "drop": the update was aborted; discards what was staged and continues to serve the old
+ * version. */
 static tdm_status engine_drop(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -507,7 +562,8 @@ static tdm_status engine_drop(tdm_call *call, void *self)
     tdm__failpoint_hit("engine.drop");
     TDM_TRY(tdm__receiver_drop_shadow(engine->receiver, epoch));
     TDM_TRY(tdm__transfer_pair_pause_bucket(&engine->pair));
-    engine->voted = tdm__receiver_has_voted(engine->receiver); /* for a later one */
+    /* The receiver may have voted for a later update already. */
+    engine->voted = tdm__receiver_has_voted(engine->receiver);
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     return TDM_OK;
@@ -515,9 +571,10 @@ static tdm_status engine_drop(tdm_call *call, void *self)
 
 /* ---- without an update ------------------------------------------------------------------ */
 
-/* Under the lock. */
-static tdm_status lock_and_export_weights(struct engine *engine,
-                                          struct tdm__weight_blocks *blocks_out)
+/* Exports the weights so that another process can map them. Fails unless they are served and
+ * resident. The caller must hold `weights_lock`. */
+static tdm_status export_served_weights(struct engine *engine,
+                                        struct tdm__weight_blocks *blocks_out)
 {
     tdm_region *weights;
 
@@ -532,6 +589,7 @@ static tdm_status lock_and_export_weights(struct engine *engine,
     return tdm__receiver_export_weights(engine->receiver, blocks_out);
 }
 
+/* Encodes version, hash, and the keys and checksums of the exported blocks. */
 static tdm_status write_exported_blocks(tdm_writer *writer, const struct engine *engine,
                                         const struct tdm__weight_blocks *blocks)
 {
@@ -545,8 +603,8 @@ static tdm_status write_exported_blocks(tdm_writer *writer, const struct engine 
     return tdm__shown_weights_encode(&message, writer);
 }
 
-/* → shown_weights, for one that has no weights.  On a thread of its own, since this engine goes
- * on generating. */
+/* Method "export_weights": exports the weights to an engine that has none. It runs on a thread
+ * of its own while this engine continues to generate. */
 static tdm_status engine_export_weights(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -555,12 +613,12 @@ static tdm_status engine_export_weights(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    (void)pthread_mutex_lock(&engine->weights);
-    status = lock_and_export_weights(engine, &blocks);
+    (void)pthread_mutex_lock(&engine->weights_lock);
+    status = export_served_weights(engine, &blocks);
     if (status == TDM_OK) {
         status = write_exported_blocks(writer, engine, &blocks);
     }
-    (void)pthread_mutex_unlock(&engine->weights);
+    (void)pthread_mutex_unlock(&engine->weights_lock);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
@@ -568,6 +626,8 @@ static tdm_status engine_export_weights(tdm_call *call, void *self)
     return status;
 }
 
+/* Decodes the blocks that another engine has exported. TDM_E_PROTOCOL if their number is
+ * invalid. */
 static tdm_status read_blocks(const struct tdm__shown_weights_message *shown,
                               struct tdm__weight_blocks *blocks)
 {
@@ -583,14 +643,14 @@ static tdm_status read_blocks(const struct tdm__shown_weights_message *shown,
     return TDM_OK;
 }
 
-/* (what the same rank of an engine that serves has shown): copies that, and serves it once the
- * record knows */
+/* Method "join": copies the weights that the same rank of a serving engine has exported, and
+ * serves them once the version service has recorded it. */
 static tdm_status engine_join(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__shown_weights_message shown;
     struct tdm__id none = {{0}};
-    struct tdm__version_request request = make_version_request(engine, TDM__VERSION_JOIN, &none);
+    struct tdm__version_request request = init_version_request(engine, TDM__VERSION_JOIN, &none);
     struct tdm__weight_blocks blocks;
     struct tdm__version_reply answer;
     int64_t begin_ns = tdm__clock_ns();
@@ -620,7 +680,8 @@ static tdm_status engine_join(tdm_call *call, void *self)
 
 /* ---- generate --------------------------------------------------------------------------- */
 
-/* (temperature, tokens_max, [(text, seed) …]) → on the first rank, (version, [completion …]) */
+/* Method "generate": completes the prompts. All ranks of an engine compute; only rank 0 replies
+ * the completions with the version. */
 static tdm_status engine_generate(tdm_call *call, void *self)
 {
     struct engine *engine = self;

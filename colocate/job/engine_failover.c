@@ -1,5 +1,11 @@
-/* engine_failover.c - engines that die or fall silent, and the job that goes on without them. */
+/* engine_failover.c - detects and removes failed engines, so that the job continues with the
+ * others. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The liveness monitor says which ranks are dead or silent. A silent rank is killed before it is
+ * treated as dead, so that it cannot act later (fencing). When one rank of an engine is lost,
+ * all of its ranks are killed and added to workers->dead, which the next request to the store
+ * reports. All functions run on the controller's thread. A lost trainer is not replaced: the job
+ * fails. */
 #include "colocate/job/engine_failover.h"
 
 #include "colocate/job/liveness_monitor.h"
@@ -9,9 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Longest time in milliseconds to wait until a killed actor is gone. */
 enum { KILL_MS = 5000 };
 
-/* Nobody takes a trainer's place.  Killed, so that whoever else waits for it need not. */
+/* Kills a trainer rank that is silent and returns its failure. It is killed so that other ranks
+ * do not wait for it. */
 static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
 {
     if (workers->trainers_monitor == NULL) {
@@ -45,8 +53,9 @@ tdm_status tdm__failover_check_liveness(struct tdm__worker_group *workers)
     return TDM_OK;
 }
 
-/* ---- an engine out of the workers ---------------------------------------------------------- */
+/* ---- removing an engine ---------------------------------------------------------------- */
 
+/* Adds the actor to the list of dead members that the next request to the store reports. */
 static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
 {
     struct tdm__member *dead =
@@ -63,7 +72,7 @@ static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
     return TDM_OK;
 }
 
-/* Named dead only once killed. */
+/* Kills all ranks of the engine whose first rank has index `first`, and lists them as dead. */
 static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t first)
 {
     for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
@@ -73,6 +82,8 @@ static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t first
     return TDM_OK;
 }
 
+/* Kills all ranks of an engine, releases their handles, and reports the loss with the reason
+ * `why`. */
 static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engine, const char *why)
 {
     uint32_t first = engine * workers->ranks_per_engine;
@@ -96,7 +107,8 @@ static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engi
     return TDM_OK;
 }
 
-/* Of a rank that is gone; NULL if all answer, or have been lost before. */
+/* Returns why a rank of this engine failed; NULL if all are alive or the engine was removed
+ * before. */
 static const char *engine_failure_reason(const struct tdm__worker_group *workers, uint32_t engine)
 {
     const char *why = NULL;

@@ -1,30 +1,32 @@
-/* engine_failover.h - engines that die or fall silent, and the job that goes on without them. */
+/* engine_failover.h - detects and removes failed engines, so that the job continues with the
+ * others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_ENGINE_FAILOVER_H
 #define TDM_COLOCATE_JOB_ENGINE_FAILOVER_H
 
 #include "colocate/job/worker_group.h"
 
-/* An engine is one unit: when a rank of it is gone, so is the engine.  Its other ranks are
- * killed, which is what lets its members be named dead: docs/protocols/commit.md. */
-
-/* While calls are waited for: kills the rank of an engine that has been silent for too long, so
- * that every call that needs it fails; and a trainer's, which is then the failure that comes
- * back.  Never blocks on a rank that lives. */
+/* Kills every engine rank that has not replied for the stall timeout, so that calls that wait
+ * for it fail. Called regularly while calls are awaited. If a trainer rank is silent, it is
+ * killed and the function returns TDM_E_ACTOR_DIED. It never waits for a rank that is alive. */
 tdm_status tdm__failover_check_liveness(struct tdm__worker_group *workers);
 
-/* Asks every rank of every engine, and takes those that are gone out of the workers: no handles,
- * members in workers->dead.  `lost_out` counts them; workers->on_event is told of each.  A failure
- * says that an engine could not be fenced: then the job cannot go on. */
+/* Asks every engine rank whether it is alive and removes each engine that has lost a rank. An
+ * engine is one unit: its surviving ranks are killed too, so that all members can be recorded as
+ * dead (docs/protocols/commit.md). Removed ranks have no handle in `workers` any more and are
+ * listed in workers->dead. `lost_out` is the number of engines removed; workers->on_event is
+ * called for each. An error means that an engine could not be killed, so that the job cannot
+ * continue. */
 tdm_status tdm__failover_remove_dead_engines(struct tdm__worker_group *workers, uint32_t *lost_out);
 
-/* Takes this engine out, whether it answers or not: it failed with `status`, which comes back.
- */
+/* Removes this engine, whether it replies or not, because it failed with `status`. Returns
+ * `status` and its error detail. */
 tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
                                        tdm_status status);
 
-/* After a call to engines failed with `status`: TDM_OK when an engine was lost by it and enough
- * are left, and the call is to be made again; else that very failure. */
+/* Handles a call to engines that failed with `status`. Returns TDM_OK if the failure was the
+ * loss of an engine and enough engines are left: the caller then repeats the call. Otherwise
+ * returns `status` with its error detail. */
 tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_status status);
 
 #endif

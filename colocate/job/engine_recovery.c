@@ -1,5 +1,12 @@
-/* engine_recovery.c - an engine that was lost comes back. */
+/* engine_recovery.c - restarts engines that were lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A lost engine is restarted in three steps: create its actors on the same GPUs, start them and
+ * connect them to the trainers, and give them the committed weights. The weights come from a
+ * serving engine with the same layout (join), which does not wait for an update; or else from
+ * the next update. Until then `awaits_weights` is set and the engine serves nothing.
+ * Each engine is restarted at most ATTEMPTS_MAX times until it has completed a rollout. All
+ * functions run on the controller's thread. docs/protocols/commit.md specifies how a member
+ * joins. */
 #include "colocate/job/engine_recovery.h"
 
 #include "colocate/job/engine_failover.h"
@@ -10,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How often an engine is restarted until it has completed a rollout. */
 enum { ATTEMPTS_MAX = 3 };
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
+/* Calls the worker group's callback for engine events, if there is one. */
 static void notify_engine_event(struct tdm__worker_group *workers, uint32_t engine,
                                 enum tdm__engine_event event)
 {
@@ -22,14 +31,16 @@ static void notify_engine_event(struct tdm__worker_group *workers, uint32_t engi
     }
 }
 
+/* Records that the engine has weights and serves. */
 static void mark_engine_serving(struct tdm__worker_group *workers, uint32_t engine)
 {
     workers->engine_states[engine].awaits_weights = false;
     notify_engine_event(workers, engine, TDM__ENGINE_EVENT_SERVING);
 }
 
-/* Its memory may still be held by those who mapped what the one before it had: to start takes
- * as long as that.  Trainer ranks call it by name. */
+/* Starts the new ranks of the engine and connects them. The start may take long: other processes
+ * may still map memory of the lost engine. Trainer ranks then release their handles of the lost
+ * actors, so that they find the new ones by name. */
 static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     uint32_t first = engine * workers->ranks_per_engine;
@@ -44,7 +55,8 @@ static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engin
 
 /* ---- without waiting for an update ------------------------------------------------------ */
 
-/* What an engine's ranks answer, one after the other, to the same rank of another. */
+/* Waits for the exported weights of the peer's ranks and sends each to the same rank of the
+ * engine `to`. Waits until these ranks have joined. */
 static tdm_status forward_weight_blocks(struct tdm__worker_group *workers, tdm_ref **shown,
                                         tdm_actor *const *to, tdm_ref **joined)
 {
@@ -69,6 +81,7 @@ static tdm_status forward_weight_blocks(struct tdm__worker_group *workers, tdm_r
     return tdm__worker_group_await(workers, joined, workers->ranks_per_engine, timeout_ms);
 }
 
+/* Makes the engine copy the weights of the serving engine `peer`. */
 static tdm_status join_peer_weights(struct tdm__worker_group *workers, uint32_t peer,
                                     uint32_t engine)
 {
@@ -91,7 +104,7 @@ static tdm_status join_peer_weights(struct tdm__worker_group *workers, uint32_t 
     return status;
 }
 
-/* What serving needs besides the weights. */
+/* Resumes all regions of the engine. */
 static tdm_status resume_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     tdm_writer *writer;
@@ -109,6 +122,8 @@ static tdm_status resume_engine(struct tdm__worker_group *workers, uint32_t engi
     return status;
 }
 
+/* Returns whether two engines keep their weights in the same layout, so that one can copy the
+ * other's memory. */
 static bool same_layouts(const struct tdm__worker_group *workers, uint32_t one, uint32_t other)
 {
     return workers->by_slices &&
@@ -117,7 +132,8 @@ static bool same_layouts(const struct tdm__worker_group *workers, uint32_t one, 
                   workers->ranks_per_engine * sizeof(workers->layouts[0])) == 0;
 }
 
-/* Where it fails, the next update does the same.  A rank that died shows by then. */
+/* Tries to get the weights from each serving engine of the same layout. If all fail, the engine
+ * waits for the next update. A rank that died is detected later. */
 static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
 {
     tdm_status status = TDM_E_NOT_FOUND;
@@ -141,6 +157,7 @@ static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
 
 /* ---- the whole -------------------------------------------------------------------------- */
 
+/* Restarts one lost engine. If it cannot be started it is removed again. */
 static tdm_status restart_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     tdm_status status;

@@ -1,5 +1,12 @@
-/* job.c - the controller: runs a job from its first step to its last. */
+/* job.c - runs a job from its first step to its last by driving the phase machine. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The function tdm__job_run() owns the controller. It reads the data, opens the library, checks the
+ * memory budget, starts the cluster, and then loops: rollout, training, weight update, until all
+ * steps are done or the user interrupts. The phase machine (colocate/phase.h) decides what follows.
+ * phase_machine_advance() executes the action that it asks for and reports the result as the next
+ * event. Only this thread uses the controller; callbacks about engines run on it, too. A failed
+ * update is retried once if an engine was lost; a failed trainer, too few engines or a second
+ * interrupt end the job. */
 #include "colocate/job/job.h"
 
 #include "colocate/job/banner.h"
@@ -17,29 +24,34 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Process numbers in the trace. */
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
+/* How often an aborted update is repeated before the job fails. */
 enum { UPDATE_RETRIES = 1 };
 
 /* ---- before anything runs --------------------------------------------------------------- */
 
+/* Fails with TDM_E_BUDGET if the regions of the ranks do not fit on the GPUs. */
 static tdm_status check_budget(struct tdm__controller *controller)
 {
     struct tdm__memory_budget_input *input = calloc(1, sizeof(*input));
-    struct tdm__memory_budget *plan = calloc(1, sizeof(*plan));
-    tdm_status status = input == NULL || plan == NULL ? tdm__fail(TDM_E_NOMEM, "a plan") : TDM_OK;
+    struct tdm__memory_budget *budget = calloc(1, sizeof(*budget));
+    tdm_status status =
+        input == NULL || budget == NULL ? tdm__fail(TDM_E_NOMEM, "a budget") : TDM_OK;
 
     if (status == TDM_OK) {
         status = tdm__job_memory_budget_input(controller->spec, &controller->library, input);
     }
     if (status == TDM_OK) {
-        status = tdm__memory_budget_compute(input, plan);
+        status = tdm__memory_budget_compute(input, budget);
     }
     free(input);
-    free(plan);
+    free(budget);
     return status;
 }
 
-static tdm_status make_directories(const char *path)
+/* Creates the directory and its parents, like mkdir -p. */
+static tdm_status create_directories(const char *path)
 {
     char part[TDM__PATH_BYTES];
 
@@ -60,6 +72,7 @@ static tdm_status make_directories(const char *path)
     }
 }
 
+/* Opens <out>/trace.json and names its processes and threads. */
 static tdm_status open_trace(struct tdm__controller *controller)
 {
     char path[TDM__PATH_BYTES];
@@ -87,7 +100,8 @@ static tdm_status open_trace(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* What an earlier run left; the phase machine then counts on from its version. */
+/* Reads the step and the version of the run that this one resumes. New versions are greater than
+ * both the checkpoint's version and the last number on disk. */
 static tdm_status read_resume(struct tdm__controller *controller)
 {
     struct tdm__checkpoint_state state;
@@ -99,7 +113,7 @@ static tdm_status read_resume(struct tdm__controller *controller)
     TDM_TRY(tdm__checkpoint_read_state(controller->options->resume, &state));
     TDM_TRY(tdm__checkpoint_read_version(controller->options->resume, &noted));
     if (state.version < noted) {
-        state.version = noted; /* of updates after the checkpoint */
+        state.version = noted; /* Updates after the checkpoint used higher numbers. */
     }
     controller->step = state.step;
     controller->score_before = state.score_before;
@@ -108,6 +122,7 @@ static tdm_status read_resume(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Does everything that needs no cluster, so that mistakes in the job file are reported at once. */
 static tdm_status controller_prepare(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -121,10 +136,11 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
     TDM_TRY(check_budget(controller));
     tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
     TDM_TRY(read_resume(controller));
-    TDM_TRY(make_directories(controller->options->out));
+    TDM_TRY(create_directories(controller->options->out));
     return open_trace(controller);
 }
 
+/* Prints the first two lines of the job's output. */
 static void print_placement(struct tdm__controller *controller)
 {
     const char *cluster = getenv("TANDEM_ADDRESS");
@@ -137,7 +153,8 @@ static void print_placement(struct tdm__controller *controller)
     tdm__progress_note(&controller->progress, "%s", text);
 }
 
-/* Whether the job goes on is seen by the caller of what failed. */
+/* Prints that an engine was lost and forgets its memory in the trace. The caller of the failed
+ * operation decides whether the job continues. */
 static void print_engine_lost(struct tdm__controller *controller, uint32_t engine, const char *why)
 {
     uint32_t ranks_per_engine = controller->workers.ranks_per_engine;
@@ -145,12 +162,14 @@ static void print_engine_lost(struct tdm__controller *controller, uint32_t engin
 
     memset(&controller->resident_bytes[1][(size_t)engine * ranks_per_engine], 0,
            ranks_per_engine * sizeof(controller->resident_bytes[1][0]));
-    /* The log has all of it, as far as to the last lines of the rank's stderr. */
+    /* The progress line shows only the first line of the reason; the log has all of it. */
     tdm__progress_note(&controller->progress, "engine %u lost: %.*s; %u of %u %s", engine,
                        (int)strcspn(why, "\n"), why, left, controller->spec->num_engines,
                        left == 1 ? "goes on" : (left == 0 ? "are left" : "go on"));
 }
 
+/* Callback of the worker group: tells the phase machine about a lost or restarted engine and
+ * prints it. */
 static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event news,
                             const char *text)
 {
@@ -178,6 +197,7 @@ static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event n
     }
 }
 
+/* Starts the runtime and creates all actors. */
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -198,6 +218,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
 
 /* ---- the phases ------------------------------------------------------------------------- */
 
+/* Resets the measurements for the next step. */
 static void init_step_progress(struct tdm__controller *controller)
 {
     controller->step_progress =
@@ -208,8 +229,9 @@ static void init_step_progress(struct tdm__controller *controller)
                                     .version = controller->phase.committed_version};
 }
 
-/* An update that was refused, or in which an engine was lost, is aborted and tried again, and
- * the old version serves on; a trainer's death, too few engines or impatience end the job. */
+/* Decides whether a job continues after an update with `status`. It does if the update was
+ * aborted for a reason that a retry may remedy, such as a lost engine. A dead trainer, too few
+ * engines, an undecided outcome or a second interrupt end the job. Returns false in these cases. */
 static bool handle_update_failure(struct tdm__controller *controller, tdm_status status)
 {
     bool died = status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
@@ -225,7 +247,7 @@ static bool handle_update_failure(struct tdm__controller *controller, tdm_status
     controller->abort_status = status;
     (void)snprintf(controller->abort_reason, sizeof(controller->abort_reason), "%s",
                    tdm_error_detail());
-    if (controller->update.engines_lost > 0) { /* which has been told */
+    if (controller->update.engines_lost > 0) { /* The loss itself was printed before. */
         tdm__progress_note(&controller->progress,
                            "update to version %llu aborted: an engine was lost",
                            (unsigned long long)controller->update.version);
@@ -237,7 +259,8 @@ static bool handle_update_failure(struct tdm__controller *controller, tdm_status
     return true;
 }
 
-/* Carries out one action of the machine; `event` is what to tell it then. */
+/* Executes one action of the phase machine. `event` is the event to report to the machine
+ * afterwards. */
 static tdm_status execute_phase_action(struct tdm__controller *controller,
                                        enum tdm__phase_action action,
                                        struct tdm__phase_event *event)
@@ -262,7 +285,8 @@ static tdm_status execute_phase_action(struct tdm__controller *controller,
         return tdm__controller_resume_weights(controller);
     case TDM__PHASE_DO_UPDATE:
         if (!controller->spec->update_enabled && controller->phase.serving_version != 0) {
-            event->kind = TDM__PHASE_UPDATE_SKIPPED; /* a test's switch */
+            /* Updates are disabled, which only tests do. */
+            event->kind = TDM__PHASE_UPDATE_SKIPPED;
             return TDM_OK;
         }
         status = tdm__controller_update(controller);
@@ -277,17 +301,18 @@ static tdm_status execute_phase_action(struct tdm__controller *controller,
     case TDM__PHASE_DO_RESUME_KV:
         event->kind = TDM__PHASE_KV_RESUMED;
         return tdm__controller_resume_kv(controller);
-    case TDM__PHASE_DO_FAIL: /* an update cannot be done without */
+    case TDM__PHASE_DO_FAIL: /* The machine has no way to continue after the last abort. */
         return tdm__fail(controller->abort_status, "%s: %s", controller->phase.failure,
                          controller->abort_reason);
     case TDM__PHASE_DO_GENERATE:
     case TDM__PHASE_DO_NOTHING:
         break;
     }
-    return tdm__fail(TDM_E_STATE, "the phase machine asks for nothing in %s",
+    return tdm__fail(TDM_E_STATE, "the phase machine asks for no action in phase %s",
                      tdm__phase_name_text(controller->phase.phase));
 }
 
+/* Adds a phase that ends now to the trace. */
 static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name phase,
                         int64_t begin_ns)
 {
@@ -304,7 +329,7 @@ static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name
     tdm__trace_event(controller->trace, &event);
 }
 
-/* From an event of the job's own to the next time that nothing is asked for. */
+/* Reports an event to the phase machine and executes actions until the machine asks for none. */
 static tdm_status phase_machine_advance(struct tdm__controller *controller,
                                         enum tdm__phase_event_kind first)
 {
@@ -325,7 +350,8 @@ static tdm_status phase_machine_advance(struct tdm__controller *controller,
     return TDM_OK;
 }
 
-/* Answers may only be asked for while the machine lets them be. */
+/* Runs `ask`, which uses the engines to generate, between the events that allow it. The phase
+ * machine refuses unless the job is in the phase ROLLOUT. */
 static tdm_status run_rollout_phase(struct tdm__controller *controller,
                                     tdm_status (*ask)(struct tdm__controller *controller))
 {
@@ -336,15 +362,17 @@ static tdm_status run_rollout_phase(struct tdm__controller *controller,
     tdm_status status;
 
     TDM_TRY(tdm__phase_handle_event(&controller->phase, &requested, &action));
-    status = action == TDM__PHASE_DO_GENERATE
-                 ? ask(controller)
-                 : tdm__fail(TDM_E_STATE, "nobody may generate in %s",
-                             tdm__phase_name_text(controller->phase.phase));
+    status =
+        action == TDM__PHASE_DO_GENERATE
+            ? ask(controller)
+            : tdm__fail(TDM_E_STATE, "generate failed: the job is in phase %s, expected ROLLOUT",
+                        tdm__phase_name_text(controller->phase.phase));
     TDM_TRY(tdm__wrap(status, "ROLLOUT, step %u", controller->step_progress.step));
     trace_phase(controller, TDM__PHASE_ROLLOUT, begin_ns);
     return tdm__phase_handle_event(&controller->phase, &done, &action);
 }
 
+/* Evaluates on the unseen rows before the first step. */
 static tdm_status evaluate_before_training(struct tdm__controller *controller)
 {
     TDM_TRY(tdm__controller_evaluate(controller, &controller->score_before));
@@ -353,11 +381,14 @@ static tdm_status evaluate_before_training(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Evaluates on the unseen rows after the last step. */
 static tdm_status evaluate_after_training(struct tdm__controller *controller)
 {
     return tdm__controller_evaluate(controller, &controller->score_after);
 }
 
+/* Evaluates on the unseen rows between steps and prints the score. The caller decides when it is
+ * due. */
 static tdm_status evaluate_if_due(struct tdm__controller *controller)
 {
     double score;
@@ -368,7 +399,7 @@ static tdm_status evaluate_if_due(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* One step: answers, training, update, engines back. */
+/* Runs one step: rollout, training, weight update, and the trace. */
 static tdm_status run_step(struct tdm__controller *controller)
 {
     uint32_t interval = controller->spec->eval_interval;
@@ -385,6 +416,7 @@ static tdm_status run_step(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Runs all steps of the job, with evaluations before and after them. */
 static tdm_status run_steps(struct tdm__controller *controller)
 {
     init_step_progress(controller);
@@ -393,7 +425,8 @@ static tdm_status run_steps(struct tdm__controller *controller)
         TDM_TRY(run_rollout_phase(controller, evaluate_before_training));
     }
     while (!tdm__controller_is_finished(controller)) {
-        /* Where the step had passed its save when the user asked, one more is made. */
+        /* If the interrupt came after the step had saved its checkpoint, that checkpoint is
+         * enough. Otherwise one more step runs and saves. */
         if (tdm__controller_is_interrupted(controller) && controller->saved) {
             return TDM_OK;
         }
@@ -404,6 +437,7 @@ static tdm_status run_steps(struct tdm__controller *controller)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
+/* Prints the scores and the output files, or how to resume an interrupted job. */
 static void print_result(struct tdm__controller *controller)
 {
     const char *out = controller->options->out;
@@ -422,6 +456,7 @@ static void print_result(struct tdm__controller *controller)
     }
 }
 
+/* Runs the job from preparation to result. The caller releases everything. */
 static tdm_status job_execute(struct tdm__controller *controller)
 {
     TDM_TRY(controller_prepare(controller));
@@ -431,6 +466,7 @@ static tdm_status job_execute(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Releases everything that the controller owns, also after a failure at any point. */
 static void controller_fini(struct tdm__controller *controller)
 {
     tdm__progress_end(&controller->progress);

@@ -1,5 +1,13 @@
-/* job_file.c - a job file, typed and checked before anything runs. */
+/* job_file.c - reads a job file into a struct and checks every setting. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table `settings` is the specification of every setting that Tandem reads: path, type,
+ * field, range and default.
+ * Reading has three steps. First, all keys of the file must be known; sections of the job library
+ * may have keys of their own. Second, every value is read and checked against its range. Third,
+ * settings that depend on each other are compared. An unknown key that resembles a known one is
+ * reported with a suggestion.
+ * Errors name the file, the line and the setting. docs/job-file.md documents the settings for
+ * users. All functions are pure except for reading the file. */
 #include "colocate/job/job_file.h"
 
 #include "colocate/job/suggestion.h"
@@ -13,32 +21,50 @@
 
 /* ---- the table of settings -------------------------------------------------------------- */
 
+/* Type of a setting, which determines the type of its field in struct tdm__job_spec. */
 enum setting_kind {
-    COUNT,  /* uint32_t */
-    SEED,   /* uint64_t */
-    BYTES,  /* uint64_t, "64 KiB" or a number */
-    NUMBER, /* double */
-    FLAG,   /* bool */
-    TEXT,   /* char[TDM__JOB_TEXT_BYTES] */
-    PATH    /* char[TDM__PATH_BYTES], relative to the job file */
+    /* Setting of type uint32_t. */
+    COUNT,
+    SEED, /* uint64_t */
+    /* Setting of type uint64_t, written as a number or with a unit, as in "64 KiB". */
+    BYTES,
+    /* A number, as double. */
+    NUMBER,
+    /* A bool: true or false. */
+    FLAG,
+    /* Setting of type char[TDM__JOB_TEXT_BYTES]. */
+    TEXT,
+    /* A char array of TDM__PATH_BYTES; relative paths start at the folder of the job file. */
+    PATH
 };
 
+/* One setting of the job file. */
 struct setting {
+    /* Section and key, for example "job.seed". */
     const char *path;
+    /* Type of the value. */
     enum setting_kind kind;
-    size_t offset; /* of the field in struct tdm__job_spec */
-    double low;    /* of numbers, both ends included */
+    /* Offset of the field in struct tdm__job_spec. */
+    size_t offset;
+    /* Smallest value of a number. */
+    double low;
+    /* Greatest value of a number. */
     double high;
-    double otherwise;
-    const char *otherwise_text; /* NULL: TEXT and PATH must be given */
+    /* Value of a number, or of a flag as 0 or 1, that the file does not set. */
+    double default_number;
+    /* Value of a text or path that the file does not set; NULL if the file must set it. */
+    const char *default_text;
 };
 
+/* Offset of a field of the job spec, and sizes in bytes. */
 #define FIELD(name) offsetof(struct tdm__job_spec, name)
 #define MIB         (1024.0 * 1024.0)
 #define GIB         (1024.0 * MIB)
 
+/* One day in milliseconds; the longest timeout. */
 enum { DAY_MS = 24 * 60 * 60 * 1000 };
 
+/* All settings, in the order of the documentation. */
 static const struct setting settings[] = {
     {"job.name", TEXT, FIELD(name), 0, 0, 0, "job"},
     {"job.seed", SEED, FIELD(seed), 0, 9e18, 0, NULL},
@@ -96,11 +122,13 @@ static const struct setting settings[] = {
 
 enum { SETTINGS_COUNT = sizeof(settings) / sizeof(settings[0]) };
 
-/* `open`: the job library has settings of its own here, so unknown ones pass, unless they look
- * like one that is missing. */
+/* One section of a job file. */
 static const struct section {
+    /* Key at the top level of the file. */
     const char *name;
-    bool open;
+    /* True if the job library may have settings of its own here. Unknown keys are then accepted,
+     * unless they resemble a setting that the file does not set. */
+    bool is_open;
 } sections[] = {{"job", false},  {"cluster", false}, {"trainer", true}, {"engine", true},
                 {"model", true}, {"rollout", false}, {"update", false}, {"data", false}};
 
@@ -108,6 +136,7 @@ enum { SECTIONS_COUNT = sizeof(sections) / sizeof(sections[0]) };
 
 /* ---- unknown keys ----------------------------------------------------------------------- */
 
+/* Returns the section with this name; NULL if it does not exist. */
 static const struct section *find_section(const char *name)
 {
     for (size_t i = 0; i < SECTIONS_COUNT; i++) {
@@ -118,34 +147,39 @@ static const struct section *find_section(const char *name)
     return NULL;
 }
 
+/* Reports an unknown section, with a suggestion if there is one. */
 static tdm_status refuse_section(const tdm_config *config, const char *name)
 {
     const char *known[SECTIONS_COUNT];
-    const char *near;
+    const char *suggestion;
 
     for (size_t i = 0; i < SECTIONS_COUNT; i++) {
         known[i] = sections[i].name;
     }
-    near = tdm__suggestion_find(name, known, SECTIONS_COUNT);
+    suggestion = tdm__suggestion_find(name, known, SECTIONS_COUNT);
     return tdm__fail(TDM_E_INVAL, "%s: unknown section \"%s\"%s%s%s",
-                     tdm_config_where(config, name), name, near == NULL ? "" : "; did you mean ",
-                     near == NULL ? "" : near, near == NULL ? "" : "?");
+                     tdm_config_where(config, name), name,
+                     suggestion == NULL ? "" : "; did you mean ",
+                     suggestion == NULL ? "" : suggestion, suggestion == NULL ? "" : "?");
 }
 
-/* In an open section: is it Tandem's own, mistyped? */
-static bool is_mistyped(const tdm_config *config, const struct section *section, const char *near)
+/* Returns whether a key of an open section is probably Tandem's setting `suggestion`, mistyped:
+ * that setting belongs to the section and is not set. */
+static bool is_mistyped(const tdm_config *config, const struct section *section,
+                        const char *suggestion)
 {
     size_t length = strlen(section->name);
 
-    return near != NULL && strncmp(near, section->name, length) == 0 && near[length] == '.' &&
-           !tdm_config_has(config, near);
+    return suggestion != NULL && strncmp(suggestion, section->name, length) == 0 &&
+           suggestion[length] == '.' && !tdm_config_has(config, suggestion);
 }
 
+/* Checks that a key of a section is a setting, or may be one of the job library. */
 static tdm_status check_key(const tdm_config *config, const struct section *section,
                             const char *path)
 {
     const char *known[SETTINGS_COUNT];
-    const char *near;
+    const char *suggestion;
 
     for (size_t i = 0; i < SETTINGS_COUNT; i++) {
         known[i] = settings[i].path;
@@ -153,15 +187,16 @@ static tdm_status check_key(const tdm_config *config, const struct section *sect
             return TDM_OK;
         }
     }
-    near = tdm__suggestion_find(path, known, SETTINGS_COUNT);
-    if (section->open && !is_mistyped(config, section, near)) {
+    suggestion = tdm__suggestion_find(path, known, SETTINGS_COUNT);
+    if (section->is_open && !is_mistyped(config, section, suggestion)) {
         return TDM_OK;
     }
     return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s", tdm_config_where(config, path),
-                     path, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-                     near == NULL ? "" : "?");
+                     path, suggestion == NULL ? "" : "; did you mean ",
+                     suggestion == NULL ? "" : suggestion, suggestion == NULL ? "" : "?");
 }
 
+/* Returns whether the value at `path` is a map, an empty one included. */
 static bool is_map(const tdm_config *config, const char *path)
 {
     const char *text;
@@ -175,6 +210,7 @@ static bool is_map(const tdm_config *config, const char *path)
             tdm_config_bool(config, path, 0, &flag) != TDM_OK);
 }
 
+/* Checks all keys of a section. */
 static tdm_status check_section(const tdm_config *config, const struct section *section)
 {
     char path[256];
@@ -184,7 +220,7 @@ static tdm_status check_section(const tdm_config *config, const struct section *
         return TDM_OK;
     }
     if (!is_map(config, section->name)) {
-        return tdm__fail(TDM_E_TYPE, "%s: %s wants a map of settings",
+        return tdm__fail(TDM_E_TYPE, "%s: %s must be a map of settings",
                          tdm_config_where(config, section->name), section->name);
     }
     for (uint32_t i = 0; (key = tdm_config_key(config, section->name, i)) != NULL; i++) {
@@ -194,6 +230,7 @@ static tdm_status check_section(const tdm_config *config, const struct section *
     return TDM_OK;
 }
 
+/* Checks all keys of the file. */
 static tdm_status check_keys(const tdm_config *config)
 {
     const struct section *section;
@@ -211,16 +248,20 @@ static tdm_status check_keys(const tdm_config *config)
 
 /* ---- values ----------------------------------------------------------------------------- */
 
-/* Units of sizes, each a multiple of the one before. */
+/* Units of sizes; each divides the next one. */
 static const struct {
+    /* Text behind the number. */
     const char *name;
+    /* Bytes of one unit. */
     uint64_t size_bytes;
 } units[] = {
     {"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}};
 
+/* Number of units, and size in bytes of the buffer for a formatted number. */
 enum { UNITS_COUNT = sizeof(units) / sizeof(units[0]), BOUND_BYTES = 32 };
 
-/* Sizes appear in the largest unit that divides them, counts as integers. */
+/* Formats a number for an error message. Sizes appear in the largest unit that divides them,
+ * counts as integers. Returns `text`. */
 static const char *write_bound(enum setting_kind kind, double value, char text[BOUND_BYTES])
 {
     size_t unit = 0;
@@ -242,6 +283,7 @@ static const char *write_bound(enum setting_kind kind, double value, char text[B
     return text;
 }
 
+/* Reports a number that is out of its range. */
 static tdm_status refuse_range(const tdm_config *config, const struct setting *setting,
                                double value)
 {
@@ -249,19 +291,20 @@ static tdm_status refuse_range(const tdm_config *config, const struct setting *s
     char low[BOUND_BYTES];
     char high[BOUND_BYTES];
 
-    return tdm__fail(TDM_E_INVAL, "%s: %s is %s, it wants %s to %s",
+    return tdm__fail(TDM_E_INVAL, "%s: %s is %s, expected %s to %s",
                      tdm_config_where(config, setting->path), setting->path,
                      write_bound(setting->kind, value, given),
                      write_bound(setting->kind, setting->low, low),
                      write_bound(setting->kind, setting->high, high));
 }
 
+/* Reads a whole number and checks its range. */
 static tdm_status read_integer(const tdm_config *config, const struct setting *setting,
                                uint64_t *value_out)
 {
     int64_t value = 0;
 
-    TDM_TRY(tdm_config_int(config, setting->path, (int64_t)setting->otherwise, &value));
+    TDM_TRY(tdm_config_int(config, setting->path, (int64_t)setting->default_number, &value));
     if ((double)value < setting->low || (double)value > setting->high) {
         return refuse_range(config, setting, (double)value);
     }
@@ -269,7 +312,8 @@ static tdm_status read_integer(const tdm_config *config, const struct setting *s
     return TDM_OK;
 }
 
-/* "64 KiB": digits, maybe a space, a unit; 0 for anything else. */
+/* Parses a size such as "64 KiB": digits, an optional space and a unit. Returns 0 for anything
+ * else. */
 static uint64_t parse_bytes(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
@@ -290,6 +334,7 @@ static uint64_t parse_bytes(const char *text)
     return 0;
 }
 
+/* Reads a size, with or without a unit, and checks its range. */
 static tdm_status read_bytes(const tdm_config *config, const struct setting *setting,
                              uint64_t *value_out)
 {
@@ -301,7 +346,7 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
     }
     value = parse_bytes(text);
     if (value == 0) {
-        return tdm__fail(TDM_E_TYPE, "%s: %s wants bytes, as in \"64 KiB\", got \"%.40s\"",
+        return tdm__fail(TDM_E_TYPE, "%s: %s must be a size, as in \"64 KiB\", got \"%.40s\"",
                          tdm_config_where(config, setting->path), setting->path, text);
     }
     if ((double)value < setting->low || (double)value > setting->high) {
@@ -311,6 +356,7 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
     return TDM_OK;
 }
 
+/* Reads a text or a path. Relative paths are joined with the folder of the job file. */
 static tdm_status read_text(const tdm_config *config, const struct setting *setting,
                             const char *directory, char *field)
 {
@@ -319,8 +365,8 @@ static tdm_status read_text(const tdm_config *config, const struct setting *sett
     const char *text = NULL;
     int length;
 
-    TDM_TRY(tdm_config_string(config, setting->path, setting->otherwise_text, &text));
-    if (text == NULL || (text[0] == '\0' && setting->otherwise_text == NULL)) {
+    TDM_TRY(tdm_config_string(config, setting->path, setting->default_text, &text));
+    if (text == NULL || (text[0] == '\0' && setting->default_text == NULL)) {
         return tdm__fail(TDM_E_INVAL, "%s: %s is missing", tdm_config_where(config, setting->path),
                          setting->path);
     }
@@ -335,6 +381,7 @@ static tdm_status read_text(const tdm_config *config, const struct setting *sett
     return TDM_OK;
 }
 
+/* Reads a setting of kind COUNT. */
 static tdm_status read_count(const tdm_config *config, const struct setting *setting,
                              uint32_t *value_out)
 {
@@ -345,12 +392,13 @@ static tdm_status read_count(const tdm_config *config, const struct setting *set
     return TDM_OK;
 }
 
+/* Reads a setting of kind NUMBER. */
 static tdm_status read_number(const tdm_config *config, const struct setting *setting,
                               double *value_out)
 {
     double value = 0;
 
-    TDM_TRY(tdm_config_double(config, setting->path, setting->otherwise, &value));
+    TDM_TRY(tdm_config_double(config, setting->path, setting->default_number, &value));
     if (value < setting->low || value > setting->high) {
         return refuse_range(config, setting, value);
     }
@@ -358,16 +406,18 @@ static tdm_status read_number(const tdm_config *config, const struct setting *se
     return TDM_OK;
 }
 
+/* Reads a setting of kind FLAG. */
 static tdm_status read_flag(const tdm_config *config, const struct setting *setting,
                             bool *value_out)
 {
     int value = 0;
 
-    TDM_TRY(tdm_config_bool(config, setting->path, setting->otherwise > 0, &value));
+    TDM_TRY(tdm_config_bool(config, setting->path, setting->default_number > 0, &value));
     *value_out = value != 0;
     return TDM_OK;
 }
 
+/* Reads one setting into its field of the spec. */
 static tdm_status read_setting(const tdm_config *config, const struct setting *setting,
                                const char *directory, struct tdm__job_spec *spec)
 {
@@ -391,40 +441,42 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
     return TDM_OK;
 }
 
-/* ---- what must agree -------------------------------------------------------------------- */
+/* ---- settings that depend on each other ------------------------------------------------ */
 
+/* Checks the words of the section "update". */
 static tdm_status check_update(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     if (strcmp(spec->update_source, "tensors") != 0 && strcmp(spec->update_source, "disk") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
+        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", expected tensors or disk",
                          tdm_config_where(config, "update.source"), spec->update_source);
     }
     if (strcmp(spec->update_mode, "donate") != 0 && strcmp(spec->update_mode, "copy") != 0 &&
         strcmp(spec->update_mode, "names") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", it wants donate, copy or names",
+        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", expected donate, copy or names",
                          tdm_config_where(config, "update.mode"), spec->update_mode);
     }
     if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "sample") != 0 &&
         strcmp(spec->verify, "none") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full, sample or none",
+        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", expected full, sample or none",
                          tdm_config_where(config, "update.verify"), spec->verify);
     }
     return TDM_OK;
 }
 
+/* Checks that a name is not empty and has only letters, digits, '-' and '_'. */
 static tdm_status check_name(const tdm_config *config, const char *path, const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
     if (name[0] == '\0' || strspn(name, allowed) != strlen(name)) {
-        return tdm__fail(TDM_E_INVAL, "%s: %s \"%s\" wants letters, digits, '-' and '_'",
+        return tdm__fail(TDM_E_INVAL, "%s: %s \"%s\" must have only letters, digits, '-' and '_'",
                          tdm_config_where(config, path), path, name);
     }
     return TDM_OK;
 }
 
-/* It begins the names of the job's actors. */
+/* Checks the name of the model, which is the prefix of the names of the job's actors. */
 static tdm_status check_model(const tdm_config *config, const char *model)
 {
     TDM_TRY(check_name(config, "update.model", model));
@@ -436,18 +488,20 @@ static tdm_status check_model(const tdm_config *config, const char *model)
     return TDM_OK;
 }
 
+/* Checks all settings that must be one of several words. */
 static tdm_status check_enumerations(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     TDM_TRY(check_name(config, "job.name", spec->name));
     TDM_TRY(check_model(config, spec->update_model));
     if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
+        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", expected host or cuda",
                          tdm_config_where(config, "cluster.device"), spec->device);
     }
     return check_update(config, spec);
 }
 
-/* Engines on GPUs of their own. */
+/* Checks a job whose engines have GPUs of their own: each rank needs a GPU, and whole tensors
+ * cannot be sent. */
 static tdm_status check_remote_engines(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
@@ -455,7 +509,7 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "
-                         "want a GPU each, but cluster.num_gpus is %u",
+                         "need a GPU each, but cluster.num_gpus is %u",
                          tdm_config_where(config, "engine.colocate"), spec->trainer_num_ranks,
                          engine_ranks, spec->num_gpus);
     }
@@ -468,6 +522,7 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     return TDM_OK;
 }
 
+/* Checks that the ranks of trainers and engines fit on the GPUs and match each other. */
 static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
@@ -500,7 +555,7 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: trainer.num_ranks is %u, but cluster.num_gpus is %u: a trainer "
-                         "rank wants a GPU each",
+                         "rank needs a GPU",
                          tdm_config_where(config, "trainer.num_ranks"), spec->trainer_num_ranks,
                          spec->num_gpus);
     }
@@ -514,6 +569,7 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
     return TDM_OK;
 }
 
+/* Checks that the batch sizes are consistent, and fills in the global batch size. */
 static tdm_status check_batches(const tdm_config *config, struct tdm__job_spec *spec)
 {
     uint64_t samples = (uint64_t)spec->rollout_batch_size * spec->n_samples_per_prompt;

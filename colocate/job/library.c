@@ -1,5 +1,11 @@
-/* library.c - a job library: opened, and its tables checked. */
+/* library.c - opens a job library and checks its tables of functions. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A job library is a shared object that exports `tdm_job_library` (include/tandem/job.h).
+ * Opening it checks that every table has the size of this version and that no required function
+ * is NULL. The library is never unloaded, because it may have started threads or registered exit
+ * handlers.
+ * The second half opens each rank without a collective group to ask which regions it declares, for
+ * the memory budget. This runs in the driver process before any actor exists, on one thread. */
 #include "colocate/job/library.h"
 
 #include "colocate/job/named_layout.h"
@@ -12,8 +18,9 @@
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* The library's name beside the running program: where a build and an installation put it. */
-static tdm_status beside_program(const char *path, char found[TDM__PATH_BYTES])
+/* Looks for the library in the folder of the running program, where builds and installations put
+ * it. */
+static tdm_status find_beside_program(const char *path, char found[TDM__PATH_BYTES])
 {
     char program[TDM__PATH_BYTES];
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -37,6 +44,7 @@ static tdm_status beside_program(const char *path, char found[TDM__PATH_BYTES])
     return TDM_OK;
 }
 
+/* Fails because an entry of the library's table is missing. */
 static tdm_status refuse_entry(const char *path, const char *what)
 {
     return tdm__fail(TDM_E_PROTOCOL, "%s: tdm_job_library has no %s", path, what);
@@ -44,10 +52,13 @@ static tdm_status refuse_entry(const char *path, const char *what)
 
 /* A function that a job library must supply. */
 struct table_entry {
+    /* Name of the function, for messages. */
     const char *name;
+    /* True if the library supplies it. */
     bool is_set;
 };
 
+/* Checks that all functions of a table are supplied. */
 static tdm_status check_entries(const char *path, const char *table,
                                 const struct table_entry *entries, size_t entries_count)
 {
@@ -60,6 +71,7 @@ static tdm_status check_entries(const char *path, const char *table,
     return TDM_OK;
 }
 
+/* Checks the library's table of trainer functions. */
 static tdm_status check_trainer(const char *path, const struct tdm_trainer_ops *ops)
 {
     if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
@@ -77,6 +89,7 @@ static tdm_status check_trainer(const char *path, const struct tdm_trainer_ops *
     }
 }
 
+/* Checks the library's table of engine functions. */
 static tdm_status check_engine(const char *path, const struct tdm_engine_ops *ops)
 {
     if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
@@ -99,6 +112,7 @@ static tdm_status check_engine(const char *path, const struct tdm_engine_ops *op
     }
 }
 
+/* Checks the library's main table and both tables below it. */
 static tdm_status check_tables(const char *path, const struct tdm_job_library *jobs)
 {
     if (jobs == NULL) {
@@ -121,10 +135,10 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
     tdm_status status;
 
     if (access(path, R_OK) != 0) {
-        TDM_TRY(beside_program(path, beside));
+        TDM_TRY(find_beside_program(path, beside));
         path = beside;
     }
-    /* It stays until the process ends: what it uses may have threads and exit handlers. */
+    /* The library is never unloaded: its dependencies may have threads and exit handlers. */
     library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "%s", dlerror());
@@ -165,7 +179,8 @@ void tdm__job_library_close(struct tdm__job_library *library)
 
 /* ---- asking for regions ----------------------------------------------------------------- */
 
-/* The regions' tags may lie in the rank's state, which ends here. */
+/* Copies the declared regions. Tags are copied too, because they may point into the rank's
+ * state, which is freed afterwards. */
 static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t count,
                                struct tdm__memory_budget_rank *rank)
 {
@@ -183,14 +198,18 @@ static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t cou
     return TDM_OK;
 }
 
-/* What a trainer and an engine are asked alike. */
+/* The functions that the trainer and the engine table have in common. */
 struct rank_opener {
+    /* Opens the rank and returns its state. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
+    /* Writes the regions that the rank needs. */
     tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out);
+    /* Frees the state. */
     void (*close)(void *state);
 };
 
+/* Opens a rank, copies the regions that it declares, and closes it. */
 static tdm_status query_rank_regions(const struct rank_opener *opener,
                                      const struct tdm_rank_context *context,
                                      struct tdm__memory_budget_rank *rank)
@@ -209,9 +228,11 @@ static tdm_status query_rank_regions(const struct rank_opener *opener,
     return status;
 }
 
-static tdm_status name_layout(const struct tdm__job_spec *spec, const char *section,
-                              struct tdm_rank_context *context,
-                              struct tdm__named_layout **named_out)
+/* Builds the rank's named layout, if its section names one, and tells the library about it. The
+ * result is NULL if it does not exist. */
+static tdm_status create_named_layout(const struct tdm__job_spec *spec, const char *section,
+                                      struct tdm_rank_context *context,
+                                      struct tdm__named_layout **named_out)
 {
     const struct tdm__named_layout_options options = {.config = spec->config,
                                                       .section = section,
@@ -224,9 +245,11 @@ static tdm_status name_layout(const struct tdm__job_spec *spec, const char *sect
     return TDM_OK;
 }
 
-/* Takes `named`. */
-static tdm_status check_named(struct tdm__named_layout *named_layout,
-                              const struct tdm__memory_budget_rank *rank, tdm_status status)
+/* Checks the declared regions against the named layout unless `status` is an error, and frees
+ * the layout. */
+static tdm_status check_and_free_named_layout(struct tdm__named_layout *named_layout,
+                                              const struct tdm__memory_budget_rank *rank,
+                                              tdm_status status)
 {
     if (status == TDM_OK && named_layout != NULL) {
         status = tdm__named_layout_check_regions(named_layout, rank->regions, rank->regions_count);
@@ -235,6 +258,7 @@ static tdm_status check_named(struct tdm__named_layout *named_layout,
     return status;
 }
 
+/* Adds all trainer ranks of the job to the input. */
 static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                     const struct tdm_trainer_ops *ops,
                                     struct tdm__memory_budget_input *input)
@@ -251,12 +275,14 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
 
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = r;
-        TDM_TRY(name_layout(spec, "trainer", &context, &named_layout));
-        TDM_TRY(check_named(named_layout, rank, query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(create_named_layout(spec, "trainer", &context, &named_layout));
+        TDM_TRY(check_and_free_named_layout(named_layout, rank,
+                                            query_rank_regions(&opener, &context, rank)));
     }
     return TDM_OK;
 }
 
+/* Adds all engine ranks of the job to the input. */
 static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
                                    const struct tdm_engine_ops *ops,
                                    struct tdm__memory_budget_input *input)
@@ -277,8 +303,9 @@ static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
                        context.rank);
         rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
-        TDM_TRY(name_layout(spec, "engine", &context, &named_layout));
-        TDM_TRY(check_named(named_layout, rank, query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(create_named_layout(spec, "engine", &context, &named_layout));
+        TDM_TRY(check_and_free_named_layout(named_layout, rank,
+                                            query_rank_regions(&opener, &context, rank)));
     }
     return TDM_OK;
 }
@@ -292,7 +319,7 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
     input_out->gpu_bytes = spec->gpu_bytes;
     input_out->bucket_bytes = spec->update_weight_buffer_size;
     input_out->update_enabled = spec->update_enabled;
-    input_out->is_far = !spec->engine_colocate;
+    input_out->engines_are_remote = !spec->engine_colocate;
     TDM_TRY(add_trainer_ranks(spec, library->jobs->trainer, input_out));
     return add_engine_ranks(spec, library->jobs->engine, input_out);
 }

@@ -1,5 +1,12 @@
-/* liveness_monitor.c - asks actors whether they are still there. */
+/* liveness_monitor.c - detects actors that died or do not reply, by probes through the daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A probe is an RPC "actor.fate" to the daemon of this node, which asks the daemon of the actor,
+ * which asks the process. There is at most one pending probe for each actor. It ends in one of
+ * three ways: a reply (alive), TDM_E_ACTOR_DIED or TDM_E_NODE_LOST (failed), or a timeout after
+ * stall_ms (failed, if the daemon itself was heard during that time). A separate probe
+ * "node.describe" measures whether the daemon replies.
+ * Replies are handled by the thread that runs the loop; all fields are protected by the loop lock
+ * of the runtime. A failure is final until tdm__liveness_monitor_reset(). */
 #include "colocate/job/liveness_monitor.h"
 
 #include "actors/runtime.h"
@@ -10,34 +17,49 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ASK_EVERY_MS = 250, SETTLE_GRACE_MS = 1000, WHY_BYTES = 512 };
+/* Interval of probes and extra time for their timeouts, in milliseconds; size of the text of a
+ * failure in bytes. */
+enum { PROBE_INTERVAL_MS = 250, SETTLE_GRACE_MS = 1000, WHY_BYTES = 512 };
 
-/* What is known of one actor; the last one is about the daemon itself. */
+/* What is known of one actor. The last probe of a monitor is that of the daemon itself. */
 struct liveness_probe {
+    /* Borrowed monitor that the probe belongs to. */
     struct tdm__liveness_monitor *monitor;
-    uint64_t request_id; /* under way; 0: none */
-    int64_t asked_ms;
+    /* ID of the pending RPC; 0 if none is pending. */
+    uint64_t request_id;
+    /* When the last probe was sent, in milliseconds of tdm__clock_ms(). */
+    int64_t sent_ms;
+    /* Name of the actor, for messages. */
     char name[64];
+    /* True if the actor has failed. */
     bool gone;
+    /* Why the actor has failed; valid if `gone` is true. */
     char why[WHY_BYTES];
 };
 
-/* All of it changes with the loop's lock only. */
+/* Definition of the monitor. All fields are protected by the runtime's loop lock. */
 struct tdm__liveness_monitor {
-    tdm_runtime *runtime; /* borrowed */
+    /* Borrowed runtime whose daemon is asked. */
+    tdm_runtime *runtime;
+    /* An actor that does not reply for this many milliseconds has failed. */
     int64_t stall_ms;
-    int64_t next_ms;  /* not to be asked before */
-    int64_t heard_ms; /* of the daemon, last */
+    /* Earliest time of the next poll, in milliseconds of tdm__clock_ms(). */
+    int64_t next_ms;
+    /* When the daemon last replied to anything, in milliseconds of tdm__clock_ms(). */
+    int64_t heard_ms;
+    /* Number of actors. */
     uint32_t count;
-    uint32_t questions_count;       /* under way */
-    struct liveness_probe pulses[]; /* count, and one of the daemon */
+    /* Number of probes whose reply is pending. */
+    uint32_t pending_count;
+    /* One probe for each actor, then one for the daemon. */
+    struct liveness_probe probes[];
 };
 
 tdm_status tdm__liveness_monitor_create(tdm_runtime *runtime, uint32_t count, int64_t stall_ms,
-                                        struct tdm__liveness_monitor **watch_out)
+                                        struct tdm__liveness_monitor **monitor_out)
 {
     struct tdm__liveness_monitor *monitor =
-        calloc(1, sizeof(*monitor) + ((size_t)count + 1) * sizeof(monitor->pulses[0]));
+        calloc(1, sizeof(*monitor) + ((size_t)count + 1) * sizeof(monitor->probes[0]));
 
     if (monitor == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a monitor over %u actors", count);
@@ -46,9 +68,9 @@ tdm_status tdm__liveness_monitor_create(tdm_runtime *runtime, uint32_t count, in
     monitor->stall_ms = stall_ms;
     monitor->count = count;
     for (uint32_t i = 0; i <= count; i++) {
-        monitor->pulses[i].monitor = monitor;
+        monitor->probes[i].monitor = monitor;
     }
-    *watch_out = monitor;
+    *monitor_out = monitor;
     return TDM_OK;
 }
 
@@ -65,67 +87,73 @@ void tdm__liveness_monitor_destroy(struct tdm__liveness_monitor *monitor)
 
 void tdm__liveness_monitor_reset(struct tdm__liveness_monitor *monitor, uint32_t index)
 {
-    struct liveness_probe *pulse = &monitor->pulses[index];
+    struct liveness_probe *probe = &monitor->probes[index];
     TDM__LOCK(monitor->runtime);
 
-    if (pulse->request_id != 0) {
+    if (probe->request_id != 0) {
         if (monitor->runtime->daemon != NULL) {
-            tdm__conn_forget_call(monitor->runtime->daemon, pulse->request_id);
+            tdm__conn_forget_call(monitor->runtime->daemon, probe->request_id);
         }
-        monitor->questions_count--;
+        monitor->pending_count--;
     }
-    *pulse = (struct liveness_probe){.monitor = monitor};
+    *probe = (struct liveness_probe){.monitor = monitor};
 }
 
-/* ---- questions -------------------------------------------------------------------------- */
+/* ---- probes ----------------------------------------------------------------------------- */
 
-/* Since then, and lately: a daemon that stood still for a while has passed nothing on. */
+/* Returns whether the daemon has replied since the probe was sent, and recently. A daemon that
+ * was stopped for a while has not forwarded the probe. */
 static bool daemon_was_heard(const struct tdm__liveness_monitor *monitor,
-                             const struct liveness_probe *pulse)
+                             const struct liveness_probe *probe)
 {
-    int64_t lately_ms = tdm__clock_ms() - ASK_EVERY_MS - monitor->stall_ms / 4;
+    int64_t lately_ms = tdm__clock_ms() - PROBE_INTERVAL_MS - monitor->stall_ms / 4;
 
-    return monitor->heard_ms >= pulse->asked_ms && monitor->heard_ms >= lately_ms;
+    return monitor->heard_ms >= probe->sent_ms && monitor->heard_ms >= lately_ms;
 }
 
+/* Handles the reply, the error or the timeout of a probe. Runs on the loop's thread under the
+ * loop lock. */
 static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct liveness_probe *pulse = arg;
-    struct tdm__liveness_monitor *monitor = pulse->monitor;
+    struct liveness_probe *probe = arg;
+    struct tdm__liveness_monitor *monitor = probe->monitor;
 
-    pulse->request_id = 0;
-    monitor->questions_count--;
+    probe->request_id = 0;
+    monitor->pending_count--;
     if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
-        pulse->gone = true;
-        (void)snprintf(pulse->why, sizeof(pulse->why), "%s", reply->detail);
-    } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(monitor, pulse)) {
-        pulse->gone = true;
-        (void)snprintf(pulse->why, sizeof(pulse->why), "actor %s has not answered for %lld ms",
-                       pulse->name, (long long)monitor->stall_ms);
+        probe->gone = true;
+        (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
+    } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(monitor, probe)) {
+        probe->gone = true;
+        (void)snprintf(probe->why, sizeof(probe->why), "actor %s has not replied for %lld ms",
+                       probe->name, (long long)monitor->stall_ms);
     }
     if (reply->status != TDM_E_TIMEOUT && reply->status != TDM_E_CLOSED) {
         monitor->heard_ms = tdm__clock_ms();
     }
 }
 
+/* Sends a probe with this method and arguments, unless one is pending or the actor has failed.
+ * The caller must hold the loop lock. */
 static tdm_status send_probe(struct tdm__liveness_monitor *monitor, uint32_t index,
                              const char *method, struct tdm_bytes packed)
 {
-    struct liveness_probe *pulse = &monitor->pulses[index];
+    struct liveness_probe *probe = &monitor->probes[index];
     struct tdm__rpc_request request = {
         .method = method, .packed = packed, .deadline_ms = tdm__deadline_after(monitor->stall_ms)};
     struct tdm__conn *daemon;
 
-    if (pulse->gone || pulse->request_id != 0) {
+    if (probe->gone || probe->request_id != 0) {
         return TDM_OK;
     }
     TDM_TRY(tdm__runtime_daemon(monitor->runtime, &daemon));
-    pulse->asked_ms = tdm__clock_ms();
-    TDM_TRY(tdm__conn_call(daemon, &request, on_probe_reply, pulse, &pulse->request_id));
-    monitor->questions_count++;
+    probe->sent_ms = tdm__clock_ms();
+    TDM_TRY(tdm__conn_call(daemon, &request, on_probe_reply, probe, &probe->request_id));
+    monitor->pending_count++;
     return TDM_OK;
 }
 
+/* Sends a probe for the process of the actor. */
 static tdm_status probe_actor(struct tdm__liveness_monitor *monitor, uint32_t index,
                               tdm_actor *actor)
 {
@@ -135,7 +163,7 @@ static tdm_status probe_actor(struct tdm__liveness_monitor *monitor, uint32_t in
     tdm_status status;
 
     tdm_actor_describe(actor, &info);
-    (void)snprintf(monitor->pulses[index].name, sizeof(monitor->pulses[index].name), "%s",
+    (void)snprintf(monitor->probes[index].name, sizeof(monitor->probes[index].name), "%s",
                    info.name);
     TDM_TRY(tdm__id_parse(info.id, &id));
     TDM_TRY(tdm_writer_create(&writer));
@@ -147,16 +175,18 @@ static tdm_status probe_actor(struct tdm__liveness_monitor *monitor, uint32_t in
     return status;
 }
 
+/* Sends a probe for the daemon of this node. */
 static tdm_status probe_daemon(struct tdm__liveness_monitor *monitor)
 {
     return send_probe(monitor, monitor->count, "node.describe", (struct tdm_bytes){"\x90", 1});
 }
 
+/* Sends probes for the daemon and for all actors that are not NULL. */
 static tdm_status probe_all(struct tdm__liveness_monitor *monitor, tdm_actor *const *actors)
 {
     TDM__LOCK(monitor->runtime);
 
-    monitor->next_ms = tdm__clock_ms() + ASK_EVERY_MS;
+    monitor->next_ms = tdm__clock_ms() + PROBE_INTERVAL_MS;
     TDM_TRY(send_probe(monitor, monitor->count, "node.describe", (struct tdm_bytes){"\x90", 1}));
     for (uint32_t i = 0; i < monitor->count; i++) {
         if (actors[i] != NULL) {
@@ -172,21 +202,24 @@ tdm_status tdm__liveness_monitor_poll(struct tdm__liveness_monitor *monitor,
     return tdm__clock_ms() < monitor->next_ms ? TDM_OK : probe_all(monitor, actors);
 }
 
-static bool all_probes_answered(void *arg)
+/* Condition for tdm__runtime_wait(): no probe is pending. */
+static bool no_probe_is_pending(void *arg)
 {
     const struct tdm__liveness_monitor *monitor = arg;
 
-    return monitor->questions_count == 0;
+    return monitor->pending_count == 0;
 }
 
+/* Blocks until no probe is pending. Continues to probe the daemon, so that its silence can be
+ * told from that of an actor. */
 static tdm_status await_probe_replies(struct tdm__liveness_monitor *monitor)
 {
     int64_t deadline_ms = tdm__deadline_after(monitor->stall_ms + SETTLE_GRACE_MS);
     tdm_status status;
     TDM__LOCK(monitor->runtime);
 
-    while ((status = tdm__runtime_wait(monitor->runtime, all_probes_answered, monitor,
-                                       ASK_EVERY_MS)) == TDM_E_TIMEOUT &&
+    while ((status = tdm__runtime_wait(monitor->runtime, no_probe_is_pending, monitor,
+                                       PROBE_INTERVAL_MS)) == TDM_E_TIMEOUT &&
            tdm__deadline_remaining_ms(deadline_ms) > 0) {
         TDM_TRY(probe_daemon(monitor));
     }
@@ -195,7 +228,8 @@ static tdm_status await_probe_replies(struct tdm__liveness_monitor *monitor)
                : status;
 }
 
-/* An answer under way may be older than what the caller wants explained: two rounds. */
+/* A reply that was pending at the beginning may describe an earlier time. Therefore all actors
+ * are probed twice. */
 tdm_status tdm__liveness_monitor_poll_sync(struct tdm__liveness_monitor *monitor,
                                            tdm_actor *const *actors)
 {
@@ -211,5 +245,5 @@ const char *tdm__liveness_monitor_failure(const struct tdm__liveness_monitor *mo
 {
     TDM__LOCK(monitor->runtime);
 
-    return monitor->pulses[index].gone ? monitor->pulses[index].why : NULL;
+    return monitor->probes[index].gone ? monitor->probes[index].why : NULL;
 }

@@ -1,4 +1,4 @@
-/* liveness_monitor.h - asks actors whether they are still there. */
+/* liveness_monitor.h - detects actors that died or do not reply. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_LIVENESS_MONITOR_H
 #define TDM_COLOCATE_JOB_LIVENESS_MONITOR_H
@@ -6,30 +6,34 @@
 #include <stdint.h>
 #include <tandem/actor.h>
 
-/* A call that takes long says nothing about its actor: it may copy, or wait for another one. So
- * the actor's process is asked, by its daemon, and the answer comes from a thread that methods
- * do not hold up: who computes answers, who is stopped does not.  While the daemon itself is
- * silent nobody is judged. */
+/* Watches a list of actors. A slow call does not mean that its actor is dead: the method may
+ * copy, or wait for another actor. The monitor therefore asks the daemon of each actor about the
+ * process. The reply comes from a thread that methods do not block, so a busy process replies
+ * and a stopped one does not. No actor is judged while the daemon itself is silent. */
 struct tdm__liveness_monitor;
 
-/* For the actors at places 0 … count-1 of a list; `stall_ms` without an answer is too long. */
+/* Creates a monitor for the actors at the indices 0 … count-1 of a list. An actor that does not
+ * reply for `stall_ms` milliseconds counts as failed. */
 tdm_status tdm__liveness_monitor_create(tdm_runtime *runtime, uint32_t count, int64_t stall_ms,
-                                        struct tdm__liveness_monitor **watch_out);
+                                        struct tdm__liveness_monitor **monitor_out);
+/* Cancels the probes that are pending and frees the monitor. NULL is allowed. */
 void tdm__liveness_monitor_destroy(struct tdm__liveness_monitor *monitor); /* NULL is allowed */
 
-/* Asks those that are not being asked, a few times a second and never more often; where a place
- * is NULL nobody.  Does not wait for the answers. */
+/* Sends a probe for each actor that has none pending. Does nothing if the last call was less
+ * than 250 ms ago. Elements of `actors` that are NULL are skipped. Does not wait for replies. */
 tdm_status tdm__liveness_monitor_poll(struct tdm__liveness_monitor *monitor,
                                       tdm_actor *const *actors);
-/* The same at once, and waits: what is told afterwards was so after the call began. */
+/* Probes all actors now and blocks until all probes are resolved. The result describes a time
+ * after the call began. TDM_E_TIMEOUT if the daemon does not reply. */
 tdm_status tdm__liveness_monitor_poll_sync(struct tdm__liveness_monitor *monitor,
                                            tdm_actor *const *actors);
 
-/* Why the actor at that place is gone, or silent, which only a kill makes the same; NULL while
- * it answers, as far as is known.  Stays so until the place is forgotten. */
+/* Returns why the actor at `index` counts as failed, or NULL if no failure is known. An actor
+ * that is only silent must be killed before it is treated as dead. The text stays valid until
+ * tdm__liveness_monitor_reset(). */
 const char *tdm__liveness_monitor_failure(const struct tdm__liveness_monitor *monitor,
                                           uint32_t index);
-/* Somebody else takes the place, or nobody. */
+/* Forgets everything about `index`, because the actor there was removed or replaced. */
 void tdm__liveness_monitor_reset(struct tdm__liveness_monitor *monitor, uint32_t index);
 
 #endif

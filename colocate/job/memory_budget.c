@@ -1,5 +1,13 @@
-/* memory_budget.c - what lies on each GPU and in host memory, in each phase and on each edge. */
+/* memory_budget.c - computes how much GPU and host memory a job needs in each phase and
+ * transition. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each phase and each transition between phases is described by two instants: what every trainer
+ * rank and what every engine rank has resident at that instant. In a phase both instants are
+ * equal. In a transition the side that pauses has freed its memory before the other side
+ * resumes, so the two instants are never added. The budget of a phase is the maximum over its
+ * instants, for each GPU and for the host.
+ * The functions are pure and may run on any thread. The table `moments` is the specification;
+ * docs/job-file.md explains its output. */
 #include "colocate/job/memory_budget.h"
 
 #include "runtime/error.h"
@@ -8,25 +16,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A moment is one or two instants: what the trainers and what the engines hold at each.  On an
- * edge the side that goes is away before the other comes, so its two instants never add up. */
+/* What a rank has resident at an instant. */
 enum resident_set {
+    /* The rank is paused. */
     NOTHING,
+    /* All regions. */
     ALL,
-    WEIGHTS,        /* an engine's, served */
-    WEIGHTS_SHADOW, /* and the image that the update fills */
-    BUCKET,         /* a trainer's staging buffer */
-    ALL_BUCKET,     /* of those that never pause: everything, and what an update takes */
+    /* An engine's served weights. */
+    WEIGHTS,
+    /* An engine's served weights and the shadow copy that the update fills. */
+    WEIGHTS_SHADOW,
+    /* A trainer's staging bucket. */
+    BUCKET,
+    /* All regions and the staging bucket of a trainer that never pauses. */
+    ALL_BUCKET,
+    /* All regions, the shadow copy and the receiving bucket of an engine that never pauses. */
     ALL_SHADOW_BUCKET
 };
 
+/* What all trainer ranks and all engine ranks have resident at one instant. */
 struct budget_instant {
+    /* Resident set of each trainer rank. */
     enum resident_set trainer;
+    /* Resident set of each engine rank. */
     enum resident_set engine;
 };
 
-static const struct phase {
+/* Occupancy of each phase and transition, by enum tdm__budget_phase. */
+static const struct phase_occupancy {
+    /* Name for output. */
     const char *name;
+    /* The two instants whose maximum is the occupancy; equal in a phase, different in a
+     * transition. */
     struct budget_instant instants[2];
 } moments[TDM__BUDGET_PHASES_COUNT] = {
     [TDM__BUDGET_ROLLOUT] = {"ROLLOUT", {{NOTHING, ALL}, {NOTHING, ALL}}},
@@ -38,7 +59,8 @@ static const struct phase {
                                        {{BUCKET, WEIGHTS_SHADOW}, {NOTHING, ALL}}},
 };
 
-/* Of ranks that never pause. */
+/* Instants of a job whose engines have GPUs of their own, where no rank pauses: the second one
+ * while an update is in progress. */
 static const struct budget_instant remote_instant = {ALL, ALL};
 static const struct budget_instant remote_update = {ALL_BUCKET, ALL_SHADOW_BUCKET};
 
@@ -47,11 +69,13 @@ const char *tdm__budget_phase_name(enum tdm__budget_phase phase)
     return moments[phase].name;
 }
 
+/* Rounds a size up to whole memory blocks. */
 static uint64_t whole_blocks(uint64_t size_bytes)
 {
     return (size_bytes + TDM__BLOCK_BYTES_UNIT - 1) / TDM__BLOCK_BYTES_UNIT * TDM__BLOCK_BYTES_UNIT;
 }
 
+/* Returns the size of the rank's regions with this tag, or of all regions if `tag` is NULL. */
 static uint64_t regions_bytes(const struct tdm__memory_budget_rank *rank, const char *tag)
 {
     uint64_t size_bytes = 0;
@@ -64,11 +88,13 @@ static uint64_t regions_bytes(const struct tdm__memory_budget_rank *rank, const 
     return size_bytes;
 }
 
+/* Returns the size of a staging bucket; 0 if the job sends no updates. */
 static uint64_t bucket_bytes(const struct tdm__memory_budget_input *input)
 {
     return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
 }
 
+/* Returns the bytes of GPU memory that the rank has in the given resident set. */
 static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
                                const struct tdm__memory_budget_rank *rank,
                                enum resident_set holding)
@@ -93,7 +119,7 @@ static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
     return 0;
 }
 
-/* Copies of what the rank keeps while it is not on the device. */
+/* Returns the bytes of host memory for copies of KEEP regions that are not resident. */
 static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
                                 enum resident_set holding)
 {
@@ -112,11 +138,13 @@ static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
     return size_bytes;
 }
 
+/* Returns the greater number. */
 static uint64_t max_bytes(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
+/* Adds up all ranks at one instant and raises the maxima of the phase. */
 static void add_instant(const struct tdm__memory_budget_input *input, enum tdm__budget_phase phase,
                         const struct budget_instant *instant, struct tdm__memory_budget *plan)
 {
@@ -146,12 +174,13 @@ static void add_instant(const struct tdm__memory_budget_input *input, enum tdm__
     plan->host_bytes[phase] = max_bytes(plan->host_bytes[phase], host_bytes);
 }
 
+/* Computes the maxima of one phase or transition over its instants. */
 static void add_phase(const struct tdm__memory_budget_input *input, enum tdm__budget_phase phase,
                       struct tdm__memory_budget *plan)
 {
     bool updates = phase == TDM__BUDGET_UPDATE || phase == TDM__BUDGET_UPDATE_TO_ROLLOUT;
 
-    if (input->is_far) {
+    if (input->engines_are_remote) {
         add_instant(input, phase, updates ? &remote_update : &remote_instant, plan);
         return;
     }
@@ -159,6 +188,7 @@ static void add_phase(const struct tdm__memory_budget_input *input, enum tdm__bu
     add_instant(input, phase, &moments[phase].instants[1], plan);
 }
 
+/* Checks GPU, number of regions, tags and sizes of one rank. */
 static tdm_status check_rank(const struct tdm__memory_budget_input *input,
                              const struct tdm__memory_budget_rank *rank)
 {
@@ -185,6 +215,7 @@ static tdm_status check_rank(const struct tdm__memory_budget_input *input,
     return TDM_OK;
 }
 
+/* Checks the numbers of GPUs and ranks, and every rank. */
 static tdm_status check_input(const struct tdm__memory_budget_input *input)
 {
     if (input->gpus_count == 0 || input->gpus_count > TDM__JOB_GPUS_MAX ||
@@ -199,12 +230,15 @@ static tdm_status check_input(const struct tdm__memory_budget_input *input)
     return TDM_OK;
 }
 
+/* Converts bytes to MiB. */
 static double to_mib(uint64_t size_bytes)
 {
     return (double)size_bytes / (1 << 20);
 }
 
-static const char *remedy(enum tdm__budget_phase phase, const struct tdm__memory_budget_usage *use)
+/* Returns what the user can change if this phase does not fit. */
+static const char *budget_remedy(enum tdm__budget_phase phase,
+                                 const struct tdm__memory_budget_usage *use)
 {
     if (phase == TDM__BUDGET_UPDATE) {
         return "lower update.update_weight_buffer_size or the model, or raise "
@@ -215,8 +249,7 @@ static const char *remedy(enum tdm__budget_phase phase, const struct tdm__memory
                : "lower the engine's regions (kv_cache, model), or raise cluster.gpu_bytes";
 }
 
-/* Phases before edges: the reader knows phases, and an edge is never worse than both its ends.
- */
+/* Finds the tightest phase and GPU. Fails with TDM_E_BUDGET if it does not fit. */
 static tdm_status check_device_fits(struct tdm__memory_budget *plan)
 {
     const struct tdm__memory_budget_usage *worst = NULL;
@@ -245,9 +278,10 @@ static tdm_status check_device_fits(struct tdm__memory_budget *plan)
                      tdm__budget_phase_name(plan->tightest_phase), plan->tightest_gpu,
                      to_mib(worst->peak_bytes), to_mib(worst->trainer_bytes),
                      to_mib(worst->engine_bytes), to_mib(plan->gpu_bytes),
-                     remedy(plan->tightest_phase, worst));
+                     budget_remedy(plan->tightest_phase, worst));
 }
 
+/* Fails with TDM_E_BUDGET if the host copies of a phase do not fit. */
 static tdm_status check_host_fits(const struct tdm__memory_budget_input *input,
                                   const struct tdm__memory_budget *plan)
 {
@@ -279,9 +313,12 @@ tdm_status tdm__memory_budget_compute(const struct tdm__memory_budget_input *inp
 
 /* ---- printing --------------------------------------------------------------------------- */
 
+/* Widths of the printed columns in characters, and the size of the buffer for joined names in
+ * bytes. */
 enum { NAME_COLUMNS = 22, COLUMN = 16, NAMES_BYTES = 128 };
 
-/* "trainer/0 + trainer/1"; "-" for none. */
+/* Joins the names of the trainer or engine ranks on a GPU, for example "trainer/0 + trainer/1";
+ * "-" if the GPU has no such rank. */
 static void join_names(const struct tdm__memory_budget_input *input, uint32_t gpu, bool engines,
                        char names[NAMES_BYTES])
 {
@@ -298,7 +335,7 @@ static void join_names(const struct tdm__memory_budget_input *input, uint32_t gp
     }
 }
 
-/* Pads by characters: the arrows of the edges have three bytes. */
+/* Prints a name padded to a number of characters, not bytes: arrows in names have three bytes. */
 static void print_name(const char *name, FILE *stream)
 {
     int columns = 0;
@@ -309,6 +346,7 @@ static void print_name(const char *name, FILE *stream)
     (void)fprintf(stream, "  %s%*s", name, NAME_COLUMNS - columns, "");
 }
 
+/* Prints the table of one GPU. */
 static void print_gpu(const struct tdm__memory_budget *plan,
                       const struct tdm__memory_budget_input *input, uint32_t gpu, FILE *stream)
 {
@@ -331,6 +369,7 @@ static void print_gpu(const struct tdm__memory_budget *plan,
     }
 }
 
+/* Prints the table of host memory. */
 static void print_host(const struct tdm__memory_budget *plan, FILE *stream)
 {
     (void)fprintf(stream, "%-*s%*s\n", NAME_COLUMNS + 2, "host", COLUMN, "copies MiB");
@@ -354,6 +393,7 @@ void tdm__memory_budget_print(const struct tdm__memory_budget *plan,
     }
 }
 
+/* Returns a JSON array with the usage of each GPU in this phase. The caller owns it. */
 static json_t *gpu_json(const struct tdm__memory_budget *plan, uint32_t phase)
 {
     json_t *gpus = json_array();

@@ -1,5 +1,11 @@
-/* named_layout.c - a rank of a layout that the job file names: its tensors, where they lie. */
+/* named_layout.c - parses the layout that a job file names, and assigns offsets to a rank's
+ * tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A layout in the job file is a word or a map (docs/transfer-plans.md). It is completed with the
+ * number of ranks and parsed by colocate/layout. The tensors of a rank are placed one after the
+ * other in the region "weights", each aligned to ALIGNMENT bytes. named_layout_slices.c then
+ * computes which slices of the model they contain. A named layout belongs to one rank actor, or
+ * to the driver while it computes the memory budget; it is not locked. */
 #include "colocate/job/named_layout.h"
 
 #include "runtime/error.h"
@@ -9,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Alignment of every tensor in the region "weights", in bytes. */
 enum { ALIGNMENT = 256 };
 
 /* ---- what the job file says ------------------------------------------------------------- */
 
-/* A new reference to the section's layout, NULL where there is none; a word is short for a
- * layout of that name alone. */
+/* Returns a new reference to the layout of the section; NULL if it does not exist. A word stands
+ * for a layout of that name without options. */
 static json_t *find_layout(const char *config_json, const char *section)
 {
     json_t *root = json_loads(config_json, 0, NULL);
@@ -29,6 +36,7 @@ static json_t *find_layout(const char *config_json, const char *section)
     return layout;
 }
 
+/* Fails if the layout names a number of ranks other than that of the job. */
 static tdm_status check_ranks(const json_t *layout, const char *where, uint32_t ranks_count)
 {
     const json_t *ranks = json_object_get(layout, "ranks");
@@ -40,7 +48,7 @@ static tdm_status check_ranks(const json_t *layout, const char *where, uint32_t 
     return TDM_OK;
 }
 
-/* Takes the layout. */
+/* Parses the layout for `ranks_count` ranks. Releases the reference to `layout`. */
 static tdm_status parse_layout(json_t *layout, const char *where, uint32_t ranks_count,
                                struct tdm__sharding *sharding_out)
 {
@@ -60,6 +68,7 @@ static tdm_status parse_layout(json_t *layout, const char *where, uint32_t ranks
     return status;
 }
 
+/* Reads the layout of the section. `is_named_out` is false if the section names none. */
 static tdm_status read_layout(const struct tdm__named_layout_options *options, const char *where,
                               bool *is_named_out, struct tdm__sharding *sharding_out)
 {
@@ -74,6 +83,7 @@ static tdm_status read_layout(const struct tdm__named_layout_options *options, c
                           : parse_layout(layout, where, options->ranks_count, sharding_out);
 }
 
+/* Builds the list of the model's tensors from config.json. */
 static tdm_status create_model(const struct tdm__named_layout_options *options,
                                struct tdm__named_layout *named_layout)
 {
@@ -91,6 +101,7 @@ static tdm_status create_model(const struct tdm__named_layout_options *options,
 
 /* ---- the rank's tensors ----------------------------------------------------------------- */
 
+/* Fills in name, type, shape and offset of each tensor of the rank. */
 static tdm_status place_tensors(struct tdm__named_layout *named_layout)
 {
     uint32_t count = named_layout->shards.shard_tensors_count;
@@ -117,6 +128,7 @@ static tdm_status place_tensors(struct tdm__named_layout *named_layout)
     return TDM_OK;
 }
 
+/* Computes the shards of this rank and places its tensors. */
 static tdm_status named_layout_init(const struct tdm__named_layout_options *options,
                                     struct tdm__named_layout *named_layout)
 {
@@ -170,7 +182,7 @@ void tdm__named_layout_destroy(struct tdm__named_layout *named_layout)
     free(named_layout);
 }
 
-/* ---- what the library is told, and does ------------------------------------------------- */
+/* ---- the job library --------------------------------------------------------------------- */
 
 void tdm__named_layout_fill_context(const struct tdm__named_layout *named_layout,
                                     struct tdm_rank_context *context)

@@ -1,5 +1,9 @@
-/* progress.c - one line that tells how a job is getting on. */
+/* progress.c - formats and prints the progress of a job, one line for each step. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A line is a list of fields in the order of their importance. Formatting with a column limit
+ * tries a long bar, then a short one, and then omits fields from the end. Widths are counted in
+ * characters, not bytes, because bars have characters of three bytes. The width of the terminal
+ * is read for every line, since the user may resize it. Used by the thread of the job only. */
 #include "colocate/job/progress.h"
 
 #include <jansson.h>
@@ -11,16 +15,23 @@
 
 /* ---- text ------------------------------------------------------------------------------- */
 
+/* Most fields of a line, size of a field in bytes, and width of a terminal that does not report
+ * one. */
 enum { FIELDS_MAX = 8 + TDM_METRICS_MAX, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
+/* Widths of the progress bar, and the narrowest line that has one, in columns. */
 enum { BAR_LONG = 24, BAR_SHORT = 10, BAR_WANTS = 50 }; /* columns */
 
+/* The fields of one line. */
 struct progress_fields {
+    /* Number of fields. */
     uint32_t count;
+    /* The fields, most important first. */
     char text[FIELDS_MAX][FIELD_BYTES];
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct progress_fields *fields,
-                                                      const char *format, ...)
+/* Appends a formatted field; it is cut off at FIELD_BYTES - 1 bytes. */
+__attribute__((format(printf, 2, 3))) static void add_field(struct progress_fields *fields,
+                                                            const char *format, ...)
 {
     va_list args;
 
@@ -29,15 +40,15 @@ __attribute__((format(printf, 2, 3))) static void add(struct progress_fields *fi
     va_end(args);
 }
 
-/* One decimal while that says something. */
+/* Appends a time in milliseconds unless it is NAN, with one decimal below 10 ms. */
 static void add_ms(struct progress_fields *fields, const char *name, double ms, const char *suffix)
 {
     if (!isnan(ms)) {
-        add(fields, "%s %.*f ms%s", name, ms < 10 ? 1 : 0, ms, suffix);
+        add_field(fields, "%s %.*f ms%s", name, ms < 10 ? 1 : 0, ms, suffix);
     }
 }
 
-/* Behind the count, in its field. */
+/* Appends a bar of `width` columns and the percentage to the last field. */
 static void append_bar(struct progress_fields *fields, const struct tdm__progress_step *step,
                        uint32_t width)
 {
@@ -55,7 +66,7 @@ static void append_bar(struct progress_fields *fields, const struct tdm__progres
     (void)snprintf(text + used, FIELD_BYTES - used, " %s %3.0f%%", bar, floor(fmin(part, 1) * 100));
 }
 
-/* "2e-7", where printf would say "2e-07". */
+/* Appends the divergence with one digit, as "2e-7" instead of printf's "2e-07". */
 static void add_kl(struct progress_fields *fields, double kl)
 {
     char text[32];
@@ -66,9 +77,10 @@ static void add_kl(struct progress_fields *fields, double kl)
     if (zero != NULL) {
         memmove(zero + 2, zero + 3, strlen(zero + 3) + 1);
     }
-    add(fields, "kl(engine‖trainer) %s", text);
+    add_field(fields, "kl(engine‖trainer) %s", text);
 }
 
+/* Appends all numbers that were measured. */
 static void add_numbers(struct progress_fields *fields, const struct tdm__progress_step *step)
 {
     char version[32] = "";
@@ -77,7 +89,7 @@ static void add_numbers(struct progress_fields *fields, const struct tdm__progre
         (void)snprintf(version, sizeof(version), " v%llu", (unsigned long long)step->version);
     }
     if (!isnan(step->reward)) {
-        add(fields, "reward %.2f", step->reward);
+        add_field(fields, "reward %.2f", step->reward);
     }
     if (!isnan(step->kl)) {
         add_kl(fields, step->kl);
@@ -88,18 +100,19 @@ static void add_numbers(struct progress_fields *fields, const struct tdm__progre
     add_ms(fields, "off/on", step->off_on_ms, "");
 }
 
-/* Adds the numbers that the job library reports, except "kl", which has a field of its own. */
+/* Appends the metrics that the job library reports, except "kl", which has a field of its own. */
 static void add_metrics(struct progress_fields *fields, const struct tdm_metrics *metrics)
 {
     for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
         const struct tdm_metric *metric = &metrics->entries[i];
 
         if (strcmp(metric->name, "kl") != 0) {
-            add(fields, "%.*s %.4g", (int)sizeof(metric->name), metric->name, metric->value);
+            add_field(fields, "%.*s %.4g", (int)sizeof(metric->name), metric->name, metric->value);
         }
     }
 }
 
+/* Returns the number of characters of a UTF-8 text. */
 static uint32_t columns_of(const char *text)
 {
     uint32_t columns = 0;
@@ -110,7 +123,8 @@ static uint32_t columns_of(const char *text)
     return columns;
 }
 
-/* Joins what fits, from the first on; false if something was left out. */
+/* Joins the first fields up to the column limit; 0 means no limit. Returns false if a field was
+ * omitted. */
 static bool join_fields(const struct progress_fields *fields, uint32_t columns,
                         char text[TDM__PROGRESS_BYTES])
 {
@@ -133,13 +147,15 @@ static bool join_fields(const struct progress_fields *fields, uint32_t columns,
     return true;
 }
 
-/* With a bar of that width, or 0 for none. */
+/* Formats a line with a bar of `bar` columns, or without one if it is 0. Returns false if a
+ * field was omitted. */
 static bool compose_line(const struct tdm__progress_step *step, uint32_t bar, uint32_t columns,
                          char text[TDM__PROGRESS_BYTES])
 {
     struct progress_fields fields = {.count = 0};
 
-    add(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step, step->steps_count);
+    add_field(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step,
+              step->steps_count);
     if (bar > 0) {
         append_bar(&fields, step, bar);
     }
@@ -160,11 +176,13 @@ void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
     }
 }
 
+/* Returns a JSON number; null if the value is not finite. */
 static json_t *format_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* Returns a JSON object with the metrics by name. The caller owns it. */
 static json_t *metrics_json(const struct tdm_metrics *metrics)
 {
     json_t *object = json_object();
@@ -195,9 +213,11 @@ void tdm__progress_json(const struct tdm__progress_step *step, char text[TDM__PR
 
 /* ---- printing --------------------------------------------------------------------------- */
 
+/* Terminal sequence that moves to the start of the line and clears it. */
 static const char erase_line[] = "\r\x1b[K";
 
-/* Asked anew each time: the user may have resized the window. */
+/* Returns the current width of the terminal. It is read each time, because the user may have
+ * resized the terminal. */
 static uint32_t terminal_columns(FILE *stream)
 {
     struct winsize size;
@@ -231,6 +251,7 @@ void tdm__progress_show(struct tdm__progress *progress, const struct tdm__progre
     (void)fflush(progress->stream);
 }
 
+/* Prints a message as a JSON object on its own line. */
 static void print_note_json(FILE *stream, const char *text)
 {
     json_t *root = json_pack("{s:s}", "note", text);
@@ -255,7 +276,7 @@ void tdm__progress_note(struct tdm__progress *progress, const char *format, ...)
     } else {
         (void)fprintf(progress->stream, "%s%s\n", progress->drawn ? erase_line : "", text);
     }
-    progress->drawn = false; /* the next step draws the line again */
+    progress->drawn = false; /* The next step draws the line again. */
     (void)fflush(progress->stream);
 }
 

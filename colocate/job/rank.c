@@ -1,5 +1,10 @@
-/* rank.c - what a trainer rank and an engine rank have in common. */
+/* rank.c - the state and functions that trainer and engine actors share. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The constructors of both classes first call tdm__rank_open(). It decodes the arguments, opens
+ * the library, finds the GPU of this process and joins the collective group. tdm__rank_close()
+ * undoes this and may be called after a failure at any point. Regions are created paused; resume
+ * and pause skip regions that are in the wanted state already, so that both are idempotent. The
+ * functions run on the actor's method thread. */
 #include "colocate/job/rank.h"
 
 #include "actors/runtime.h"
@@ -12,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Longest time in milliseconds to wait for the memory of a region. */
 enum { RESUME_MS = 10000 };
 
 /* ---- the constructor's arguments -------------------------------------------------------- */
@@ -26,6 +32,7 @@ tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                     arguments->timeout_ms, arguments->verify);
 }
 
+/* Decodes the arguments that tdm__rank_arguments_write() encodes. */
 static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
 {
     return tdm_call_unpack(call, "ssssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
@@ -49,6 +56,7 @@ void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const ch
 
 /* ---- open and close --------------------------------------------------------------------- */
 
+/* Joins the group of the ranks that compute together. Blocks until all have joined. */
 static tdm_status join_collective_group(struct tdm__rank *rank,
                                         const struct tdm__rank_arguments *arguments)
 {
@@ -60,8 +68,11 @@ static tdm_status join_collective_group(struct tdm__rank *rank,
     return tdm_collective_join(rank->runtime, &options, &rank->group);
 }
 
-static tdm_status name_layout(struct tdm__rank *rank, const struct tdm__rank_arguments *arguments,
-                              const char *section)
+/* Builds the rank's named layout, if its section of the job file names one, and tells the
+ * library about it. */
+static tdm_status create_named_layout(struct tdm__rank *rank,
+                                      const struct tdm__rank_arguments *arguments,
+                                      const char *section)
 {
     const struct tdm__named_layout_options options = {.config = rank->config,
                                                       .section = section,
@@ -108,7 +119,7 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
                                               .engine = (uint32_t)arguments.engine,
                                               .seed = arguments.seed,
                                               .group = rank->group};
-    return name_layout(rank, &arguments, section);
+    return create_named_layout(rank, &arguments, section);
 }
 
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
@@ -122,7 +133,7 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     tdm_collective_leave(rank->group);
     tdm__named_layout_destroy(rank->named_layout);
     tdm_config_destroy(rank->config);
-    /* The library stays: its destructors run when the process ends. */
+    /* The library is not closed: its destructors run when the process ends. */
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
@@ -167,9 +178,10 @@ void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK
     }
 }
 
-/* Contents that are dropped come from nowhere and go there: only the memory moves. */
-static void add_span(struct tdm__rank *rank, bool resumed, const tdm_region *region,
-                     bool has_host_copy, int64_t begin_ns)
+/* Adds a span for a region that was resumed or paused. Contents are moved from or to "host" only
+ * if the region has a host copy; otherwise the other end is "nowhere". */
+static void add_region_span(struct tdm__rank *rank, bool resumed, const tdm_region *region,
+                            bool has_host_copy, int64_t begin_ns)
 {
     const char *away = has_host_copy ? "host" : "nowhere";
     struct tdm__span span = {.begin_ns = begin_ns, .bytes = tdm_region_size(region)};
@@ -193,7 +205,7 @@ tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag)
             continue;
         }
         TDM_TRY(tdm_region_resume(region, RESUME_MS));
-        add_span(rank, true, region, has_host_copy, begin_ns);
+        add_region_span(rank, true, region, has_host_copy, begin_ns);
     }
     return TDM_OK;
 }
@@ -208,7 +220,7 @@ tdm_status tdm__rank_pause_regions(struct tdm__rank *rank)
             continue;
         }
         TDM_TRY(tdm_region_pause(region));
-        add_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
+        add_region_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
     }
     return TDM_OK;
 }

@@ -1,4 +1,4 @@
-/* rank.h - what a trainer rank and an engine rank have in common. */
+/* rank.h - the state and functions that trainer and engine actors share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_RANK_H
 #define TDM_COLOCATE_JOB_RANK_H
@@ -13,72 +13,113 @@
 
 #include <tandem/actor.h>
 
-/* The arguments of both constructors, written by the controller. */
+/* Arguments of the constructors of both actor classes, written by the controller. In the actor
+ * all pointers are borrowed from the call. */
 struct tdm__rank_arguments {
+    /* The whole job file as JSON. */
     const char *config_json;
-    const char *config_name; /* of the file, for messages */
+    /* Name of the job file for error messages. */
+    const char *config_name;
+    /* Path of the job library. */
     const char *library;
-    const char *model_config; /* path; "": none */
-    const char *model;        /* whose versions the job makes */
-    const char *group;        /* meeting point of the ranks that compute together */
+    /* Path of the model's config.json; "" if it does not exist. */
+    const char *model_config;
+    /* Name under which the store keeps the weight versions of the job. */
+    const char *model;
+    /* Name of the collective group of the ranks that compute together. */
+    const char *group;
+    /* Rank of this actor in that group. */
     uint64_t rank;
+    /* Number of ranks of that group. */
     uint64_t ranks_count;
+    /* Index of the engine; 0 for trainers. */
     uint64_t engine;
-    uint64_t ranks_per_engine; /* ranks of each engine */
+    /* Number of ranks of each engine. */
+    uint64_t ranks_per_engine;
+    /* Seed of the job's random numbers. */
     uint64_t seed;
+    /* Size of the staging bucket in bytes. */
     uint64_t bucket_bytes;
-    uint64_t timeout_ms; /* of collectives and of calls between ranks */
-    uint64_t verify;     /* enum tdm__verify */
+    /* Longest time in milliseconds for collectives and for calls between ranks. */
+    uint64_t timeout_ms;
+    /* Which checksums to verify, a value of enum tdm__verify. */
+    uint64_t verify;
 };
+/* Encodes the constructor arguments. */
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments);
 
-/* The name by which ranks find each other, "engine/0/1": that of a model other than
- * TDM__JOB_MODEL stands in front of it, so that jobs for several models can be one family.
- */
+/* Size in bytes of the buffer for the name of a rank, its NUL included. */
 enum { TDM__RANK_NAME_BYTES = TDM__MODEL_NAME_BYTES_MAX + 32 };
+/* Formats the actor name by which ranks find each other, for example "engine/0/1". The name of a
+ * model other than TDM__JOB_MODEL is put before it, so that jobs for several models can run in
+ * one cluster. */
 void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The common first member of the trainer and engine actors. The actor owns it; its methods use
+ * it on the actor's method thread unless they say otherwise. */
 struct tdm__rank {
-    tdm_runtime *runtime; /* borrowed */
-    tdm_config *config;   /* owned, like the rest */
+    /* Borrowed runtime of the actor process. */
+    tdm_runtime *runtime;
+    /* Owned settings of the job. */
+    tdm_config *config;
+    /* Owned job library; never closed, because it stays until the process ends. */
     struct tdm__job_library library;
+    /* Owned collective group of the ranks that compute together. */
     tdm_collective_group *group;
+    /* What the library is told about the rank; it borrows from the other fields. */
     struct tdm_rank_context context;
-    struct tdm__named_layout *named_layout; /* NULL: the library says where the model is */
+    /* Owned layout from the job file; NULL if the library itself reports where the model is. */
+    struct tdm__named_layout *named_layout;
+    /* Name under which the store keeps the weight versions. */
     char model[TDM__MODEL_NAME_BYTES_MAX];
-    void *state;                  /* of the library's table; NULL until it opened */
-    struct tdm__regions *regions; /* borrowed from the runtime */
+    /* Owned state of the library's trainer or engine table; NULL until its open() succeeded. */
+    void *state;
+    /* Borrowed GPU memory manager of the runtime. */
+    struct tdm__regions *regions;
+    /* Owned memory regions in the order in which the library declared them. */
     tdm_region *memory[TDM_RANK_REGIONS_MAX];
+    /* Number of elements of `memory`. */
     uint32_t memory_count;
+    /* Node and GPU of this rank. */
     struct tdm__location location;
+    /* Number of ranks of each engine. */
     uint32_t ranks_per_engine;
+    /* Size of the staging bucket in bytes. */
     uint64_t bucket_bytes;
+    /* Longest time in milliseconds for collectives and for calls between ranks. */
     int64_t timeout_ms;
+    /* Which checksums the rank verifies. */
     enum tdm__verify verify;
+    /* Spans for the trace that the controller has not fetched yet. */
     struct tdm__spans spans;
 };
 
-/* Reads the arguments, opens the library, meets the group.  `section` of the job file:
- * "trainer" or "engine". */
+/* Reads the constructor arguments, opens the library and joins the collective group, which
+ * blocks until all ranks of the group have joined. `section` is the rank's section of the job
+ * file: "trainer" or "engine". */
 tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *section);
-/* Closes what was opened; `close` is the table's entry for `state`. */
+/* Releases everything that was opened, also after a failure. `close` is the library's function
+ * that frees `state`. */
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
 
-/* Reserves what the library declared, without memory. */
+/* Creates the regions that the library declared, in the paused state: they have addresses but no
+ * memory. */
 tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,
                                      uint32_t count);
-/* The region with this tag; TDM_E_NOT_FOUND. */
+/* Finds the region with this tag; TDM_E_NOT_FOUND if it does not exist. */
 tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out);
+/* Writes the address of each region to `addresses`, in the order of declaration. */
 void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX]);
 
-/* The regions with that tag, or all (NULL): taken in their order, given back in the opposite
- * one. Those that are so already are left alone; each is a span of the trace. */
+/* Resumes the regions with this tag, or all if it is NULL, in their order. Regions that are
+ * resident are skipped. Adds a span to the trace for each region. */
 tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag);
+/* Pauses all resident regions in the opposite order. Adds a span to the trace for each region. */
 tdm_status tdm__rank_pause_regions(struct tdm__rank *rank);
 
-/* Methods that both classes have. */
+/* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
 
 #endif

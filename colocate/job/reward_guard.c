@@ -6,16 +6,21 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Signals that mean a crash of the reward function. */
 static const int guarded_signals[TDM__GUARDED_SIGNALS_COUNT] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL,
                                                                 SIGABRT};
 
-/* A signal handler has no argument for them. */
+/* The guard that is in force. A signal handler has no argument, so it is a global. */
 static struct {
+    /* Borrowed guard; NULL if none is in force. */
     struct tdm__reward_guard *guard;
+    /* 1 while the reward function runs. */
     volatile sig_atomic_t in_reward;
+    /* Name of the job library, cut at 255 bytes. */
     char library[256];
 } guarded;
 
+/* Writes a text to stderr; safe in a signal handler. */
 static void write_text(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0) {
@@ -23,9 +28,10 @@ static void write_text(const char *text)
     }
 }
 
-/* Only functions that are safe in a signal handler are called here.  The handler restores the
- * former action and returns.  The signal then takes its former effect: the instruction that
- * crashed runs again, or the signal that a process sent is sent once more. */
+/* Signal handler. It reports a crash in the reward function, restores the former action of the
+ * signal and returns. The signal then takes its former effect: the instruction that crashed runs
+ * again, or a signal that a process sent is raised again. It calls only functions that are safe
+ * in a signal handler. */
 static void on_crash(int signal_number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -41,7 +47,7 @@ static void on_crash(int signal_number, siginfo_t *info, void *context)
             (void)sigaction(signal_number, &guarded.guard->before[i], NULL);
         }
     }
-    if (info->si_code <= 0) { /* From kill() or raise(). */
+    if (info->si_code <= 0) { /* The signal came from kill() or raise(). */
         (void)raise(signal_number);
     }
 }

@@ -1,4 +1,5 @@
-/* spans.c - what a rank did when, kept until the controller fetches it for the trace. */
+/* spans.c - the timed operations of a rank, kept until the controller fetches them for the
+ * trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/spans.h"
 
@@ -20,6 +21,7 @@ void tdm__spans_add_transfer(struct tdm__spans *spans, const struct tdm__span *s
     added->end_ns = tdm__clock_ns();
 }
 
+/* Sets where the bytes of a span came from and went. */
 static void set_ends(struct tdm__span *span, const char *from, const char *to)
 {
     (void)snprintf(span->from, sizeof(span->from), "%s", from);

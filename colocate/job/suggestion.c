@@ -1,11 +1,13 @@
-/* suggestion.c - "did you mean": the known word nearest to a mistyped one. */
+/* suggestion.c - "did you mean": finds the known word that is closest to a mistyped one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/suggestion.h"
 
 #include <string.h>
 
+/* Longest word that is compared, in bytes. */
 enum { WORD_BYTES_MAX = 64 };
 
+/* Returns the smallest of three numbers. */
 static size_t min_of_three(size_t a, size_t b, size_t c)
 {
     size_t least = a < b ? a : b;
@@ -13,7 +15,8 @@ static size_t min_of_three(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* Insertions, deletions and replacements from one word to the other (Levenshtein). */
+/* Returns the number of insertions, deletions and replacements between two words (Levenshtein
+ * distance). */
 static size_t edit_distance(const char *from, const char *to)
 {
     size_t row[WORD_BYTES_MAX + 1];

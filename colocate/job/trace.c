@@ -1,5 +1,10 @@
-/* trace.c - what happened when on which rank, as a Chrome trace. */
+/* trace.c - writes a Chrome trace of all ranks of a job. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The file is a JSON array with one event on each line. Viewers accept an array without its end,
+ * but not half an event. The stream is therefore flushed between events, before its buffer is
+ * full, so that a crash never leaves half an event in the file. The first write error is kept
+ * and returned by tdm__trace_close(). One thread uses a trace. The format is the "Trace Event
+ * Format" of Chrome. */
 #include "colocate/job/trace.h"
 
 #include "runtime/assert.h"
@@ -13,17 +18,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The file is a JSON array, an event a line.  Viewers take an array without its end, but not
- * half an event: so the stream is flushed between events, before its buffer runs full. */
+/* Size of the stream's buffer, number of bytes after which it is flushed, and longest text of an
+ * event, in bytes. */
 enum { BUFFER_BYTES = 256 * 1024, FLUSH_BYTES = 64 * 1024, TEXT_BYTES_MAX = 1024 };
 
+/* Definition of the trace. */
 struct tdm__trace {
-    FILE *stream; /* owned */
-    char *path;   /* owned */
+    /* Owned file. */
+    FILE *stream;
+    /* Owned path of the file, for messages. */
+    char *path;
+    /* Time of the first event's zero, in nanoseconds of tdm__clock_ns(). */
     int64_t begin_ns;
+    /* Bytes written since the last flush. */
     size_t unflushed_bytes;
+    /* Number of events written. */
     uint64_t events_count;
-    int error_number; /* of the first write that failed */
+    /* Value of errno of the first write that failed; 0 if every write succeeded. */
+    int error_number;
+    /* Buffer of the stream. */
     char buffer[BUFFER_BYTES];
 };
 
@@ -78,7 +91,8 @@ void tdm__trace_flush(struct tdm__trace *trace)
     trace->unflushed_bytes = 0;
 }
 
-/* Names come from job libraries: what is not UTF-8 or endless must not spoil the file. */
+/* Returns a JSON text. Texts come from job libraries: invalid UTF-8 becomes "?", and long texts
+ * are cut. */
 static json_t *text_value(const char *text)
 {
     json_t *value = json_stringn(text, strnlen(text, TEXT_BYTES_MAX));
@@ -86,6 +100,7 @@ static json_t *text_value(const char *text)
     return value != NULL ? value : json_string("?");
 }
 
+/* Returns a JSON number: an integer if the value is one, null if it is not finite. */
 static json_t *number_value(double number)
 {
     if (!isfinite(number)) {
@@ -97,14 +112,14 @@ static json_t *number_value(double number)
     return json_real(number);
 }
 
-/* Takes `event`. */
+/* Writes an event and releases the reference to it. */
 static void write_event(struct tdm__trace *trace, json_t *event)
 {
     char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(15));
 
     json_decref(event);
     if (text == NULL) {
-        return; /* out of memory: an event less */
+        return; /* Memory is exhausted: the event is dropped. */
     }
     if (fprintf(trace->stream, "%s%s", trace->events_count == 0 ? "" : ",\n", text) < 0 &&
         trace->error_number == 0) {
@@ -118,7 +133,9 @@ static void write_event(struct tdm__trace *trace, json_t *event)
     }
 }
 
-static json_t *make_event(const char *phase, const char *name, uint32_t process, uint32_t thread)
+/* Returns a new event with the fields that all events have. `phase` is its type: "X", "C" or
+ * "M". */
+static json_t *create_event(const char *phase, const char *name, uint32_t process, uint32_t thread)
 {
     json_t *event = json_object();
 
@@ -129,7 +146,8 @@ static json_t *make_event(const char *phase, const char *name, uint32_t process,
     return event;
 }
 
-static void name_row(struct tdm__trace *trace, json_t *event, const char *name)
+/* Writes an event that names a process or thread. Releases the reference to `event`. */
+static void write_name_event(struct tdm__trace *trace, json_t *event, const char *name)
 {
     json_t *arguments = json_object();
 
@@ -140,20 +158,22 @@ static void name_row(struct tdm__trace *trace, json_t *event, const char *name)
 
 void tdm__trace_name_process(struct tdm__trace *trace, uint32_t process, const char *name)
 {
-    name_row(trace, make_event("M", "process_name", process, 0), name);
+    write_name_event(trace, create_event("M", "process_name", process, 0), name);
 }
 
 void tdm__trace_name_thread(struct tdm__trace *trace, uint32_t process, uint32_t thread,
                             const char *name)
 {
-    name_row(trace, make_event("M", "thread_name", process, thread), name);
+    write_name_event(trace, create_event("M", "thread_name", process, thread), name);
 }
 
+/* Converts nanoseconds to the microseconds of the format. */
 static json_t *microseconds(int64_t nanoseconds)
 {
     return json_real((double)nanoseconds / 1000.0);
 }
 
+/* Sets the arguments of an event. */
 static void set_arguments(json_t *event, const struct tdm__trace_event *from)
 {
     json_t *arguments = json_object();
@@ -171,7 +191,7 @@ static void set_arguments(json_t *event, const struct tdm__trace_event *from)
 
 void tdm__trace_event(struct tdm__trace *trace, const struct tdm__trace_event *event)
 {
-    json_t *out = make_event("X", event->name, event->process, event->thread);
+    json_t *out = create_event("X", event->name, event->process, event->thread);
 
     (void)json_object_set_new(out, "cat", text_value(event->category));
     (void)json_object_set_new(out, "ts", microseconds(event->begin_ns - trace->begin_ns));
@@ -182,7 +202,7 @@ void tdm__trace_event(struct tdm__trace *trace, const struct tdm__trace_event *e
 
 void tdm__trace_counter(struct tdm__trace *trace, const struct tdm__trace_event *event)
 {
-    json_t *out = make_event("C", event->name, event->process, 0);
+    json_t *out = create_event("C", event->name, event->process, 0);
 
     (void)json_object_set_new(out, "ts", microseconds(event->begin_ns - trace->begin_ns));
     set_arguments(out, event);

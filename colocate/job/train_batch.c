@@ -1,5 +1,10 @@
-/* train_batch.c - batches of samples on their way from the controller to trainer ranks. */
+/* train_batch.c - encodes batches of samples for trainer ranks and the metrics that they reply. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The messages are declared in runtime/messages/messages.h. Arrays of numbers travel as bytes in
+ * the byte order of the machine, since all ranks have the same. Decoding allocates one block:
+ * the samples, then the numbers of all of them, which are copied because bytes in a message may
+ * not be aligned. Texts stay in the message. Limits on counts protect against malformed
+ * messages. The functions have no state. */
 #include "colocate/job/train_batch.h"
 
 #include "runtime/error.h"
@@ -9,14 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most samples that a decoded batch may have. */
 enum { SAMPLES_MAX = 1 << 20 };
 
-/* An array of 4-byte numbers as bytes; no data where there is none. */
+/* Returns an array of 4-byte numbers as bytes; empty if `numbers` is NULL. */
 static struct tdm_bytes numbers_bytes(const void *numbers, uint32_t count)
 {
     return (struct tdm_bytes){numbers, numbers == NULL ? 0 : (size_t)count * 4};
 }
 
+/* Getter of a message list: fills the message of sample `index`. */
 static void get_sample(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm_sample *sample = &((const struct tdm_sample *)arg)[index];
@@ -45,8 +52,8 @@ tdm_status tdm__batch_write(tdm_writer *writer, const struct tdm_batch *batch)
     return tdm__batch_encode(&message, writer);
 }
 
-/* Bytes of a message need not be aligned: the numbers are copied to `*store`, which moves on.
- */
+/* Copies the numbers of a message to `*store` and advances it, because bytes in a message may
+ * not be aligned. TDM_E_PROTOCOL if there are not `count` numbers. */
 static tdm_status read_numbers(struct tdm_bytes bytes, uint32_t count, char **store,
                                const void **numbers_out)
 {
@@ -63,6 +70,7 @@ static tdm_status read_numbers(struct tdm_bytes bytes, uint32_t count, char **st
     return TDM_OK;
 }
 
+/* Decodes one sample; its numbers are copied to `*store`, its texts are borrowed. */
 static tdm_status read_sample(const struct tdm__sample_message *message, char **store,
                               struct tdm_sample *sample)
 {
@@ -83,7 +91,7 @@ static tdm_status read_sample(const struct tdm__sample_message *message, char **
     return TDM_OK;
 }
 
-/* Samples first, then room for every number that their values can hold. */
+/* Allocates the samples and, behind them, space for the numbers of all samples. */
 static tdm_status allocate_samples(const struct tdm__message_list *samples,
                                    struct tdm_sample **samples_out, char **store_out)
 {
@@ -140,6 +148,7 @@ void tdm__batch_fini(struct tdm_batch *batch)
     batch->samples = NULL;
 }
 
+/* Getter of a message list: fills the message of metric `index`. */
 static void get_metric(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm_metrics *metrics = arg;

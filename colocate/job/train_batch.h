@@ -1,4 +1,4 @@
-/* train_batch.h - batches of samples on their way from the controller to trainer ranks. */
+/* train_batch.h - encodes batches of samples for trainer ranks and the metrics that they reply. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_TRAIN_BATCH_H
 #define TDM_COLOCATE_JOB_TRAIN_BATCH_H
@@ -6,18 +6,20 @@
 #include <tandem/job.h>
 #include <tandem/value.h>
 
-/* One packed array: (supervised, step, steps_count, [sample …]). */
+/* Encodes a batch with its step number and its samples. */
 tdm_status tdm__batch_write(tdm_writer *writer, const struct tdm_batch *batch);
 
-/* Borrows from `value`; free the samples with tdm__batch_fini.  TDM_E_PROTOCOL names the sample
- * whose arrays are not as long as its tokens. */
+/* Decodes a batch. Texts are borrowed from `value`; free the samples with tdm__batch_fini().
+ * TDM_E_PROTOCOL names a sample whose arrays and tokens differ in length. */
 tdm_status tdm__batch_read(const tdm_value *value, struct tdm_batch *batch_out);
+/* Frees the samples of a decoded batch. */
 void tdm__batch_fini(struct tdm_batch *batch);
 
-/* (name, value, name, value …) */
+/* Encodes the metrics of a training step as pairs of name and number. */
 tdm_status tdm__train_metrics_write(tdm_writer *writer, const struct tdm_metrics *metrics);
+/* Decodes the metrics of a training step. */
 tdm_status tdm__train_metrics_read(const tdm_value *value, struct tdm_metrics *metrics_out);
-/* The number of that name, or `otherwise`. */
+/* Returns the metric of that name, or `otherwise` if it does not exist. */
 double tdm__train_metrics_find(const struct tdm_metrics *metrics, const char *name,
                                double otherwise);
 

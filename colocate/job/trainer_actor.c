@@ -1,5 +1,12 @@
-/* trainer_actor.c - the class of trainer ranks: a library's table, and its memory. */
+/* trainer_actor.c - the actor class of trainer ranks: the library's trainer, its memory, its
+ * tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* This file has the life cycle, the training methods and the exchange of layouts;
+ * trainer_update.c has the methods of weight updates. When a trainer starts, all ranks exchange
+ * which slices of which tensors they have, and check that their lists of tensors are equal. A
+ * rank can then compute transfer plans for all ranks without further communication.
+ * All methods run on the actor's method thread. Methods that may change the weights call
+ * invalidate_sums(), because cached checksums of the last update are no longer valid. */
 #include "colocate/job/trainer_actor.h"
 #include "colocate/job/train_batch.h"
 #include "runtime/clock.h"
@@ -11,6 +18,7 @@
 
 /* ---- life ------------------------------------------------------------------------------- */
 
+/* Opens the library's trainer and reserves the regions that it declares. */
 static tdm_status open_library(struct trainer *trainer)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
@@ -22,6 +30,7 @@ static tdm_status open_library(struct trainer *trainer)
     return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 
+/* Joins the collective group of the trainer ranks that serve one engine. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
     uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
@@ -36,6 +45,7 @@ static tdm_status join_gather_group(struct trainer *trainer)
     return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
 }
 
+/* Opens everything that the constructor needs. */
 static tdm_status trainer_open(tdm_call *call, struct trainer *trainer)
 {
     TDM_TRY(tdm__rank_open(&trainer->rank, call, "trainer"));
@@ -43,6 +53,7 @@ static tdm_status trainer_open(tdm_call *call, struct trainer *trainer)
     return open_library(trainer);
 }
 
+/* Destructor of the class: releases everything, also after a failed constructor. */
 static void trainer_destruct(void *self)
 {
     struct trainer *trainer = self;
@@ -63,7 +74,8 @@ static void trainer_destruct(void *self)
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }
 
-/* What was opened before a failure is closed again: the other ranks learn of it at once. */
+/* Constructor of the class. After a failure everything is closed again, so that the other ranks
+ * of the group notice at once. */
 static tdm_status trainer_construct(tdm_call *call, void *self)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -77,9 +89,11 @@ static tdm_status trainer_construct(tdm_call *call, void *self)
     return tdm__fail(status, "%s", detail);
 }
 
-/* ---- who holds what --------------------------------------------------------------------- */
+/* ---- layouts of all ranks -------------------------------------------------------------- */
 
-/* Every rank's layout to every rank, as packed values of one size: the largest. */
+/* Gathers the encoded layouts of all ranks on all ranks. They are padded to the size of the
+ * largest: the caller gets `each_out` bytes for each rank, which start with the layout's real
+ * size. The caller frees `all_out`. */
 static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, char **all_out,
                                  size_t *each_out)
 {
@@ -94,7 +108,8 @@ static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, 
     if (all == NULL) {
         return tdm__fail(TDM_E_NOMEM, "layouts of %zu bytes each", each);
     }
-    memcpy(all, &(uint64_t){own.size_bytes}, sizeof(uint64_t)); /* at first in place 0 */
+    /* The own layout is written to element 0 first and then moved behind the last element. */
+    memcpy(all, &(uint64_t){own.size_bytes}, sizeof(uint64_t));
     memcpy(all + sizeof(uint64_t), own.data, own.size_bytes);
     memmove(all + each * trainer->rank.context.ranks_count, all, each);
     status = tdm_collective_all_gather(trainer->rank.group,
@@ -108,6 +123,7 @@ static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, 
     return TDM_OK;
 }
 
+/* Decodes and checks the gathered layouts of the other ranks. */
 static tdm_status decode_layouts(struct trainer *trainer, const char *all, size_t each)
 {
     for (uint32_t i = 0; i < trainer->rank.context.ranks_count; i++) {
@@ -129,7 +145,8 @@ static tdm_status decode_layouts(struct trainer *trainer, const char *all, size_
     return TDM_OK;
 }
 
-/* Slices name tensors by their index, which means the same everywhere or garbage. */
+/* Checks that all ranks have the same list of tensors. Slices refer to tensors by their index in
+ * it. */
 static tdm_status check_manifests(struct trainer *trainer)
 {
     uint32_t ranks_count = trainer->rank.context.ranks_count;
@@ -150,6 +167,7 @@ static tdm_status check_manifests(struct trainer *trainer)
     return status;
 }
 
+/* Sends this rank's layout to all trainer ranks and receives theirs. */
 static tdm_status exchange_layouts(struct trainer *trainer)
 {
     tdm_writer *writer;
@@ -169,10 +187,11 @@ static tdm_status exchange_layouts(struct trainer *trainer)
     return status;
 }
 
-/* The library's, or of the layout that the job file names. */
-static tdm_status request_engine_layout(struct trainer *trainer,
-                                        const struct tdm_tensor_info **tensors,
-                                        uint32_t *tensors_count, struct tdm__layout *own)
+/* Gets the tensors and slices of this rank from the library, or from the layout that the job
+ * file names. */
+static tdm_status request_own_layout(struct trainer *trainer,
+                                     const struct tdm_tensor_info **tensors,
+                                     uint32_t *tensors_count, struct tdm__layout *own)
 {
     tdm_region *weights;
 
@@ -185,13 +204,14 @@ static tdm_status request_engine_layout(struct trainer *trainer,
                                            tensors, tensors_count, own);
 }
 
-static tdm_status read_engine_layout(struct trainer *trainer)
+/* Determines the tensors of the model and the layouts of all trainer ranks. */
+static tdm_status build_layouts(struct trainer *trainer)
 {
     const struct tdm_tensor_info *tensors;
     uint32_t tensors_count;
     struct tdm__layout own;
 
-    TDM_TRY(request_engine_layout(trainer, &tensors, &tensors_count, &own));
+    TDM_TRY(request_own_layout(trainer, &tensors, &tensors_count, &own));
     TDM_TRY(tdm__manifest_create(tensors, tensors_count, &trainer->manifest));
     TDM_TRY(tdm__layout_check(&own, trainer->manifest));
     trainer->layouts = calloc(trainer->rank.context.ranks_count, sizeof(own));
@@ -203,6 +223,7 @@ static tdm_status read_engine_layout(struct trainer *trainer)
     return exchange_layouts(trainer);
 }
 
+/* Creates the sender of whole tensors. */
 static tdm_status create_sender(struct trainer *trainer)
 {
     struct tdm__sender_options options = {.manifest = trainer->manifest,
@@ -219,7 +240,8 @@ static tdm_status create_sender(struct trainer *trainer)
 
 /* ---- methods: life ---------------------------------------------------------------------- */
 
-/* → the manifest, packed */
+/* Method "start": resumes all regions, starts the library and exchanges layouts. Replies the
+ * encoded list of tensors. */
 static tdm_status trainer_start(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -231,7 +253,7 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     TDM_TRY(tdm__rank_resume_regions(&trainer->rank, NULL));
     tdm__rank_region_addresses(&trainer->rank, addresses);
     TDM_TRY(trainer->ops->start(trainer->rank.state, addresses));
-    TDM_TRY(read_engine_layout(trainer));
+    TDM_TRY(build_layouts(trainer));
     TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__manifest_encode(trainer->manifest, writer);
@@ -243,7 +265,7 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     return status;
 }
 
-/* Weights that lie on the GPU may be changed: what is known of the last update's is void. */
+/* Drops the cached checksums of the last update, because the weights may change now. */
 static void invalidate_sums(struct trainer *trainer)
 {
     if (trainer->weight_writer != NULL) {
@@ -251,6 +273,7 @@ static void invalidate_sums(struct trainer *trainer)
     }
 }
 
+/* Method "resume": resumes all regions. */
 static tdm_status trainer_resume(tdm_call *call, void *self)
 {
     (void)call;
@@ -258,18 +281,20 @@ static tdm_status trainer_resume(tdm_call *call, void *self)
     return tdm__rank_resume_regions(self, NULL);
 }
 
+/* Method "pause": pauses all regions. */
 static tdm_status trainer_pause(tdm_call *call, void *self)
 {
     (void)call;
     return tdm__rank_pause_regions(self);
 }
 
+/* Method "trace": replies the spans for the trace. */
 static tdm_status trainer_trace(tdm_call *call, void *self)
 {
     return tdm__rank_method_trace(self, call);
 }
 
-/* (supervised, step, steps_count, [sample …]) → metrics */
+/* Method "step": trains one step on the batch in the arguments and replies the metrics. */
 static tdm_status trainer_step(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -294,6 +319,7 @@ static tdm_status trainer_step(tdm_call *call, void *self)
     return status;
 }
 
+/* Method "save": saves this rank's part of a checkpoint to the given directory. */
 static tdm_status trainer_save(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -303,6 +329,7 @@ static tdm_status trainer_save(tdm_call *call, void *self)
     return trainer->ops->save(trainer->rank.state, directory);
 }
 
+/* Method "load": loads this rank's part of a checkpoint from the given directory. */
 static tdm_status trainer_load(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;

@@ -1,4 +1,4 @@
-/* trainer_actor.h - a trainer rank: what its class keeps between calls. */
+/* trainer_actor.h - the state of a trainer rank, shared by trainer_actor.c and trainer_update.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_TRAINER_ACTOR_H
 #define TDM_COLOCATE_JOB_TRAINER_ACTOR_H
@@ -8,32 +8,48 @@
 #include "colocate/weights/sender.h"
 #include "colocate/weights/weight_writer.h"
 
+/* A trainer rank. The actor "tandem.trainer" owns it; all methods run on the actor's one method
+ * thread. */
 struct trainer {
-    struct tdm__rank rank;             /* first */
-    const struct tdm_trainer_ops *ops; /* borrowed from the library */
-    struct tdm__manifest *manifest;    /* owned, like the rest */
-    struct tdm__layout *layouts;       /* of all ranks; this one's is borrowed from the library */
+    /* What trainers and engines have in common; must be the first member. */
+    struct tdm__rank rank;
+    /* Borrowed trainer functions of the job library. */
+    const struct tdm_trainer_ops *ops;
+    /* Owned list of the model's tensors; NULL before the method "start". */
+    struct tdm__manifest *manifest;
+    /* Owned array with the slices that each trainer rank has. The slices of this rank are
+     * borrowed from the library or the named layout. */
+    struct tdm__layout *layouts;
+    /* Owned sender of whole tensors in buckets; NULL before the method "start". */
     struct tdm__sender *sender;
-    /* Where engines know their layouts; else NULL, and the sender's whole tensors go by name.
-     */
-    struct tdm__layout *engine_layouts; /* one an engine rank: as many as trainer ranks */
+    /* Owned array with the slices that each engine rank needs, one element for each trainer
+     * rank; NULL if whole tensors are sent by name. */
+    struct tdm__layout *engine_layouts;
+    /* Owned plan of all copies from trainer ranks to engine ranks; NULL like `engine_layouts`. */
     struct tdm__transfer_plan *transfer_plan;
+    /* Owned writer that executes the plan for this rank; NULL like `engine_layouts`. */
     struct tdm__weight_writer *weight_writer;
-    tdm_collective_group *gather; /* the ranks that serve one engine */
-    struct tdm__transfer_pair
-        pair; /* to the engine rank of the same number, where engines are far */
-    /* Its first rank, only on the group's source; or, at the line's other end, this one's. */
+    /* Owned collective group of the trainer ranks that serve one engine. */
+    tdm_collective_group *gather;
+    /* Connection to the engine rank of the same number if engines have GPUs of their own; else
+     * without a group. */
+    struct tdm__transfer_pair pair;
+    /* Owned handle of the engine rank that this rank calls; NULL until it is needed. It is the
+     * first rank of the engine, or with a transfer pair the engine rank of the same number. */
     tdm_actor *engine;
-    bool engine_absent; /* from the update under way */
-    char *lists;        /* what the source gathers: a list of handles for each rank */
+    /* True if that engine was lost and does not take part in the current update. */
+    bool engine_absent;
+    /* Owned buffer for gathered handle lists: one list for each rank of the engine. */
+    char *lists;
+    /* Capacity of `lists` in bytes. */
     size_t lists_bytes;
 };
 
-/* trainer_update.c: the methods of an update. */
+/* Methods of an update, defined in trainer_update.c. Each function has its own comment there. */
 tdm_method tdm__trainer_connect, tdm__trainer_acquire_bucket, tdm__trainer_release_bucket,
     tdm__trainer_detach_engine, tdm__trainer_open_pair, tdm__trainer_update,
     tdm__trainer_update_slices;
-/* Forgets the engines' layouts and the way to them. */
+/* Frees the layouts of the engines, the transfer plan and the weight writer. */
 void tdm__trainer_disconnect(struct trainer *trainer);
 
 #endif

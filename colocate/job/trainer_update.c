@@ -1,5 +1,17 @@
-/* trainer_update.c - a trainer rank's part of an update: by routes, or by names. */
+/* trainer_update.c - the methods of a trainer rank in a weight update. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An update by slices goes chunk by chunk. Each trainer rank executes its part of the transfer
+ * plan with the weight writer. In donate mode it writes into the engines' shadow copies. In copy
+ * mode it writes into its own bucket, which has two halves: while engines copy chunk n from one
+ * half, trainers write chunk n+1 into the other.
+ * After each chunk all trainer ranks agree on their status with an all-reduce, so that either all
+ * continue or all stop. The all-reduce also means that engines have read the chunk before, so that
+ * its half may be overwritten. A failure that the other ranks cannot learn in this way aborts the
+ * collective groups (abort_update).
+ * An update by names sends whole tensors bucket by bucket (send_bucket). Handle lists of the ranks
+ * that serve one engine are gathered on the group's first rank, which calls the engine.
+ * All methods run on the actor's method thread. The transfer protocol is in docs/transfer-plans.md,
+ * the commit protocol in docs/protocols/commit.md. */
 #include "colocate/comm/comm.h"
 #include "colocate/job/trainer_actor.h"
 #include "colocate/job/transfer_target.h"
@@ -12,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Longest time in milliseconds to wait for memory for a bucket. */
 enum { BUCKET_MS = 10000 };
 
 void tdm__trainer_disconnect(struct trainer *trainer)
@@ -30,13 +43,16 @@ void tdm__trainer_disconnect(struct trainer *trainer)
 
 /* ---- methods: engines and memory -------------------------------------------------------- */
 
+/* Fails with TDM_E_STATE if the method "start" has not been called. */
 static tdm_status trainer_check_started(const struct trainer *trainer)
 {
     return trainer->sender != NULL ? TDM_OK
                                    : tdm__fail(TDM_E_STATE, "this rank has not been started");
 }
 
-static tdm_status make_weight_writer(struct trainer *trainer, uint64_t image_bytes, bool in_place)
+/* Computes the transfer plan from the layouts of both sides and creates the writer for this
+ * rank. `image_bytes` is the size of an engine rank's weights. */
+static tdm_status create_weight_writer(struct trainer *trainer, uint64_t image_bytes, bool in_place)
 {
     const struct tdm__transfer_plan_options transfer_plan = {
         .manifest = trainer->manifest,
@@ -57,7 +73,7 @@ static tdm_status make_weight_writer(struct trainer *trainer, uint64_t image_byt
     return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
 }
 
-/* trainer_connect → update_cost */
+/* Method "connect": gets the engines' layouts, computes the transfer plan and replies its cost. */
 tdm_status tdm__trainer_connect(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -81,11 +97,12 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
         tdm__message_list_read(&message.layouts, i, &layout, sizeof(layout));
         TDM_TRY(tdm__layout_decode(layout, &trainer->engine_layouts[i]));
     }
-    TDM_TRY(make_weight_writer(trainer, message.weights_bytes, message.in_place));
+    TDM_TRY(create_weight_writer(trainer, message.weights_bytes, message.in_place));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
-/* → where this rank's bucket is, for a weight_writer */
+/* Method "acquire_bucket": gives the staging bucket its memory. With a transfer plan it replies
+ * where the bucket is. */
 tdm_status tdm__trainer_acquire_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -109,6 +126,7 @@ tdm_status tdm__trainer_acquire_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Method "release_bucket": frees the memory of the staging bucket. */
 tdm_status tdm__trainer_release_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -131,6 +149,7 @@ tdm_status tdm__trainer_release_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Gets the handle of the engine rank that this rank calls, unless it has one already. */
 static tdm_status find_engine(struct trainer *trainer)
 {
     uint32_t rank = trainer->rank.context.rank;
@@ -145,7 +164,8 @@ static tdm_status find_engine(struct trainer *trainer)
     return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms, &trainer->engine);
 }
 
-/* Another one has come by that name. */
+/* Method "detach_engine": releases the handle of the engine rank, because the actor was
+ * restarted under the same name. */
 tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -156,14 +176,17 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists, tdm_ref **told_out)
+/* Calls "stage" on the engine with the handle lists. The reference to the reply is returned in
+ * `staged_out`. */
+static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists, tdm_ref **staged_out)
 {
     TDM_TRY(tdm_writer_status(lists));
     TDM_TRY(find_engine(trainer));
     tdm__failpoint_hit("trainer.announce");
-    return tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), told_out);
+    return tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), staged_out);
 }
 
+/* Waits until the engine has staged the lists, and releases the reference. */
 static tdm_status await_stage(const struct trainer *trainer, tdm_ref *announced)
 {
     const tdm_value *nothing;
@@ -174,7 +197,8 @@ static tdm_status await_stage(const struct trainer *trainer, tdm_ref *announced)
     return status;
 }
 
-/* The one call per bucket: the engine's first rank gets every rank's list. */
+/* Calls the engine once for the bucket: its first rank gets the handle lists of all ranks.
+ * Blocks until the bucket is staged. */
 static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
 {
     tdm_writer *writer;
@@ -191,13 +215,15 @@ static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
     return status == TDM_OK ? await_stage(trainer, announced) : status;
 }
 
-/* The first rank of the group does, if the engine is there. */
+/* Returns whether this rank is the one of its gather group that calls the engine, and the engine
+ * is alive. */
 static bool sends_to_engine(const struct trainer *trainer)
 {
     return trainer->rank.context.rank % trainer->rank.ranks_per_engine == 0 &&
            !trainer->engine_absent;
 }
 
+/* Gathers the handle lists of the gather group, which have equal sizes, on its first rank. */
 static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
 {
     size_t wanted = list.size_bytes * trainer->rank.ranks_per_engine;
@@ -214,8 +240,9 @@ static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
     return tdm_collective_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
 }
 
-/* No rank writes where an engine may still read, nor tells of what another could not write; and
- * if one was refused, every rank stops.  The group lives on. */
+/* Makes all trainer ranks agree on the status of a chunk or bucket. If one rank failed, all
+ * ranks stop with an error, and the collective group stays usable. No rank continues to write
+ * while an engine may still read. Returns the rank's own error if it has one. */
 static tdm_status agree_on_status(struct trainer *trainer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -235,7 +262,8 @@ static tdm_status agree_on_status(struct trainer *trainer, tdm_status status)
     return TDM_OK;
 }
 
-/* Something broke on this rank alone: the others must not wait for it. */
+/* Aborts the collective groups after an error of this rank alone, so that the other ranks do not
+ * wait for it. Returns `status`. */
 static tdm_status abort_update(struct trainer *trainer, tdm_status status)
 {
     struct tdm__comm *all = tdm__collective_comm(trainer->rank.group);
@@ -246,6 +274,8 @@ static tdm_status abort_update(struct trainer *trainer, tdm_status status)
     return status;
 }
 
+/* Fills one bucket with whole tensors, makes the engine stage it, and agrees with the other
+ * ranks. */
 static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
                               uint32_t bucket)
 {
@@ -274,8 +304,10 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
 
 /* ---- methods: an update by routes ------------------------------------------------------- */
 
+/* Decodes where to write for each engine rank and maps that memory. `resumes_out` is set to true
+ * if an engine rank already has part of the update. */
 static tdm_status read_targets(struct trainer *trainer, const struct tdm__message_list *list,
-                               const struct tdm__message_list *resume_logs, bool *go_on_out)
+                               const struct tdm__message_list *resume_logs, bool *resumes_out)
 {
     uint32_t count = trainer->rank.context.ranks_count;
     struct tdm__transfer_target *targets;
@@ -298,7 +330,7 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
         tdm__message_list_read(resume_logs, i, &resume_log, sizeof(resume_log));
         status = tdm__transfer_target_read(target.value, &targets[i]);
         targets[i].resume_log = tdm__journal_of_message(&resume_log);
-        *go_on_out = *go_on_out || targets[i].resume_log.next > 0;
+        *resumes_out = *resumes_out || targets[i].resume_log.next > 0;
     }
     if (status == TDM_OK) {
         trainer->engine_absent = targets[trainer->rank.context.rank].absent;
@@ -308,33 +340,44 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
     return status;
 }
 
-/* (transfer_pair.h): to the engine rank of this rank's number */
+/* Method "open_pair": opens the transfer pair to the engine rank of the same number
+ * (transfer_pair.h). */
 tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
 {
     return tdm__transfer_pair_open(&((struct trainer *)self)->pair, tdm_runtime_current(), 0, call);
 }
 
-/* An update as it goes.  One chunk may be told of and not be read yet, while the next one is
- * written. */
+/* One update by slices that is in progress. One chunk may be announced to the engine and not be
+ * read yet, while the next one is written. */
 struct chunk_transfer {
+    /* Borrowed trainer rank. */
     struct trainer *trainer;
+    /* Borrowed ID of the update. */
     const struct tdm__id *update;
+    /* Epoch of the update. */
     uint64_t epoch;
-    tdm_ref *announced; /* owned; the engine's answer to come; NULL: none is */
-    uint32_t told_chunk;
-    tdm_status announce_status; /* whether this rank could; the others are yet to learn */
+    /* Owned reference to the engine's pending reply for `announced_chunk`; NULL if no reply is
+     * pending. */
+    tdm_ref *announced;
+    /* Index of the chunk that was announced last. */
+    uint32_t announced_chunk;
+    /* Status of the last announcement. The other ranks learn it when they next agree. */
+    tdm_status announce_status;
 };
 
-static tdm_status of_chunk(const struct chunk_transfer *moving, tdm_status status, uint32_t chunk)
+/* Prefixes the error detail with the number of the chunk. TDM_OK stays TDM_OK. */
+static tdm_status wrap_chunk_error(const struct chunk_transfer *transfer, tdm_status status,
+                                   uint32_t chunk)
 {
     return tdm__wrap(status, "bucket %u of %u", chunk,
-                     moving->trainer->transfer_plan->chunks_count);
+                     transfer->trainer->transfer_plan->chunks_count);
 }
 
-/* Each rank sees to the engine rank of its number, and waits for no other's. */
-static tdm_status announce_to_remote(struct chunk_transfer *moving, uint32_t chunk)
+/* Sends the chunk from the bucket to the remote engine rank of the same number. It does not wait
+ * for other ranks. */
+static tdm_status announce_to_remote(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    struct trainer *trainer = moving->trainer;
+    struct trainer *trainer = transfer->trainer;
     uint32_t rank = trainer->rank.context.rank;
     const struct tdm__transfer_plan_chunk *about =
         &trainer->transfer_plan->images[rank].chunks[chunk];
@@ -345,19 +388,21 @@ static tdm_status announce_to_remote(struct chunk_transfer *moving, uint32_t chu
         .chunk = chunk};
 
     TDM_TRY(find_engine(trainer));
-    TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, moving->update, moving->epoch,
-                                              chunk, rank, &load.description));
+    TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                              transfer->epoch, chunk, rank, &load.description));
     if (load.description.size_bytes == 0) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__transfer_pair_announce(trainer->engine, &load, &moving->announced));
+    TDM_TRY(tdm__transfer_pair_announce(trainer->engine, &load, &transfer->announced));
     return tdm__transfer_pair_deliver(&trainer->pair, &load, &trainer->rank);
 }
 
-/* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
-static tdm_status announce_to_engine(struct chunk_transfer *moving, uint32_t chunk)
+/* Announces the chunk to a colocated engine with one call. The caller is the first rank of the
+ * gather group. It writes the lists for all ranks of the engine, because all checksums are known
+ * to every trainer rank. */
+static tdm_status announce_to_engine(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    struct trainer *trainer = moving->trainer;
+    struct trainer *trainer = transfer->trainer;
     size_t lists_bytes = 0;
     tdm_writer *writer;
     tdm_status status;
@@ -368,54 +413,58 @@ static tdm_status announce_to_engine(struct chunk_transfer *moving, uint32_t chu
     for (uint32_t i = 0; i < trainer->rank.ranks_per_engine && status == TDM_OK; i++) {
         struct tdm_bytes list = {.size_bytes = 0};
 
-        status =
-            tdm__weight_writer_describe_chunk(trainer->weight_writer, moving->update, moving->epoch,
-                                              chunk, trainer->rank.context.rank + i, &list);
+        status = tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                                   transfer->epoch, chunk,
+                                                   trainer->rank.context.rank + i, &list);
         if (status == TDM_OK) {
             tdm_write_bytes(writer, list.data, list.size_bytes);
         }
         lists_bytes += list.size_bytes;
     }
     if (status == TDM_OK && lists_bytes > 0) {
-        status = call_stage(trainer, writer, &moving->announced);
+        status = call_stage(trainer, writer, &transfer->announced);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
-static tdm_status announce_chunk(struct chunk_transfer *moving, uint32_t chunk)
+/* Announces a written chunk to the engine, if this rank is the one to do it. */
+static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    const struct trainer *trainer = moving->trainer;
+    const struct trainer *trainer = transfer->trainer;
     tdm_status status = TDM_OK;
 
-    moving->told_chunk = chunk;
+    transfer->announced_chunk = chunk;
     if (trainer->pair.group != NULL) {
-        status = trainer->engine_absent ? TDM_OK : announce_to_remote(moving, chunk);
+        status = trainer->engine_absent ? TDM_OK : announce_to_remote(transfer, chunk);
     } else if (sends_to_engine(trainer)) {
-        status = announce_to_engine(moving, chunk);
+        status = announce_to_engine(transfer, chunk);
     }
-    return of_chunk(moving, status, chunk);
+    return wrap_chunk_error(transfer, status, chunk);
 }
 
-/* Nobody reads, where this rank told of a chunk, once this returns.  The first error stays. */
-static tdm_status await_announced(struct chunk_transfer *moving, tdm_status status)
+/* Waits for the reply to the announced chunk. On return the engine no longer reads it. If
+ * `status` is already an error, it is returned with its detail. */
+static tdm_status await_announced(struct chunk_transfer *transfer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_ref *announced = moving->announced;
+    tdm_ref *announced = transfer->announced;
 
-    moving->announced = NULL;
+    transfer->announced = NULL;
     if (announced == NULL) {
         return status;
     }
     if (status == TDM_OK) {
-        return of_chunk(moving, await_stage(moving->trainer, announced), moving->told_chunk);
+        return wrap_chunk_error(transfer, await_stage(transfer->trainer, announced),
+                                transfer->announced_chunk);
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    (void)await_stage(moving->trainer, announced);
+    (void)await_stage(transfer->trainer, announced);
     return tdm__fail(status, "%s", detail);
 }
 
-/* A line for the engine ranks on this rank's GPU, and one for all others. */
+/* Adds spans to the trace: the bytes that went to the same GPU, to other GPUs and to other
+ * nodes. */
 static void record_write_span(struct trainer *trainer, uint32_t chunk, int64_t begin_ns)
 {
     static const char *const ends[TDM__LOCALITIES_COUNT] = {"same GPU", "other GPUs",
@@ -436,63 +485,72 @@ static void record_write_span(struct trainer *trainer, uint32_t chunk, int64_t b
     }
 }
 
-static tdm_status write_chunk(struct chunk_transfer *moving, uint32_t chunk)
+/* Writes this rank's part of the chunk to the targets. */
+static tdm_status write_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    struct trainer *trainer = moving->trainer;
+    struct trainer *trainer = transfer->trainer;
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(of_chunk(moving, tdm__weight_writer_write_chunk(trainer->weight_writer, chunk), chunk));
+    TDM_TRY(wrap_chunk_error(transfer,
+                             tdm__weight_writer_write_chunk(trainer->weight_writer, chunk), chunk));
     record_write_span(trainer, chunk, begin_ns);
     return TDM_OK;
 }
 
-/* Counts its sums, and no more.  Who still reads another chunk has no part of this one. */
-static tdm_status skip_chunk(struct chunk_transfer *moving, uint32_t chunk)
+/* Computes and shares the checksums of a chunk that all its engine ranks already have, without
+ * sending it. Engine ranks that still read another chunk have no part of this one. */
+static tdm_status skip_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    struct tdm__weight_writer *weight_writer = moving->trainer->weight_writer;
+    struct tdm__weight_writer *weight_writer = transfer->trainer->weight_writer;
 
     tdm__failpoint_hit("trainer.skip");
-    TDM_TRY(of_chunk(moving, tdm__weight_writer_write_chunk(weight_writer, chunk), chunk));
-    return of_chunk(moving, tdm__weight_writer_share_sums(weight_writer, chunk), chunk);
+    TDM_TRY(
+        wrap_chunk_error(transfer, tdm__weight_writer_write_chunk(weight_writer, chunk), chunk));
+    return wrap_chunk_error(transfer, tdm__weight_writer_share_sums(weight_writer, chunk), chunk);
 }
 
-/* While engines read the chunk before, which lies in the other half of their buckets.  When
- * all ranks agree they have, and that half may be written next. */
-static tdm_status move_chunk(struct chunk_transfer *moving, uint32_t chunk)
+/* Writes one chunk and announces it. Meanwhile engines may read the chunk before from the other
+ * half of the buckets. When all ranks have agreed, they have finished, and that half may be
+ * overwritten. */
+static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    struct trainer *trainer = moving->trainer;
-    tdm_status status = moving->announce_status;
+    struct trainer *trainer = transfer->trainer;
+    tdm_status status = transfer->announce_status;
 
     if (tdm__weight_writer_chunk_is_held(trainer->weight_writer, chunk)) {
-        return skip_chunk(moving, chunk);
+        return skip_chunk(transfer, chunk);
     }
     tdm__failpoint_hit("trainer.write");
-    status = status == TDM_OK ? write_chunk(moving, chunk) : status;
-    TDM_TRY(agree_on_status(trainer, await_announced(moving, status)));
+    status = status == TDM_OK ? write_chunk(transfer, chunk) : status;
+    TDM_TRY(agree_on_status(trainer, await_announced(transfer, status)));
     status = tdm__weight_writer_share_sums(trainer->weight_writer, chunk);
     tdm__failpoint_hit("trainer.written");
     if (status != TDM_OK) {
-        return abort_update(trainer, of_chunk(moving, status, chunk));
+        return abort_update(trainer, wrap_chunk_error(transfer, status, chunk));
     }
-    moving->announce_status = announce_chunk(moving, chunk);
+    transfer->announce_status = announce_chunk(transfer, chunk);
     return TDM_OK;
 }
 
-/* An engine that just died may have taken its target along: no reason to end the group. */
+/* Maps the targets of all ranks and agrees on the status: if an engine just died, its memory
+ * cannot be mapped, but the trainers continue to work together. If the update resumes, finds out
+ * what engine ranks already have. */
 static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
                                const struct tdm__message_list *resume_logs)
 {
-    bool go_on = false; /* the same on all ranks: they are told the same */
+    /* The value is the same on all ranks, because all get the same message. */
+    bool resumes = false;
 
-    TDM_TRY(agree_on_status(trainer, read_targets(trainer, targets, resume_logs, &go_on)));
-    if (!go_on) {
+    TDM_TRY(agree_on_status(trainer, read_targets(trainer, targets, resume_logs, &resumes)));
+    if (!resumes) {
         return TDM_OK;
     }
     tdm__failpoint_hit("trainer.find_held");
     return tdm__weight_writer_find_held(trainer->weight_writer);
 }
 
-/* Where blocks that become FP8 are shared, what each rank converts depends on all of them. */
+/* Exchanges the scales of FP8 blocks that several trainer ranks share. The scale depends on the
+ * elements of all of them. */
 static tdm_status share_scales(struct trainer *trainer)
 {
     tdm_status status;
@@ -505,26 +563,28 @@ static tdm_status share_scales(struct trainer *trainer)
     return status == TDM_OK ? TDM_OK : abort_update(trainer, status);
 }
 
-/* However it ends, no engine reads what this rank told of, and nothing of it stays mapped. */
+/* Transfers all chunks. On return, with success or failure, no engine reads memory of this rank,
+ * and no target is mapped. */
 static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm__id *update,
                                       uint64_t epoch,
                                       const struct tdm__update_parts_message *message)
 {
-    struct chunk_transfer moving = {.trainer = trainer, .update = update, .epoch = epoch};
+    struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
     tdm_status status = open_targets(trainer, &message->targets, &message->journals);
 
     status = status == TDM_OK ? share_scales(trainer) : status;
     for (uint32_t i = 0; i < trainer->transfer_plan->chunks_count && status == TDM_OK; i++) {
-        status = move_chunk(&moving, i);
+        status = transfer_chunk(&transfer, i);
     }
     status = status == TDM_OK
-                 ? agree_on_status(trainer, await_announced(&moving, moving.announce_status))
-                 : await_announced(&moving, status);
+                 ? agree_on_status(trainer, await_announced(&transfer, transfer.announce_status))
+                 : await_announced(&transfer, status);
     tdm__weight_writer_unmap_targets(trainer->weight_writer);
     return status;
 }
 
-/* update_parts → parts_sent, by the first rank */
+/* Method "update_slices": sends one update by slices. Rank 0 replies the hash of the contents
+ * and the resume logs. */
 tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -533,7 +593,8 @@ tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
     TDM_TRY(trainer_check_started(trainer));
     TDM_TRY(tdm__update_parts_decode(tdm_call_arguments(call), &message));
     if (trainer->weight_writer == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update by parts without a route");
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "update by slices failed: this trainer rank has no transfer plan");
     }
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
@@ -544,7 +605,8 @@ tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 
 /* ---- methods: an update by names -------------------------------------------------------- */
 
-/* update_names → bytes, buckets */
+/* Method "update": sends one update as whole tensors. Replies the bytes and the number of
+ * buckets. */
 tdm_status tdm__trainer_update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;

@@ -1,6 +1,12 @@
-/* transfer_pair.c - engines on other GPUs or nodes than the trainers: what they have in place of
- * shared memory. */
+/* transfer_pair.c - sends buckets over the network to engines that have GPUs of their own. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The upper part is the code of the two ends: a pair is a collective group of two ranks, in
+ * which the trainer broadcasts first the size and then the data. The engine end refuses data
+ * that does not fit into its bucket and aborts the group, so that the trainer does not wait.
+ * The lower part is the controller's: it calls "open_pair" on both ends of all pairs. The names of
+ * the groups contain the ID of the update, so that an old attempt cannot meet a new one. If one
+ * rank does not join, the controller cancels the rendezvous of all pairs, so that their other ends
+ * do not wait. An end is used by its actor's method thread only. */
 #include "colocate/job/transfer_pair.h"
 
 #include "actors/runtime.h"
@@ -14,11 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Ranks of the two ends in the collective group, and their number. */
 enum { TRAINER = 0, ENGINE = 1, ENDS = 2 };
+/* Longest time in milliseconds for canceling a rendezvous. */
 enum { OFF_MS = 5000 };
 
 /* ---- one end ---------------------------------------------------------------------------- */
 
+/* Creates the bucket of the engine end, unless it has one that is large enough. */
 static tdm_status pair_create_bucket(struct tdm__transfer_pair *pair, uint64_t size_bytes)
 {
     const struct tdm_region_options bucket = {
@@ -73,10 +82,11 @@ tdm_status tdm__transfer_pair_send(struct tdm__transfer_pair *pair, const void *
                                    uint64_t size_bytes)
 {
     TDM_TRY(tdm_collective_broadcast(pair->group, &size_bytes, sizeof(size_bytes), TRAINER));
-    /* Only read: the root's data is what the others get. */
+    /* The cast is safe: the root's buffer is only read. */
     return tdm_collective_broadcast(pair->group, (void *)(uintptr_t)data, size_bytes, TRAINER);
 }
 
+/* Adds a span to the trace for a chunk that was sent. */
 static void record_sent_span(const struct tdm__transfer_pair_payload *load, int64_t begin_ns,
                              struct tdm__rank *trainer)
 {
@@ -110,7 +120,7 @@ tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,
     return TDM_OK;
 }
 
-/* The other end must not wait for what will not be taken. */
+/* Aborts the group, so that the other end does not wait for data that is refused. */
 static void pair_disconnect(struct tdm__transfer_pair *pair)
 {
     struct tdm__comm *comm = tdm__collective_comm(pair->group);
@@ -137,8 +147,9 @@ tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t 
                                     TRAINER);
 }
 
-/* ---- all lines -------------------------------------------------------------------------- */
+/* ---- all pairs ------------------------------------------------------------------------- */
 
+/* Calls "open_pair" on one end of a pair. */
 static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *node_id,
                                 const struct tdm__worker_group *workers, tdm_ref **ref_out)
 {
@@ -146,6 +157,8 @@ static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *
                           (int64_t)workers->spec->update_timeout_ms, workers->chunk_bytes);
 }
 
+/* Calls "open_pair" on both ends of the pairs of all live engine ranks. `refs` gets the
+ * trainers' replies, then the engines'. */
 static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct tdm__id *update,
                                  tdm_ref **refs)
 {
@@ -159,7 +172,7 @@ static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct
         if (workers->engines[i] == NULL) {
             continue;
         }
-        (void)snprintf(name, sizeof(name), "line/%s/%u", id, i);
+        (void)snprintf(name, sizeof(name), "pair/%s/%u", id, i);
         TDM_TRY(call_pair_end(workers->trainers[i], name, info.node_id, workers, &refs[i]));
         TDM_TRY(call_pair_end(workers->engines[i], name, info.node_id, workers,
                               &refs[workers->engines_count + i]));
@@ -167,6 +180,8 @@ static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct
     return TDM_OK;
 }
 
+/* Cancels the rendezvous of all pairs of this update at the daemon, so that ranks that wait
+ * there fail. */
 static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
                                         const struct tdm__id *update)
 {
@@ -179,7 +194,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
 
     tdm_actor_describe(workers->trainers[0], &info);
     TDM_TRY(tdm__id_parse(info.node_id, &message.node));
-    (void)snprintf(name, sizeof(name), "line/%s", tdm__id_text(update, id));
+    (void)snprintf(name, sizeof(name), "pair/%s", tdm__id_text(update, id));
     message.name = name;
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__meet_off_encode(&message, writer);
@@ -191,9 +206,9 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
     return status;
 }
 
-/* A rank that will not come is dead, or is killed for its silence, and that shows here: the
- * rank at the other end of its line must not wait for it.  Where nobody can be told it waits
- * for as long as an update may take.  `status` comes back. */
+/* Cancels all pairs after one could not be opened, for example because a rank died: its other
+ * end must not wait for it. If the cancellation fails, that end waits until the update's
+ * timeout. Returns `status`. */
 static tdm_status abandon_open_pairs(struct tdm__worker_group *workers,
                                      const struct tdm__id *update, tdm_status status)
 {

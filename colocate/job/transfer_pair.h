@@ -1,5 +1,4 @@
-/* transfer_pair.h - engines on other GPUs or nodes than the trainers: what they have in place of
- * shared memory. */
+/* transfer_pair.h - sends buckets over the network to engines that have GPUs of their own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_TRANSFER_PAIR_H
 #define TDM_COLOCATE_JOB_TRANSFER_PAIR_H
@@ -10,53 +9,69 @@
 
 #include <tandem/collective.h>
 
-/* Trainers fill buckets as for engines that copy; then trainer rank r sends what is in its
- * bucket to engine rank r, which has a bucket of its own and copies from there.  So each engine
- * rank gets its own slices alone, and each byte goes between nodes once.
- *
- * The two have a group of their own, a line: if one of them dies, or the line is cut, no other
- * line knows.  A line that failed is made anew by the next update. */
+/* The connection of trainer rank r and engine rank r, which replaces shared memory. Trainers
+ * fill buckets as for engines that copy. The trainer rank then sends its bucket to the engine
+ * rank, which receives it into a bucket and copies from there. Each engine rank thus gets only
+ * its own slices, and each byte crosses the network once.
+ * A pair is a collective group of two ranks. If one end dies or the connection breaks, no other
+ * pair is affected. The next update opens a failed pair again. Each end owns one such struct. */
 struct tdm__transfer_pair {
-    tdm_collective_group *group;  /* owned; the trainer is rank 0; NULL: there is no line */
-    struct tdm__regions *regions; /* borrowed; of the engine rank */
-    tdm_region *bucket;           /* owned; the engine rank's */
+    /* Owned collective group in which the trainer has rank 0; NULL while the pair is not open. */
+    tdm_collective_group *group;
+    /* Borrowed GPU memory manager of the engine rank; NULL at the trainer's end. */
+    struct tdm__regions *regions;
+    /* Owned region of the engine rank that data is received into; NULL at the trainer's end. */
+    tdm_region *bucket;
 };
 
-/* (name, the node to meet on, timeout, bytes of a bucket): both ends are called at once; an
- * earlier line ends. */
+/* Opens the pair at one end: method "open_pair" with the arguments (group name, node ID of the
+ * rendezvous, timeout in ms, bucket bytes). The controller calls both ends at the same time;
+ * each blocks until the other has joined. An earlier connection is closed first. `rank` is 0 for
+ * the trainer, 1 for the engine. */
 tdm_status tdm__transfer_pair_open(struct tdm__transfer_pair *pair, tdm_runtime *runtime,
                                    uint32_t rank, tdm_call *call);
+/* Closes the connection and frees the bucket. */
 void tdm__transfer_pair_close(struct tdm__transfer_pair *pair);
 
-/* Memory of the engine rank's bucket; fine without one, and if it is so already. */
+/* Gives the engine rank's bucket its memory, waiting at most `timeout_ms`. Does nothing without
+ * a bucket or if the bucket is resident. */
 tdm_status tdm__transfer_pair_resume_bucket(struct tdm__transfer_pair *pair, int64_t timeout_ms);
+/* Frees the memory of the engine rank's bucket. Does nothing without a bucket or if it is
+ * paused. */
 tdm_status tdm__transfer_pair_pause_bucket(struct tdm__transfer_pair *pair);
 
-/* What lies in a trainer rank's bucket. */
+/* One chunk of data that a trainer rank sends from its bucket. All pointers are borrowed. */
 struct tdm__transfer_pair_payload {
-    struct tdm_bytes description; /* the handle tuples */
+    /* Encoded list of the tensor slices in the data. */
+    struct tdm_bytes description;
+    /* First byte of the chunk in the trainer's bucket. */
     const void *data;
+    /* Size of the chunk in bytes. */
     uint64_t size_bytes;
+    /* Index of the chunk in the transfer plan, for the trace. */
     uint32_t chunk;
 };
 
-/* Tells the engine rank what comes.  The answer says that it is staged, and is to be awaited
- * also where nothing could be sent: the call must not meet the next line. */
+/* Calls the engine rank to stage the chunk that follows. The reply means that the chunk is
+ * staged. The caller must await it even if sending fails, so that the call cannot receive from
+ * the next connection. */
 tdm_status tdm__transfer_pair_announce(tdm_actor *engine,
                                        const struct tdm__transfer_pair_payload *load,
                                        tdm_ref **announced_out);
-/* Sends it; then the trainer rank needs the bytes no more. */
+/* Sends the chunk and adds a span to the trace. On return the trainer rank may overwrite the
+ * bytes. */
 tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,
                                       const struct tdm__transfer_pair_payload *load,
                                       struct tdm__rank *trainer);
 
-/* From one end to the other; both block until the bytes are there.  What came is in the bucket.
- */
+/* Sends bytes from the trainer's end. Blocks until they are transferred. */
 tdm_status tdm__transfer_pair_send(struct tdm__transfer_pair *pair, const void *data,
                                    uint64_t size_bytes);
+/* Receives bytes into the bucket of the engine's end and blocks until they are there. */
 tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t *size_bytes_out);
 
-/* The controller's side: sees to it that every engine rank that lives has a line. */
+/* Opens the pairs of all live engine ranks from the controller, unless they are open already.
+ * `update` makes the group names unique. Blocks until all pairs are open or one fails. */
 tdm_status tdm__transfer_pairs_open_all(struct tdm__worker_group *workers,
                                         const struct tdm__id *update);
 

@@ -1,4 +1,5 @@
-/* transfer_target.c - where trainers may write for an engine rank, as calls carry it. */
+/* transfer_target.c - encodes replies that say where trainers write an engine rank's weights and
+ * what an update costs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/transfer_target.h"
 
@@ -7,7 +8,7 @@
 
 #include <string.h>
 
-/* Encodes the message and replies with it. */
+/* Encodes the message `structure`, which `message` describes, and replies with it. */
 static tdm_status reply_message(tdm_call *call, const struct tdm__message *message,
                                 const void *structure)
 {
@@ -23,12 +24,14 @@ static tdm_status reply_message(tdm_call *call, const struct tdm__message *messa
     return status;
 }
 
-static struct tdm__journal_message journal_to_message(const struct tdm__resume_log *resume_log)
+/* Converts a resume log to its message. */
+static struct tdm__journal_message resume_log_to_message(const struct tdm__resume_log *resume_log)
 {
     return (struct tdm__journal_message){resume_log->next, resume_log->sums.high,
                                          resume_log->sums.low};
 }
 
+/* Getter of a message list: returns the key of a block. */
 static void get_key(const void *arg, uint32_t index, void *item_out)
 {
     *(struct tdm__id *)item_out = ((struct tdm__block *const *)arg)[index]->key;
@@ -45,7 +48,7 @@ tdm_status tdm__transfer_target_reply(tdm_call *call, const struct tdm__location
 
     if (resume_log != NULL) {
         message.has_journal = true;
-        message.journal = journal_to_message(resume_log);
+        message.journal = resume_log_to_message(resume_log);
     }
     return reply_message(call, tdm__update_target_table(), &message);
 }
@@ -64,12 +67,14 @@ tdm_status tdm__transfer_cost_reply(tdm_call *call, const struct tdm__transfer_p
     return reply_message(call, tdm__update_cost_table(), &message);
 }
 
-static void get_journal(const void *arg, uint32_t index, void *item_out)
+/* Getter of a message list: returns the resume log of engine rank `index` from the weight
+ * writer. */
+static void get_resume_log(const void *arg, uint32_t index, void *item_out)
 {
     struct tdm__resume_log resume_log =
         tdm__weight_writer_resume_log((struct tdm__weight_writer *)(uintptr_t)arg, index);
 
-    *(struct tdm__journal_message *)item_out = journal_to_message(&resume_log);
+    *(struct tdm__journal_message *)item_out = resume_log_to_message(&resume_log);
 }
 
 tdm_status tdm__transfer_result_reply(tdm_call *call, struct tdm__weight_writer *weight_writer,
@@ -79,7 +84,7 @@ tdm_status tdm__transfer_result_reply(tdm_call *call, struct tdm__weight_writer 
     const struct tdm__parts_sent_message message = {
         .hash_high = hash.high,
         .hash_low = hash.low,
-        .journals = {.count = engine_ranks_count, .get = get_journal, .arg = weight_writer}};
+        .journals = {.count = engine_ranks_count, .get = get_resume_log, .arg = weight_writer}};
 
     return reply_message(call, tdm__parts_sent_table(), &message);
 }

@@ -1,5 +1,16 @@
-/* weight_update.c - a new version of the weights, from the trainers to every engine. */
+/* weight_update.c - sends a new version of the weights from the trainers to every engine. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The controller is the source of docs/protocols/commit.md. An update goes through the steps:
+ * begin (the store assigns epoch and version), stage (trainers write into shadow copies or
+ * buckets, engines verify), vote (each engine rank reports to the store), decide (the controller
+ * proposes, the store records the first outcome), finish (engines switch to the new version or
+ * drop it).
+ * Invariants: no rank serves or drops staged weights before the outcome is recorded. An engine rank
+ * is recorded as dead only after its process was killed. If the store loses its record,
+ * restore_record() writes it again from `source_state`.
+ * Weights travel in one of two ways: as slices in the engines' layout (stage_slices) or as whole
+ * tensors by name (stage_buckets); or engines read a checkpoint (stage_file). All functions run on
+ * the controller's thread and block. */
 #include "colocate/job/weight_update.h"
 
 #include "actors/runtime.h"
@@ -18,28 +29,32 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
+/* Returns the timeout of each call of an update in milliseconds. */
 static int64_t timeout_of(const struct tdm__worker_group *workers)
 {
     return (int64_t)workers->spec->update_timeout_ms;
 }
 
+/* Sends one request to the version service and waits for its reply. Does not repair a lost
+ * record. */
 static tdm_status version_request_once(struct tdm__worker_group *workers,
                                        const struct tdm__version_request *request,
-                                       struct tdm__version_reply *answer)
+                                       struct tdm__version_reply *reply)
 {
     return tdm__version_service_call(workers->runtime, workers->spec->update_model, request,
-                                     timeout_of(workers), answer);
+                                     timeout_of(workers), reply);
 }
 
 /* ---- a record that is lost -------------------------------------------------------------- */
 
+/* Returns this process as a member of the update protocol. Its incarnation is always 1. */
 static struct tdm__member source_member(const struct tdm__worker_group *workers)
 {
     return (struct tdm__member){workers->runtime->self.id, 1};
 }
 
-/* The engine ranks that live, and of a version that all serve only those that serve it.  Has
- * room for the dead behind them; the caller frees it. */
+/* Lists the live engine ranks as members of the update protocol; with `only_serving` only those
+ * of serving engines. The array has space for the dead members behind them. The caller frees it. */
 static tdm_status list_members(const struct tdm__worker_group *workers, bool only_serving,
                                struct tdm__member **members_out, uint32_t *count_out)
 {
@@ -72,10 +87,11 @@ static tdm_status list_members(const struct tdm__worker_group *workers, bool onl
     return TDM_OK;
 }
 
+/* Writes the record of the versions again from what the store has acknowledged before. */
 static tdm_status restore_record(struct tdm__worker_group *workers)
 {
     struct tdm__version_request request = tdm__source_state_restore_request(&workers->source_state);
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
     struct tdm__member *members;
     tdm_status status;
 
@@ -88,26 +104,26 @@ static tdm_status restore_record(struct tdm__worker_group *workers)
     request.dead = workers->dead;
     request.dead_count = workers->dead_count;
     tdm__failpoint_hit("source.restore");
-    status = version_request_once(workers, &request, &answer);
+    status = version_request_once(workers, &request, &reply);
     tdm__failpoint_hit("source.restored");
     free(members);
     return status;
 }
 
-/* TDM_OK: something was refused because the store has lost the record, which is restored, so
- * that it may be tried again.  Else the failure stays. */
+/* Decides whether a failed request can be repeated. If the store has lost the record, restores
+ * it and returns TDM_OK. Otherwise returns the failure. */
 static tdm_status continue_after_failure(struct tdm__worker_group *workers, tdm_status failed)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
     char detail[TDM__ERROR_DETAIL_BYTES];
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
     if (failed != TDM_E_NOT_FOUND && failed != TDM_E_CONFLICT) {
         return failed;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (version_request_once(workers, &read, &answer) != TDM_OK ||
-        !tdm__source_state_is_ahead(&workers->source_state, answer.epoch)) {
+    if (version_request_once(workers, &read, &reply) != TDM_OK ||
+        !tdm__source_state_is_ahead(&workers->source_state, reply.epoch)) {
         return tdm__fail(failed, "%s", detail);
     }
     TDM_TRY(tdm__wrap(restore_record(workers), "the store lost the record of %s",
@@ -117,21 +133,25 @@ static tdm_status continue_after_failure(struct tdm__worker_group *workers, tdm_
     return TDM_OK;
 }
 
+/* Sends a request to the version service. If the store has lost the record, restores it and
+ * sends the request once more. */
 static tdm_status version_request(struct tdm__worker_group *workers,
                                   const struct tdm__version_request *request,
-                                  struct tdm__version_reply *answer)
+                                  struct tdm__version_reply *reply)
 {
-    tdm_status status = version_request_once(workers, request, answer);
+    tdm_status status = version_request_once(workers, request, reply);
 
     if (status != TDM_OK) {
         TDM_TRY(continue_after_failure(workers, status));
-        status = version_request_once(workers, request, answer);
+        status = version_request_once(workers, request, reply);
     }
     return status;
 }
 
 /* ---- the steps -------------------------------------------------------------------------- */
 
+/* Step 1: begins the update in the store, which assigns epoch and version. Also reports the dead
+ * members. */
 static tdm_status begin_update(struct tdm__worker_group *workers, uint64_t base, uint64_t floor,
                                struct tdm__weight_update *update)
 {
@@ -143,24 +163,24 @@ static tdm_status begin_update(struct tdm__worker_group *workers, uint64_t base,
                                            .source = source_member(workers),
                                            .dead = workers->dead,
                                            .dead_count = workers->dead_count};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
     struct tdm__member *members;
     tdm_status status;
 
     TDM_TRY(list_members(workers, false, &members, &request.members_count));
     request.members = members;
-    status = version_request(workers, &request, &answer);
+    status = version_request(workers, &request, &reply);
     free(members);
     TDM_TRY(status);
-    workers->dead_count = 0; /* the record knows */
-    tdm__source_state_on_begin(&workers->source_state, &update->id, answer.epoch,
-                               answer.update_version, answer.version, &answer.hash);
-    update->epoch = answer.epoch;
-    update->version = answer.update_version;
+    workers->dead_count = 0; /* The store has recorded these members as dead. */
+    tdm__source_state_on_begin(&workers->source_state, &update->id, reply.epoch,
+                               reply.update_version, reply.version, &reply.hash);
+    update->epoch = reply.epoch;
+    update->version = reply.update_version;
     return TDM_OK;
 }
 
-/* A call whose arguments are the update and a number, to all engine ranks. */
+/* Calls a method of all engine ranks with the arguments (update ID, number). */
 static tdm_status call_engines(struct tdm__worker_group *workers, const char *method,
                                const struct tdm__weight_update *update, uint64_t number)
 {
@@ -178,6 +198,7 @@ static tdm_status call_engines(struct tdm__worker_group *workers, const char *me
     return status;
 }
 
+/* Makes every engine rank read the new weights from a safetensors file. */
 static tdm_status stage_file(struct tdm__worker_group *workers,
                              const struct tdm__weight_update *update, const char *file)
 {
@@ -196,57 +217,64 @@ static tdm_status stage_file(struct tdm__worker_group *workers,
     return status;
 }
 
-/* ---- calls whose answers matter --------------------------------------------------------- */
+/* ---- calls whose replies matter --------------------------------------------------------- */
 
+/* References to the replies of one call to many actors. The owner releases them with
+ * pending_replies_fini(). */
 struct pending_replies {
-    tdm_ref **refs; /* owned */
+    /* Owned array of references; NULL for actors that were not called. */
+    tdm_ref **refs;
+    /* Number of elements of `refs`. */
     uint32_t count;
 };
 
-static void pending_replies_fini(struct pending_replies *answers)
+/* Releases the references. A zeroed struct is allowed. */
+static void pending_replies_fini(struct pending_replies *replies)
 {
-    if (answers->refs != NULL) {
-        tdm__worker_group_release_refs(answers->refs, answers->count);
-        free(answers->refs);
+    if (replies->refs != NULL) {
+        tdm__worker_group_release_refs(replies->refs, replies->count);
+        free(replies->refs);
     }
-    *answers = (struct pending_replies){.refs = NULL};
+    *replies = (struct pending_replies){.refs = NULL};
 }
 
-/* The same call to all that there are; TDM_OK when all have answered well.  Free the answers in
- * any case. */
+/* Sends the same call to all actors that are not NULL and waits until all have succeeded. The
+ * caller releases the replies in any case. */
 static tdm_status call_all_layouts(struct tdm__worker_group *workers, tdm_actor *const *actors,
                                    uint32_t count, const char *method, struct tdm_bytes arguments,
-                                   struct pending_replies *answers)
+                                   struct pending_replies *replies)
 {
-    *answers =
+    *replies =
         (struct pending_replies){.refs = calloc(count + 1, sizeof(tdm_ref *)), .count = count};
-    if (answers->refs == NULL) {
+    if (replies->refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u calls of %s", count, method);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (actors[i] != NULL) {
-            TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &answers->refs[i]));
+            TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &replies->refs[i]));
         }
     }
-    return tdm__worker_group_await(workers, answers->refs, count, timeout_of(workers));
+    return tdm__worker_group_await(workers, replies->refs, count, timeout_of(workers));
 }
 
-static const tdm_value *answer_of(const struct pending_replies *answers, uint32_t index)
+/* Returns the value that actor `index` replied; NULL if it does not exist. */
+static const tdm_value *reply_value(const struct pending_replies *replies, uint32_t index)
 {
     const tdm_value *value = NULL;
 
-    return tdm_get_value(answers->refs[index], 0, &value) == TDM_OK ? value : NULL;
+    return tdm_get_value(replies->refs[index], 0, &value) == TDM_OK ? value : NULL;
 }
 
 /* ---- where engines keep what ------------------------------------------------------------ */
 
-/* Decodes what engine rank `index` replied to connect; false if it has no layout. */
+/* Decodes what engine rank `index` replied to "connect". Returns false if it has no layout. */
 static bool read_layout(const struct pending_replies *layouts, uint32_t index,
                         struct tdm__engine_layout_message *layout_out)
 {
-    return tdm__engine_layout_decode(answer_of(layouts, index), layout_out) == TDM_OK;
+    return tdm__engine_layout_decode(reply_value(layouts, index), layout_out) == TDM_OK;
 }
 
+/* Getter of a message list: returns the encoded layout of engine rank `index`. */
 static void get_layout(const void *arg, uint32_t index, void *item_out)
 {
     struct tdm__engine_layout_message layout;
@@ -256,6 +284,8 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
     }
 }
 
+/* Sends the engines' layouts to the trainers, which compute the transfer plan, and returns its
+ * cost. */
 static tdm_status connect_trainers(struct tdm__worker_group *workers,
                                    const struct pending_replies *layouts,
                                    struct tdm__weight_cost *cost_out)
@@ -277,7 +307,7 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
                                   tdm_writer_bytes(writer), &costs);
     }
     if (status == TDM_OK) {
-        status = tdm__update_cost_decode(answer_of(&costs, 0), &cost);
+        status = tdm__update_cost_decode(reply_value(&costs, 0), &cost);
     }
     if (status == TDM_OK) {
         *cost_out = (struct tdm__weight_cost){.same_gpu_bytes = cost.same_gpu_bytes,
@@ -293,6 +323,7 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
     return status;
 }
 
+/* Returns whether every engine rank replied with a layout. */
 static bool all_have_layouts(const struct pending_replies *layouts)
 {
     for (uint32_t i = 0; i < layouts->count; i++) {
@@ -315,7 +346,7 @@ static uint64_t layout_sum(const struct pending_replies *layouts, uint32_t index
                : tdm__checksum_tensor(message.layout.data, message.layout.size_bytes);
 }
 
-/* For engines that come back. */
+/* Keeps the encoded list of tensors in the worker group, for engines that are restarted later. */
 static tdm_status keep_manifest(struct tdm__worker_group *workers, const tdm_value *manifest)
 {
     struct tdm_bytes packed;
@@ -390,50 +421,58 @@ tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, 
     return status;
 }
 
-/* ---- by parts --------------------------------------------------------------------------- */
+/* ---- an update by slices ---------------------------------------------------------------- */
 
-struct parts {
+/* What the message of an update by slices is built from: the replies of the ranks. All pointers
+ * are borrowed. */
+struct slice_lists {
+    /* The worker group, which says which engine ranks are alive. */
     const struct tdm__worker_group *workers;
+    /* Replies that say where trainers write: shadow copies of the engines or buckets of the
+     * trainers. */
     const struct pending_replies *targets;
+    /* Replies of the engine ranks that say what valid data their shadow copies already have. */
     const struct pending_replies *shadows;
 };
 
-/* Leaves nil for an engine rank that is absent. */
+/* Getter of a message list: returns the target of engine rank `index`, nil if the rank is lost. */
 static void get_target(const void *arg, uint32_t index, void *item_out)
 {
-    const struct parts *parts = arg;
+    const struct slice_lists *slice_lists = arg;
 
-    if (parts->workers->engines[index] != NULL) {
-        ((struct tdm__message_value *)item_out)->value = answer_of(parts->targets, index);
+    if (slice_lists->workers->engines[index] != NULL) {
+        ((struct tdm__message_value *)item_out)->value = reply_value(slice_lists->targets, index);
     }
 }
 
-/* Leaves an empty journal for an engine rank that is absent or has nothing. */
-static void get_journal(const void *arg, uint32_t index, void *item_out)
+/* Getter of a message list: returns the resume log of engine rank `index`. It stays empty if the
+ * rank is lost or has no data yet. */
+static void get_resume_log(const void *arg, uint32_t index, void *item_out)
 {
-    const struct parts *parts = arg;
+    const struct slice_lists *slice_lists = arg;
     struct tdm__update_target_message shadow;
 
-    if (parts->workers->engines[index] != NULL &&
-        tdm__update_target_decode(answer_of(parts->shadows, index), &shadow) == TDM_OK &&
+    if (slice_lists->workers->engines[index] != NULL &&
+        tdm__update_target_decode(reply_value(slice_lists->shadows, index), &shadow) == TDM_OK &&
         shadow.has_journal) {
         *(struct tdm__journal_message *)item_out = shadow.journal;
     }
 }
 
-/* Where each engine rank's parts go, and what it says it has of them already. */
+/* Calls "update_slices" on the trainers: they write each engine rank's slices to its target and
+ * skip what its shadow copy already has. */
 static tdm_status send_slices(struct tdm__worker_group *workers,
                               const struct tdm__weight_update *update,
                               const struct pending_replies *targets,
                               const struct pending_replies *shadows,
                               struct pending_replies *contents)
 {
-    const struct parts parts = {workers, targets, shadows};
+    const struct slice_lists slice_lists = {workers, targets, shadows};
     const struct tdm__update_parts_message message = {
         .update = update->id,
         .epoch = update->epoch,
-        .targets = {.count = targets->count, .get = get_target, .arg = &parts},
-        .journals = {.count = shadows->count, .get = get_journal, .arg = &parts}};
+        .targets = {.count = targets->count, .get = get_target, .arg = &slice_lists},
+        .journals = {.count = shadows->count, .get = get_resume_log, .arg = &slice_lists}};
     tdm_writer *writer;
     tdm_status status;
 
@@ -447,7 +486,8 @@ static tdm_status send_slices(struct tdm__worker_group *workers,
     return status;
 }
 
-/* `contents`: what the first trainer rank says that all have sent. */
+/* Makes all engine ranks verify and vote. `contents` is the reply of trainer rank 0, which
+ * describes what all trainers have sent. */
 static tdm_status prepare_slices(struct tdm__worker_group *workers,
                                  const struct tdm__weight_update *update, const tdm_value *contents)
 {
@@ -471,6 +511,8 @@ static tdm_status prepare_slices(struct tdm__worker_group *workers,
     return status;
 }
 
+/* Gives all engine ranks memory for their shadow copies. They reply where it is and what it
+ * already has. */
 static tdm_status acquire_shadows(struct tdm__worker_group *workers,
                                   const struct tdm__weight_update *update,
                                   struct pending_replies *shadows)
@@ -489,7 +531,8 @@ static tdm_status acquire_shadows(struct tdm__worker_group *workers,
     return status;
 }
 
-/* Trainers write where somebody has memory: the engines' shadows or buckets of their own. */
+/* Stages the update as slices. Trainers write directly into the engines' shadow copies, or into
+ * buckets of their own from which the engines copy. */
 static tdm_status stage_slices(struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update)
 {
@@ -512,7 +555,7 @@ static tdm_status stage_slices(struct tdm__worker_group *workers,
                              &contents);
     }
     if (status == TDM_OK) {
-        status = prepare_slices(workers, update, answer_of(&contents, 0));
+        status = prepare_slices(workers, update, reply_value(&contents, 0));
     }
     pending_replies_fini(&shadows);
     pending_replies_fini(&buckets);
@@ -522,7 +565,7 @@ static tdm_status stage_slices(struct tdm__worker_group *workers,
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
-/* Says of each engine whether it is there. */
+/* Getter of a message list: returns whether engine `index` is alive. */
 static void get_present(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__worker_group *workers = arg;
@@ -530,6 +573,7 @@ static void get_present(const void *arg, uint32_t index, void *item_out)
     *(bool *)item_out = workers->engines[(size_t)index * workers->ranks_per_engine] != NULL;
 }
 
+/* Encodes the arguments of the method "update" of trainers. */
 static tdm_status write_update(tdm_writer *writer, const struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update)
 {
@@ -543,6 +587,7 @@ static tdm_status write_update(tdm_writer *writer, const struct tdm__worker_grou
     return tdm__update_names_encode(&message, writer);
 }
 
+/* Stages the update as whole tensors by name, bucket by bucket. */
 static tdm_status stage_buckets(struct tdm__worker_group *workers,
                                 const struct tdm__weight_update *update)
 {
@@ -561,6 +606,7 @@ static tdm_status stage_buckets(struct tdm__worker_group *workers,
     return status;
 }
 
+/* Steps 2 and 3: stages the weights in the way that the job uses, and lets the engines vote. */
 static tdm_status stage_update(struct tdm__worker_group *workers, const char *file,
                                const struct tdm__weight_update *update)
 {
@@ -573,7 +619,8 @@ static tdm_status stage_update(struct tdm__worker_group *workers, const char *fi
     return call_engines(workers, "prepare", update, 0);
 }
 
-/* The first outcome stored stays; what is proposed here may not be what comes back. */
+/* Step 4: proposes an outcome. The store keeps the first proposal, so that the recorded outcome
+ * may differ from this one. */
 static tdm_status decide_update(struct tdm__worker_group *workers,
                                 struct tdm__weight_update *update,
                                 enum tdm__update_outcome proposal)
@@ -583,17 +630,17 @@ static tdm_status decide_update(struct tdm__worker_group *workers,
                                            .proposal = proposal,
                                            .dead = workers->dead,
                                            .dead_count = workers->dead_count};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
-    TDM_TRY(version_request(workers, &request, &answer));
-    tdm__source_state_on_decide(&workers->source_state, answer.outcome, answer.version,
-                                &answer.hash);
+    TDM_TRY(version_request(workers, &request, &reply));
+    tdm__source_state_on_decide(&workers->source_state, reply.outcome, reply.version, &reply.hash);
     update->decided = true;
-    update->committed = answer.outcome == TDM__UPDATE_COMMITTED;
+    update->committed = reply.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
 }
 
-/* Who is to be named dead with the decision. */
+/* Removes engines that died while the update was staged. Does nothing if the user canceled the
+ * job. */
 static tdm_status remove_dead_engines(struct tdm__worker_group *workers, tdm_status staged,
                                       struct tdm__weight_update *update)
 {
@@ -639,6 +686,7 @@ tdm_status tdm__weight_update_run(struct tdm__worker_group *workers, const char 
                            (unsigned long long)update.version);
 }
 
+/* Tells all engine ranks to switch to the committed version, or to drop the aborted one. */
 static tdm_status send_outcome(struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update)
 {
@@ -646,6 +694,7 @@ static tdm_status send_outcome(struct tdm__worker_group *workers,
                              : call_engines(workers, "drop", update, update->epoch);
 }
 
+/* Reports the lost engine ranks to the store, so that the update can be completed without them. */
 static tdm_status record_dead_engine(struct tdm__worker_group *workers,
                                      const struct tdm__weight_update *update)
 {
@@ -653,12 +702,13 @@ static tdm_status record_dead_engine(struct tdm__worker_group *workers,
                                            .update = update->id,
                                            .dead = workers->dead,
                                            .dead_count = workers->dead_count};
-    struct tdm__version_reply answer;
+    struct tdm__version_reply reply;
 
-    return version_request(workers, &request, &answer);
+    return version_request(workers, &request, &reply);
 }
 
-/* An engine may be told twice: that changes nothing but that it reports again. */
+/* Sends the outcome until all surviving engines have confirmed it. An engine that gets it twice
+ * only confirms it again. */
 static tdm_status send_outcome_to_survivors(struct tdm__worker_group *workers,
                                             const struct tdm__weight_update *update)
 {
@@ -684,7 +734,7 @@ tdm_status tdm__weight_update_finish(struct tdm__worker_group *workers,
     }
     tdm__failpoint_hit("source.finished");
     if (workers->by_slices && workers->in_place) {
-        return TDM_OK; /* trainers have no buckets */
+        return TDM_OK; /* Trainers wrote directly into the engines' memory. */
     }
     return tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
                                   "release_bucket", no_arguments, timeout_of(workers));

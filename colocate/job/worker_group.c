@@ -1,5 +1,14 @@
-/* worker_group.c - the actors of a job, and calls to many of them at once. */
+/* worker_group.c - the trainer and engine actors of a job, and calls to many of them at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The controller owns the group and uses it on one thread. Waiting for calls is done in
+ * intervals of SLICE_MS, between which the function polls the user's interrupts and the liveness
+ * of the ranks. If a rank is silent for too long it is killed, and the call that waits for it
+ * fails.
+ * When one rank dies, calls to other ranks fail as a consequence, because they wait for it in
+ * collectives. explain_failure() therefore waits up to EXPLAIN_MS for a failure that is a cause,
+ * such as the death of an actor, and prefers it to consequences.
+ * An element of `engines` is NULL exactly while its engine is lost; all ranks of an engine are lost
+ * together. */
 #include "colocate/job/worker_group.h"
 
 #include "colocate/job/engine_failover.h"
@@ -12,18 +21,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Milliseconds: longest start of actors, length of one wait interval, longest wait for the cause
+ * of a failure. */
 enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
-/* What calls came to, and which have. */
+/* Calls that are being awaited. */
 struct pending_calls {
-    tdm_ref **refs; /* owned, but not what is in it */
-    uint8_t *done;  /* owned */
+    /* Owned array of borrowed references to the replies, without NULL elements. */
+    tdm_ref **refs;
+    /* Owned flags: 1 for each call that has completed. */
+    uint8_t *done;
+    /* Owned array that tdm_get_many() fills; the values are not used. */
     const tdm_value **values;
+    /* Number of elements of the three arrays. */
     uint32_t count;
 };
 
+/* Frees the arrays, but not the references. */
 static void pending_calls_fini(struct pending_calls *calls)
 {
     free(calls->refs);
@@ -31,7 +47,7 @@ static void pending_calls_fini(struct pending_calls *calls)
     free(calls->values);
 }
 
-/* Those that are there. */
+/* Collects the references that are not NULL. */
 static tdm_status pending_calls_init(struct pending_calls *calls, tdm_ref *const *refs,
                                      uint32_t count)
 {
@@ -50,6 +66,7 @@ static tdm_status pending_calls_init(struct pending_calls *calls, tdm_ref *const
     return TDM_OK;
 }
 
+/* Returns the number of completed calls. */
 static uint32_t count_done(const struct pending_calls *calls)
 {
     uint32_t sum = 0;
@@ -60,12 +77,14 @@ static uint32_t count_done(const struct pending_calls *calls)
     return sum;
 }
 
+/* Returns whether the status means that an actor or its node died. */
 static bool is_death(tdm_status status)
 {
     return status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
 }
 
-/* The failure among those done that explains the others best; TDM_OK if none has failed. */
+/* Returns the failure of a completed call that best explains the others, with its error detail;
+ * TDM_OK if none has failed. A death ranks first, TDM_E_ABORTED last. */
 static tdm_status worst_failure(const struct pending_calls *calls)
 {
     const tdm_value *value;
@@ -82,7 +101,7 @@ static tdm_status worst_failure(const struct pending_calls *calls)
         if (is_death(status)) {
             weight = 3;
         } else if (status == TDM_E_ABORTED) {
-            weight = 1; /* a consequence */
+            weight = 1; /* Another rank's failure caused this one. */
         }
         if (weight > worst_weight) {
             worst = calls->refs[i];
@@ -92,7 +111,8 @@ static tdm_status worst_failure(const struct pending_calls *calls)
     return worst == NULL ? TDM_OK : tdm_get_value(worst, 0, &value);
 }
 
-/* Wakes once: when all are done, one has failed, or the slice is over. */
+/* Waits for one interval, or less if all calls complete or one fails before. Returns whether all
+ * have completed. */
 static bool wait_all_done(struct pending_calls *calls, int64_t deadline_ms)
 {
     int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
@@ -103,7 +123,8 @@ static bool wait_all_done(struct pending_calls *calls, int64_t deadline_ms)
     return count_done(calls) == calls->count;
 }
 
-/* Waits until all are done, one has failed, the time is over, or the user is impatient. */
+/* Waits until all calls have completed, one has failed, the deadline has passed, or the user has
+ * interrupted twice. */
 static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pending_calls *calls,
                                     int64_t deadline_ms)
 {
@@ -120,14 +141,14 @@ static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pe
             return TDM_OK;
         }
         if (late) {
-            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not answered in time",
+            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not replied in time",
                              calls->count - count_done(calls), calls->count);
         }
         TDM_TRY(tdm__failover_check_liveness(workers));
     }
 }
 
-/* What one failure tears down shows soon: waits a moment for the one that explains. */
+/* Waits a short time for a failure that explains `status`, and returns it, or else `status`. */
 static tdm_status explain_failure(struct pending_calls *calls, tdm_status status)
 {
     int64_t deadline_ms = tdm__deadline_after(EXPLAIN_MS);
@@ -190,7 +211,7 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
     return tdm__wrap(status, "%s", method);
 }
 
-/* ---- who is there ----------------------------------------------------------------------- */
+/* ---- live engines ---------------------------------------------------------------------- */
 
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers)
 {
@@ -215,6 +236,7 @@ bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, ui
 
 /* ---- start ------------------------------------------------------------------------------ */
 
+/* Reserves `count` bundles of one GPU each. */
 static tdm_status reserve_gpus(struct tdm__worker_group *workers, uint32_t count,
                                enum tdm_placement_strategy strategy,
                                tdm_placement_group **group_out)
@@ -234,7 +256,8 @@ static tdm_status reserve_gpus(struct tdm__worker_group *workers, uint32_t count
     return status;
 }
 
-/* The ranks of a group share memory: trainers are on one node, and so is each engine. */
+/* Reserves the GPUs of all ranks. Ranks that share memory must be on one node: all trainers, and
+ * the ranks of each engine. */
 static tdm_status reserve_placement_groups(struct tdm__worker_group *workers)
 {
     if (!tdm__engines_are_remote(workers)) {
@@ -253,18 +276,29 @@ static tdm_status reserve_placement_groups(struct tdm__worker_group *workers)
     return TDM_OK;
 }
 
+/* What distinguishes the actor of one rank from the others when it is created. */
 struct rank_creation {
+    /* Actor class: "tandem.trainer" or "tandem.engine". */
     const char *class_name;
+    /* Name of the actor, for example "engine/0/1". */
     char name[TDM__RANK_NAME_BYTES];
+    /* Name of its collective group. */
     char group[TDM__RANK_NAME_BYTES];
+    /* Rank in that group. */
     uint32_t rank;
+    /* Number of ranks of that group. */
     uint32_t ranks_count;
+    /* Index of the engine; 0 for trainers. */
     uint32_t engine;
-    tdm_placement_group *place;
+    /* Borrowed placement group that has the rank's GPU. */
+    tdm_placement_group *placement_group;
+    /* Index of the rank's bundle in that placement group. */
     uint32_t bundle;
+    /* Share of the GPU that the actor reserves, 0 to 1. */
     double num_gpus;
 };
 
+/* Returns the enum value of update.verify, which was validated before. */
 static enum tdm__verify parse_verify_mode(const struct tdm__job_spec *spec)
 {
     if (strcmp(spec->verify, "none") == 0) {
@@ -273,8 +307,9 @@ static enum tdm__verify parse_verify_mode(const struct tdm__job_spec *spec)
     return strcmp(spec->verify, "sample") == 0 ? TDM__VERIFY_SAMPLE : TDM__VERIFY_FULL;
 }
 
+/* Creates the actor of one rank. Does not wait until it is constructed. */
 static tdm_status create_rank(struct tdm__worker_group *workers,
-                              const struct rank_creation *recruit, const char *config_json,
+                              const struct rank_creation *creation, const char *config_json,
                               tdm_actor **actor_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
@@ -283,19 +318,19 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                                             .library = spec->library,
                                             .model_config = spec->model_config,
                                             .model = spec->update_model,
-                                            .group = recruit->group,
-                                            .rank = recruit->rank,
-                                            .ranks_count = recruit->ranks_count,
-                                            .engine = recruit->engine,
+                                            .group = creation->group,
+                                            .rank = creation->rank,
+                                            .ranks_count = creation->ranks_count,
+                                            .engine = creation->engine,
                                             .ranks_per_engine = workers->ranks_per_engine,
                                             .seed = spec->seed,
                                             .bucket_bytes = spec->update_weight_buffer_size,
                                             .timeout_ms = spec->step_timeout_ms,
                                             .verify = parse_verify_mode(spec)};
-    struct tdm_actor_options options = {.name = recruit->name,
-                                        .num_gpus = recruit->num_gpus,
-                                        .group = recruit->place,
-                                        .bundle = recruit->bundle,
+    struct tdm_actor_options options = {.name = creation->name,
+                                        .num_gpus = creation->num_gpus,
+                                        .group = creation->placement_group,
+                                        .bundle = creation->bundle,
                                         .environment = {"OPENBLAS_NUM_THREADS=1"}};
     tdm_writer *writer;
     tdm_status status;
@@ -303,52 +338,55 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__rank_arguments_write(writer, &arguments);
     if (status == TDM_OK) {
-        status = tdm_actor_create_packed(workers->runtime, recruit->class_name, &options,
+        status = tdm_actor_create_packed(workers->runtime, creation->class_name, &options,
                                          tdm_writer_bytes(writer), actor_out);
     }
     tdm_writer_destroy(writer);
     return status;
 }
 
+/* Creates the actors of all trainer ranks. */
 static tdm_status create_trainers(struct tdm__worker_group *workers, const char *config_json)
 {
     for (uint32_t i = 0; i < workers->spec->trainer_num_ranks; i++) {
-        struct rank_creation recruit = {.class_name = "tandem.trainer",
-                                        .rank = i,
-                                        .ranks_count = workers->spec->trainer_num_ranks,
-                                        .place = workers->group,
-                                        .bundle = i,
-                                        .num_gpus = workers->spec->trainer_num_gpus_per_actor};
+        struct rank_creation creation = {.class_name = "tandem.trainer",
+                                         .rank = i,
+                                         .ranks_count = workers->spec->trainer_num_ranks,
+                                         .placement_group = workers->group,
+                                         .bundle = i,
+                                         .num_gpus = workers->spec->trainer_num_gpus_per_actor};
 
-        tdm__rank_name(recruit.name, workers->spec->update_model, "trainer/%u", i);
-        tdm__rank_name(recruit.group, workers->spec->update_model, "trainers");
-        TDM_TRY(create_rank(workers, &recruit, config_json, &workers->trainers[i]));
+        tdm__rank_name(creation.name, workers->spec->update_model, "trainer/%u", i);
+        tdm__rank_name(creation.group, workers->spec->update_model, "trainers");
+        TDM_TRY(create_rank(workers, &creation, config_json, &workers->trainers[i]));
         workers->trainers_count++;
     }
     return TDM_OK;
 }
 
+/* Creates the actor of the engine rank with this index in `engines`. */
 static tdm_status create_engine_rank(struct tdm__worker_group *workers, const char *config_json,
                                      uint32_t index)
 {
-    struct rank_creation recruit = {.class_name = "tandem.engine",
-                                    .rank = index % workers->ranks_per_engine,
-                                    .ranks_count = workers->ranks_per_engine,
-                                    .engine = index / workers->ranks_per_engine,
-                                    .place = workers->group,
-                                    .bundle = index,
-                                    .num_gpus = workers->spec->engine_num_gpus_per_actor};
+    struct rank_creation creation = {.class_name = "tandem.engine",
+                                     .rank = index % workers->ranks_per_engine,
+                                     .ranks_count = workers->ranks_per_engine,
+                                     .engine = index / workers->ranks_per_engine,
+                                     .placement_group = workers->group,
+                                     .bundle = index,
+                                     .num_gpus = workers->spec->engine_num_gpus_per_actor};
 
     if (tdm__engines_are_remote(workers)) {
-        recruit.place = workers->engine_groups[recruit.engine];
-        recruit.bundle = recruit.rank;
+        creation.placement_group = workers->engine_groups[creation.engine];
+        creation.bundle = creation.rank;
     }
-    tdm__rank_name(recruit.name, workers->spec->update_model, "engine/%u/%u", recruit.engine,
-                   recruit.rank);
-    tdm__rank_name(recruit.group, workers->spec->update_model, "engine/%u", recruit.engine);
-    return create_rank(workers, &recruit, config_json, &workers->engines[index]);
+    tdm__rank_name(creation.name, workers->spec->update_model, "engine/%u/%u", creation.engine,
+                   creation.rank);
+    tdm__rank_name(creation.group, workers->spec->update_model, "engine/%u", creation.engine);
+    return create_rank(workers, &creation, config_json, &workers->engines[index]);
 }
 
+/* Creates the actors of all engine ranks. */
 static tdm_status create_engines(struct tdm__worker_group *workers, const char *config_json)
 {
     for (uint32_t i = 0; i < workers->spec->num_engines * workers->ranks_per_engine; i++) {
@@ -358,6 +396,7 @@ static tdm_status create_engines(struct tdm__worker_group *workers, const char *
     return TDM_OK;
 }
 
+/* Waits until all of these actors are constructed. */
 static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -366,6 +405,7 @@ static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
     return TDM_OK;
 }
 
+/* Creates all actors and waits until they are constructed. */
 static tdm_status create_all(struct tdm__worker_group *workers)
 {
     char *config_json;
@@ -382,6 +422,8 @@ static tdm_status create_all(struct tdm__worker_group *workers)
     return await_all(workers->engines, workers->engines_count);
 }
 
+/* Creates the ranks of the engine whose first rank has index `first`, and waits until they are
+ * constructed. */
 static tdm_status create_lost_engine(struct tdm__worker_group *workers, uint32_t first)
 {
     char *config_json;
@@ -454,6 +496,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
     return status;
 }
 
+/* Releases the handles and frees the array. */
 static void release_actors(tdm_actor **actors, uint32_t count)
 {
     for (uint32_t i = 0; actors != NULL && i < count; i++) {
@@ -483,7 +526,8 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers)
     workers->engines = NULL;
     workers->trainers_count = 0;
     workers->engines_count = 0;
-    /* The group goes with its creator: removing it here would kill actors that could leave. */
+    /* The placement groups end with this process. Removing them here would kill actors that can
+     * still end gracefully. */
     tdm_placement_group_release(workers->group);
     for (uint32_t i = 0; workers->engine_groups != NULL && i < workers->spec->num_engines; i++) {
         tdm_placement_group_release(workers->engine_groups[i]);

@@ -1,4 +1,4 @@
-/* worker_group.h - the actors of a job, and calls to many of them at once. */
+/* worker_group.h - the trainer and engine actors of a job, and calls to many of them at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
@@ -10,81 +10,119 @@
 
 struct tdm__liveness_monitor;
 
+/* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
-    bool awaits_weights;       /* lives, but serves nothing yet: it came back, and has no weights */
-    uint32_t restart_attempts; /* to bring it back, since it served in a rollout */
+    /* True if the engine is alive but serves nothing, because it was restarted and has no
+     * weights yet. */
+    bool awaits_weights;
+    /* Number of restarts since the engine last completed a rollout. */
+    uint32_t restart_attempts;
 };
 
+/* What happened to an engine, as the callback `on_event` is told. */
 enum tdm__engine_event {
-    TDM__ENGINE_EVENT_LOST,      /* text: why */
-    TDM__ENGINE_EVENT_RESTARTED, /* again; fresh */
-    TDM__ENGINE_EVENT_SERVING    /* again */
+    /* The engine was lost; the text says why. */
+    TDM__ENGINE_EVENT_LOST,
+    /* The actors of the engine were created again; it has no weights yet. */
+    TDM__ENGINE_EVENT_RESTARTED,
+    /* The restarted engine has the committed weights and serves. */
+    TDM__ENGINE_EVENT_SERVING
 };
 
-/* Trainer rank r lies on GPU r; rank t of engine e on GPU e × ranks_per_engine + t, unless engines
- * have GPUs of their own. */
+/* All actors of a job. The controller owns it and uses it on one thread. Trainer rank r is on
+ * GPU r; rank t of engine e is on GPU e × ranks_per_engine + t, unless engines have GPUs of
+ * their own. */
 struct tdm__worker_group {
-    tdm_runtime *runtime;                    /* borrowed */
-    const struct tdm__job_spec *spec;        /* borrowed */
-    const volatile sig_atomic_t *interrupts; /* borrowed; 2 ends every wait */
-    tdm_placement_group *group;              /* owned, like the rest */
-    tdm_placement_group **engine_groups;     /* one an engine, where they are far; else NULL */
+    /* Borrowed connection to the cluster. */
+    tdm_runtime *runtime;
+    /* Borrowed settings of the job. */
+    const struct tdm__job_spec *spec;
+    /* Borrowed count of Ctrl-C signals; 2 ends every wait. NULL: waits are never interrupted. */
+    const volatile sig_atomic_t *interrupts;
+    /* Owned reservation of the GPUs of the trainers, which colocated engines share. */
+    tdm_placement_group *group;
+    /* Owned reservations of GPUs, one for each engine; NULL if engines are colocated. */
+    tdm_placement_group **engine_groups;
+    /* Owned array of trainer handles by rank. */
     tdm_actor **trainers;
+    /* Number of trainer ranks. */
     uint32_t trainers_count;
-    tdm_actor **engines; /* engine after engine, rank after rank; NULL: lost (engine_failover.h) */
+    /* Owned array of engine rank handles, engine by engine; NULL elements belong to lost
+     * engines. */
+    tdm_actor **engines;
+    /* Number of engine ranks of all engines, lost ones included. */
     uint32_t engines_count;
+    /* Number of ranks of each engine. */
     uint32_t ranks_per_engine;
-    struct tdm__worker_group_engine *engine_states; /* each engine; NULL: they all serve */
+    /* Owned array with the state of each engine; NULL means that all live engines serve. */
+    struct tdm__worker_group_engine *engine_states;
 
-    struct tdm__liveness_monitor
-        *monitor; /* over the engines' ranks; NULL: nobody looks after them */
-    struct tdm__liveness_monitor *trainers_monitor; /* the same */
-    struct tdm__member *dead; /* engine ranks lost since the last update began */
+    /* Owned liveness monitor of the engine ranks; NULL if they are not monitored. */
+    struct tdm__liveness_monitor *monitor;
+    /* Owned liveness monitor of the trainer ranks; NULL if they are not monitored. */
+    struct tdm__liveness_monitor *trainers_monitor;
+    /* Owned list of engine ranks that were lost since the last update began. The store has not
+     * recorded them as dead yet. */
+    struct tdm__member *dead;
+    /* Number of elements of `dead`. */
     uint32_t dead_count;
-    struct tdm__source_state source_state; /* what the record has answered */
-    /* NULL is allowed. */
+    /* What the store has acknowledged; used to restore its record if the store loses it. */
+    struct tdm__source_state source_state;
+    /* Called on the controller's thread when the state of an engine changes; may be NULL. */
     void (*on_event)(void *arg, uint32_t engine, enum tdm__engine_event event, const char *text);
+    /* First argument of `on_event`. */
     void *on_event_arg;
 
-    /* How weights go, once tdm__weight_update_connect() knows. */
-    bool by_slices; /* in the engines' own layout; else whole tensors, by name */
-    bool in_place;  /* written where engines will serve them; else into buckets */
-    void *manifest; /* as engines were told it; owned, like the rest */
+    /* True if updates send slices in the engines' layout; false if they send whole tensors by
+     * name. Set by tdm__weight_update_connect(), like the fields down to `chunk_bytes`. */
+    bool by_slices;
+    /* True if trainers write directly into the engines' shadow copies; false if they use
+     * buckets. */
+    bool in_place;
+    /* Owned encoded list of the model's tensors, kept for restarted engines. */
+    void *manifest;
+    /* Size of `manifest` in bytes. */
     size_t manifest_bytes;
-    uint64_t *layouts; /* checksums of the engine ranks' layouts */
+    /* Owned checksums of the layouts of the engine ranks; 0 for a rank without a layout. */
+    uint64_t *layouts;
 
-    /* Where engines are on other GPUs or nodes than the trainers (transfer_pair.h). */
-    uint64_t chunk_bytes; /* of the largest bucket */
+    /* Size in bytes of the largest bucket, for the transfer pairs of remote engines. */
+    uint64_t chunk_bytes;
+    /* True if all live remote engine ranks are connected to their trainer ranks
+     * (transfer_pair.h). */
     bool transfer_pairs_are_open;
 };
 
-/* Engines have GPUs of their own; nobody pauses for them, or they for others. */
+/* Returns whether engines have GPUs of their own, so that neither side pauses for the other. */
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers);
 
-/* Reserves the GPUs, creates all actors, waits until they are constructed. */
+/* Reserves the GPUs, creates all actors and blocks until they are constructed. On failure
+ * everything is released. */
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
                                    const volatile sig_atomic_t *interrupts);
-/* Creates the ranks of a lost engine anew, on their bundles, and waits until they are
- * constructed.  On failure it is as lost as before. */
+/* Creates the ranks of a lost engine again on the same GPUs and blocks until they are
+ * constructed. On failure the engine stays lost. */
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine);
-/* Lets go of the handles; the actors end with the runtime. */
+/* Releases the handles and all memory. The actors themselves end with the runtime. */
 void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
-/* Engines that are not lost; does this one answer prompts? */
+/* Returns the number of engines that are not lost. */
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers);
+/* Returns whether this engine is alive and has weights to generate with. */
 bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, uint32_t engine);
 
-/* The same call to all of these actors, but for those that are NULL; blocks until all have
- * answered.  When some fail, the
- * failure that explains the others is returned: a death rather than what it tore down.
- * TDM_E_CANCELED after a second interrupt. */
+/* Sends the same call to all of these actors, except those that are NULL, and blocks until all
+ * have replied. If several fail, the failure that caused the others is returned, for example the
+ * death of an actor. TDM_E_CANCELED after a second interrupt. */
 tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *const *actors,
                                   uint32_t count, const char *method, struct tdm_bytes arguments,
                                   int64_t timeout_ms);
-/* Waits for calls made already, NULL for none; does not release them. */
+/* Waits for calls that were sent before; elements that are NULL are skipped. Does not release
+ * the references. Errors are those of tdm__worker_group_call(). */
 tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *const *refs,
                                    uint32_t count, int64_t timeout_ms);
+/* Releases all references that are not NULL and sets them to NULL. */
 void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count);
 
 #endif

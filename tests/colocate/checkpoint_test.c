@@ -22,7 +22,9 @@
 static char out[64];
 static const struct tdm__job_spec no_job;
 static struct tdm__worker_group nobody = {.spec =
-                                              &no_job}; /* no ranks: only what is Tandem's own */
+                                              /* There are no ranks, so that only Tandem's own
+                                               * files are written. */
+                                          &no_job};
 
 static int set_up(void **state)
 {
@@ -132,7 +134,8 @@ static void the_highest_number_given_comes_back(void **state)
     assert_int_equal(tdm__checkpoint_write_version(out, UINT64_MAX), TDM_OK);
     assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_OK);
     assert_true(noted == UINT64_MAX);
-    assert_int_equal(tdm__checkpoint_write_version(out, 7), TDM_OK); /* shorter, and no rest */
+    /* The shorter number leaves no digits of the former one. */
+    assert_int_equal(tdm__checkpoint_write_version(out, 7), TDM_OK);
     assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_OK);
     assert_true(noted == 7);
     write_file("version", "seven\n");

@@ -1,4 +1,5 @@
-/* completions_test.c - prompts reach the engine and answers come back, whoever sends them. */
+/* completions_test.c - prompts reach the engine and completions come back; malformed messages
+ * are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/completions.h"
 
@@ -51,7 +52,7 @@ static void prompts_arrive_with_room_for_their_answers(void **state)
     assert_string_equal(generation.prompts[0].text, "first");
     assert_string_equal(generation.prompts[1].text, "");
     assert_true(generation.prompts[1].seed == UINT64_MAX);
-    for (uint32_t i = 0; i < PROMPTS; i++) { /* under a sanitizer, this is the test */
+    for (uint32_t i = 0; i < PROMPTS; i++) { /* A sanitizer reports buffers that are too small. */
         struct tdm_completion *completion = &generation.completions[i];
 
         for (uint32_t t = 0; t < TOKENS_MAX; t++) {
@@ -60,7 +61,7 @@ static void prompts_arrive_with_room_for_their_answers(void **state)
         }
         memset(completion->text, 'x', completion->text_bytes_max);
     }
-    for (uint32_t i = 0; i < PROMPTS; i++) { /* nobody wrote over another */
+    for (uint32_t i = 0; i < PROMPTS; i++) { /* No completion overwrites another one. */
         assert_int_equal(generation.completions[i].tokens[0], i * 10);
         assert_true(generation.completions[i].logprobs[TOKENS_MAX - 1] == -(float)i);
     }

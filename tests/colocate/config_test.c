@@ -122,16 +122,16 @@ static void a_wrong_type_names_line_path_and_value(void **state)
 
     (void)state;
     assert_int_equal(tdm_config_double(config, "job.name", 0, &number), TDM_E_TYPE);
-    assert_string_equal(tdm_error_detail(), "job.yaml:3: job.name wants a number, got \"arith\"");
+    assert_string_equal(tdm_error_detail(), "job.yaml:3: job.name must be a number, got \"arith\"");
     assert_int_equal(tdm_config_int(config, "trainer.lr", 0, &integer), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(),
-                        "job.yaml:6: trainer.lr wants a whole number, got 0.002");
+                        "job.yaml:6: trainer.lr must be a whole number, got 0.002");
     assert_int_equal(tdm_config_bool(config, "trainer.ranks", 0, &flag), TDM_E_TYPE);
     assert_int_equal(tdm_config_string(config, "data", "", &text), TDM_E_TYPE);
-    assert_string_equal(tdm_error_detail(), "job.yaml:11: data wants text, got a map");
+    assert_string_equal(tdm_error_detail(), "job.yaml:11: data must be text, got a map");
     assert_int_equal(tdm_config_int(config, "data.tasks", 0, &integer), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(),
-                        "job.yaml:12: data.tasks wants a whole number, got a list");
+                        "job.yaml:12: data.tasks must be a whole number, got a list");
     tdm_config_destroy(config);
 }
 
@@ -197,9 +197,9 @@ static void what_hides_its_meaning_is_refused(void **state)
     refuses("a: !!int 1\n", "job.yaml:1: tags are not understood");
     refuses("a: !<tag:x> [1]\n", "tags are not understood");
     refuses("a: {b: 1}\n<<: {c: 2}\n", "job.yaml:2: merge keys");
-    refuses("a: 1\nb: 2\na: 3\n", "job.yaml:3: \"a\" stands already on line 1");
+    refuses("a: 1\nb: 2\na: 3\n", "job.yaml:3: \"a\" is already set on line 1");
     refuses("a: 1\n---\nb: 2\n", "job.yaml:2: a second document begins");
-    refuses("[a]: 1\n", "a key wants to be a text");
+    refuses("[a]: 1\n", "a key must be a text");
     refuses("a: .inf\n", "job.yaml:1: .inf: numbers must be finite");
     refuses("a: -.INF\n", "numbers must be finite");
     refuses("a: .nan\n", "numbers must be finite");
@@ -268,7 +268,7 @@ static void overrides_win_and_make_missing_maps(void **state)
     assert_string_equal(tdm_config_where(config, "new.map"), "command line");
     assert_int_equal(tdm_config_int(config, "trainer.lr", 0, &value), TDM_E_TYPE);
     assert_string_equal(tdm_error_detail(),
-                        "command line: trainer.lr wants a whole number, got 0.0001");
+                        "command line: trainer.lr must be a whole number, got 0.0001");
     tdm_config_destroy(config);
 }
 

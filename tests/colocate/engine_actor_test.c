@@ -27,8 +27,8 @@ struct model {
     const char *id;
     tdm_actor *trainer;
     tdm_actor *engine;
-    struct tdm__id update; /* that calls are about */
-    struct tdm__id latest; /* that was begun */
+    struct tdm__id update; /* ID of the update that the calls of the test refer to. */
+    struct tdm__id latest; /* ID of the last update that was begun. */
     uint64_t base;         /* committed */
     struct tdm__version_reply answer;
     tdm_writer *manifest_writer;
@@ -36,7 +36,7 @@ struct model {
 
 static struct model policy = {.id = "policy"};
 static struct model critic = {.id = "critic"};
-static struct model *the = &policy; /* whose turn it is */
+static struct model *the = &policy; /* The model that the test works on at present. */
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
@@ -211,7 +211,8 @@ static void end_model(void)
         .kind = TDM__VERSION_DEAD, .update = the->latest, .dead = &member, .dead_count = 1};
 
     TRY(tdm_actor_kill(the->engine, WAIT_MS));
-    if (!tdm__id_is_none(&the->latest)) { /* or the next test's update would wait for it */
+    /* An undecided update would block that of the next test. */
+    if (!tdm__id_is_none(&the->latest)) {
         TRY(tdm__version_service_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     }
     TRY(tdm_actor_kill(the->trainer, WAIT_MS));
@@ -246,7 +247,8 @@ static void nothing_is_served_between_vote_and_flip(void **state)
     assert_told("serves no version yet");
     for (uint64_t version = 1; version <= 2; version++) {
         begin_update();
-        assert_true(version_served() == version - 1); /* staging touches nothing */
+        /* Staging does not change the served weights. */
+        assert_true(version_served() == version - 1);
         TRY(call_about(the->engine, "prepare", 0));
         assert_int_equal(version_served(), 0);
         assert_int_equal(update_by_names(the->answer.epoch), TDM_E_STATE);
@@ -255,7 +257,8 @@ static void nothing_is_served_between_vote_and_flip(void **state)
         assert_int_equal(version_served(), 0);
         TRY(call_about(the->engine, "flip", version));
         assert_true(version_served() == version);
-        TRY(call_about(the->engine, "flip", version)); /* the answer was lost */
+        /* The call is repeated as if its reply had been lost. */
+        TRY(call_about(the->engine, "flip", version));
         assert_true(version_served() == version);
     }
 }
@@ -272,7 +275,7 @@ static void after_an_abort_the_old_version_is_served_on(void **state)
     begin_update();
     TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_ABORTED);
-    assert_int_equal(version_served(), 0); /* it has not heard yet */
+    assert_int_equal(version_served(), 0); /* The rank does not know the outcome yet. */
     TRY(call_about(the->engine, "drop", the->answer.epoch));
     assert_true(version_served() == the->base);
     aborted = the->update;
@@ -332,7 +335,7 @@ static void one_that_has_no_weights_joins_with_a_peers(void **state)
     TRY(tdm_actor_call(the->engine, "export_weights", &early, ""));
     TRY(tdm_get_value(early, WAIT_MS, &shown));
     commit_one();
-    assert_int_equal(join(joiner, shown), TDM_E_NOT_FOUND); /* that memory has gone */
+    assert_int_equal(join(joiner, shown), TDM_E_NOT_FOUND); /* The exported memory was freed. */
     assert_true(version_served_by(joiner) == 0);
     TRY(tdm_actor_call(the->engine, "export_weights", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
@@ -340,7 +343,7 @@ static void one_that_has_no_weights_joins_with_a_peers(void **state)
     assert_true(version_served() == the->base);
     TRY(call(joiner, "resume", "n"));
     assert_true(version_served_by(joiner) == the->base);
-    assert_int_equal(join(joiner, shown), TDM_E_STATE); /* it serves already */
+    assert_int_equal(join(joiner, shown), TDM_E_STATE); /* The rank serves a version already. */
     tdm_ref_release(ref);
     tdm_ref_release(early);
     end_joiner(joiner);
@@ -356,16 +359,18 @@ static void nobody_joins_while_an_update_is_undecided(void **state)
     start_engine(joiner);
     commit_one();
     begin_update();
-    TRY(tdm_actor_call(the->engine, "export_weights", &ref, "")); /* it serves on */
+    /* The engine continues to serve. */
+    TRY(tdm_actor_call(the->engine, "export_weights", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
     assert_int_equal(join(joiner, shown), TDM_E_STATE);
     assert_told("is undecided");
     assert_true(version_served_by(joiner) == 0);
     TRY(call_about(the->engine, "prepare", 0));
-    assert_int_equal(call(the->engine, "export_weights", ""), TDM_E_STATE); /* it has voted */
+    /* The rank has voted and does not know the outcome. */
+    assert_int_equal(call(the->engine, "export_weights", ""), TDM_E_STATE);
     decide(TDM__UPDATE_ABORTED);
     TRY(call_about(the->engine, "drop", the->answer.epoch));
-    TRY(join(joiner, shown)); /* the base is what is served */
+    TRY(join(joiner, shown)); /* The base version is the served one. */
     assert_true(version_served_by(joiner) == the->base);
     tdm_ref_release(ref);
     end_joiner(joiner);
@@ -374,13 +379,13 @@ static void nobody_joins_while_an_update_is_undecided(void **state)
 static void memory_is_there_when_asked_for_and_no_longer(void **state)
 {
     (void)state;
-    one_node_wait_used(runtime, 4 * MIB); /* the engine's two regions */
+    one_node_wait_used(runtime, 4 * MIB); /* The engine has two regions. */
     TRY(call(the->engine, "pause", ""));
     one_node_wait_used(runtime, 0);
     TRY(call(the->engine, "resume", "s", "weights"));
     one_node_wait_used(runtime, 2 * MIB);
     begin_update();
-    one_node_wait_used(runtime, 6 * MIB); /* weights, shadow, bucket */
+    one_node_wait_used(runtime, 6 * MIB); /* Weights, shadow copy and bucket are resident. */
     TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_COMMITTED);
     TRY(call_about(the->engine, "flip", the->base));
@@ -418,11 +423,11 @@ static void two_models_are_updated_at_once_each_to_its_own_version(void **state)
     the = &policy;
     begin_update();
     TRY(call_about(the->engine, "prepare", 0));
-    assert_serves(&critic, 0); /* it has not voted, and nothing yet to serve */
+    assert_serves(&critic, 0); /* The critic has not voted and has nothing to serve yet. */
     TRY(call_about(the->engine, "prepare", 0));
     commit_and_flip(&critic);
     assert_serves(&critic, 1);
-    assert_serves(&policy, 0); /* still waits for its own outcome */
+    assert_serves(&policy, 0); /* The policy still waits for the outcome of its own update. */
     commit_and_flip(&policy);
     assert_serves(&policy, first + 1);
     assert_serves(&critic, 1);
@@ -445,7 +450,7 @@ static void what_becomes_of_one_model_is_nothing_to_the_other(void **state)
     begin_update();
     assert_int_equal(call(the->engine, "prepare", "bu", critic.update.bytes,
                           sizeof(critic.update.bytes), (uint64_t)0),
-                     TDM_E_STATE); /* that is not its own */
+                     TDM_E_STATE); /* The update belongs to the other model. */
     TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_ABORTED);
     TRY(call_about(the->engine, "drop", the->answer.epoch));
@@ -461,7 +466,8 @@ static void what_becomes_of_one_model_is_nothing_to_the_other(void **state)
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(call(the->engine, "stage", ""), TDM_E_PROTOCOL); /* no list for its rank */
+    /* The call has no list for the rank. */
+    assert_int_equal(call(the->engine, "stage", ""), TDM_E_PROTOCOL);
     assert_int_equal(call(the->engine, "stage", "b", "x", (size_t)1), TDM_E_PROTOCOL);
     assert_int_equal(call(the->engine, "prepare", "bu", "short", (size_t)5, (uint64_t)0),
                      TDM_E_PROTOCOL);

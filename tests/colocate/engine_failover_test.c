@@ -134,7 +134,8 @@ static void with_one_rank_the_engine_is_lost(void **state)
     assert_non_null(strstr(told, "1: actor e10 died"));
     assert_null(workers.engines[2]);
     assert_null(workers.engines[3]);
-    assert_int_equal(kill(other, 0), -1); /* fenced: it may be named dead */
+    /* The process was killed, so it may be recorded as dead. */
+    assert_int_equal(kill(other, 0), -1);
     assert_int_equal(workers.dead_count, PER_ENGINE);
     for (uint32_t i = 0; i < PER_ENGINE; i++) {
         struct tdm__id id;
@@ -169,12 +170,12 @@ static void a_stopped_rank_ends_the_wait(void **state)
     assert_int_equal(call("rest"), TDM_E_ACTOR_DIED);
     TRY(tdm__failover_handle_failure(&workers, TDM_E_ACTOR_DIED));
     assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
-    assert_string_equal(told, "0: actor e01 has not answered for 500 ms");
+    assert_string_equal(told, "0: actor e01 has not replied for 500 ms");
     assert_null(workers.engines[0]);
     assert_non_null(workers.engines[2]);
 }
 
-/* Nobody takes a trainer's place: the failure names it. */
+/* A trainer is not replaced: the failure names it. */
 static void a_stopped_trainer_is_killed_and_told(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
@@ -189,10 +190,10 @@ static void a_stopped_trainer_is_killed_and_told(void **state)
     assert_int_equal(
         tdm__worker_group_call(&workers, workers.trainers, 1, "answer", no_arguments, LONG_MS),
         TDM_E_ACTOR_DIED);
-    assert_non_null(strstr(tdm_error_detail(), "t0 has not answered for 500 ms"));
+    assert_non_null(strstr(tdm_error_detail(), "t0 has not replied for 500 ms"));
     assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
     assert_int_equal(kill(pid, 0), -1);
-    assert_string_equal(told, ""); /* no engine's loss */
+    assert_string_equal(told, ""); /* No engine was reported as lost. */
     tdm__liveness_monitor_destroy(workers.trainers_monitor);
     tdm_actor_destroy(trainer);
 }

@@ -65,7 +65,8 @@ static void what_is_not_said_has_the_defaults(void **state)
     assert_int_equal(spec.global_batch_size, 64 * 16);
     assert_true(spec.temperature == 1.0);
     assert_int_equal(spec.num_rollout, 260);
-    assert_int_equal(spec.num_engines_min, 0); /* all may be lost: trainers have the weights */
+    /* All engines may be lost, because trainers have the weights. */
+    assert_int_equal(spec.num_engines_min, 0);
     assert_int_equal(spec.warmup_steps, 15);
     assert_int_equal(spec.update_weight_buffer_size, 65536);
     assert_true(spec.update_enabled);
@@ -89,7 +90,8 @@ static void test_bare_paths_are_relative_to_the_folder_of_the_job_file(void **st
     assert_true(fputs(GOOD, file) >= 0);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(tdm__job_file_read("job.yaml", NULL, 0, &spec), TDM_OK);
-    assert_string_equal(spec.library, "./libarith.so"); /* dlopen() searches a bare name. */
+    /* A name without a slash would make dlopen() search the system's folders. */
+    assert_string_equal(spec.library, "./libarith.so");
     tdm__job_spec_fini(&spec);
     assert_int_equal(unlink("job.yaml"), 0);
     assert_int_equal(fchdir(before), 0);
@@ -121,31 +123,31 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
     (void)state;
     refuses("job: {library: x}\n", "job.yaml:1: data.train is missing");
     refuses(GOOD "cluster:\n  num_gpus: 0\n",
-            "job.yaml:4: cluster.num_gpus is 0, it wants 1 to 64");
+            "job.yaml:4: cluster.num_gpus is 0, expected 1 to 64");
     refuses(GOOD "cluster:\n  num_gpus: four\n",
-            "job.yaml:4: cluster.num_gpus wants a whole number, got \"four\"");
+            "job.yaml:4: cluster.num_gpus must be a whole number, got \"four\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 GB}\n",
-            "job.yaml:3: cluster.gpu_bytes wants bytes, as in \"64 KiB\", got \"1 GB\"");
+            "job.yaml:3: cluster.gpu_bytes must be a size, as in \"64 KiB\", got \"1 GB\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 KiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 1 KiB, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 1 KiB, expected 2 MiB to 4 TiB");
     refuses(GOOD "cluster: {gpu_bytes: 5 TiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 5 TiB, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 5 TiB, expected 2 MiB to 4 TiB");
     refuses(GOOD "cluster: {gpu_bytes: 1000}\n",
-            "job.yaml:3: cluster.gpu_bytes is 1000 B, it wants 2 MiB to 4 TiB");
+            "job.yaml:3: cluster.gpu_bytes is 1000 B, expected 2 MiB to 4 TiB");
     refuses("job: {library: l, seed: -1}\ndata: {train: a, unseen: b}\n",
-            "job.yaml:1: job.seed is -1, it wants 0 to 9000000000000000000");
+            "job.yaml:1: job.seed is -1, expected 0 to 9000000000000000000");
     refuses(GOOD "cluster: {device: tpu}\n",
-            "job.yaml:3: cluster.device is \"tpu\", it wants host or cuda");
+            "job.yaml:3: cluster.device is \"tpu\", expected host or cuda");
     refuses(GOOD "rollout: {temperature: -1}\n",
-            "job.yaml:3: rollout.temperature is -1, it wants 0 to 1000");
+            "job.yaml:3: rollout.temperature is -1, expected 0 to 1000");
     refuses("job: {name: ../x, library: l}\ndata: {train: a, unseen: b}\n",
-            "job.yaml:1: job.name \"../x\" wants letters, digits, '-' and '_'");
+            "job.yaml:1: job.name \"../x\" must have only letters, digits, '-' and '_'");
     refuses(GOOD "update: {model: a/b}\n",
-            "job.yaml:3: update.model \"a/b\" wants letters, digits, '-' and '_'");
+            "job.yaml:3: update.model \"a/b\" must have only letters, digits, '-' and '_'");
     refuses(GOOD "update: {model: abcdefghijklmnopqrstuvwxyz_1234567}\n",
             "job.yaml:3: update.model has 34 bytes, the limit is 32");
-    refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer wants a map of settings");
-    refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer wants a map of settings");
+    refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer must be a map of settings");
+    refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer must be a map of settings");
 }
 
 static void numbers_that_disagree_are_refused_with_both(void **state)
@@ -161,7 +163,7 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
             "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
             "job.yaml:1: trainer.num_ranks is 4, but cluster.num_gpus is 8: a "
-            "trainer rank wants a GPU each");
+            "trainer rank needs a GPU");
     refuses(GOOD "engine: {num_gpus_per_actor: 0.7}\n",
             "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
             "1.1 of a GPU; lower one of them");

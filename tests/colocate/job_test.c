@@ -22,8 +22,9 @@
 
 #define LIBRARY TDM_TEST_BUILD_DIR "/tests/tiny_job_library.so"
 
-static char directory[64]; /* of data and outcomes */
-static void *library;      /* kept open, so that what it counts outlives a job */
+static char directory[64]; /* Directory of the data and of the job's output. */
+/* Handle of the library, kept open so that its counters survive a job. */
+static void *library;
 static struct tiny_answers *answers;
 
 static const char job_file[] =
@@ -107,14 +108,15 @@ static void assert_every_step_is_answered(const char *mode, const char *more)
     assert_string_equal(line, "3: 1 2 3");
     read_line("whole/checkpoint/rank-1", line);
     assert_string_equal(line, "3: 1 2 3");
-    assert_int_equal(answers->count, 4 + 3 * 8 + 4); /* before, three steps, after */
+    /* Evaluation before, three steps, evaluation after. */
+    assert_int_equal(answers->count, 4 + 3 * 8 + 4);
     for (uint32_t i = 0; i < answers->count; i++) {
         assert_int_equal(answers->all[i].step, i < 12 ? 0 : i < 20 ? 1 : i < 28 ? 2 : 3);
     }
     (void)snprintf(out, sizeof(out), "%s/whole", directory);
     assert_int_equal(tdm__checkpoint_read_state(out, &saved), TDM_OK);
     assert_int_equal(saved.step, 3);
-    assert_true(saved.score_before == 0); /* the data wants step 3 */
+    assert_true(saved.score_before == 0); /* The expected answers are those of step 3. */
 }
 
 static void every_step_is_answered_by_the_weights_before_it(void **state)
@@ -156,7 +158,8 @@ static void a_resumed_job_goes_on_with_higher_versions(void **state)
     assert_int_equal(answers->all[0].step, 3);
 }
 
-/* Prompts, their order and their seeds are the job's, whoever answers them. */
+/* Prompts, their order and their seeds depend on the job alone, not on the engines that complete
+ * them. */
 static void answers_do_not_depend_on_the_engines(void **state)
 {
     const char *const split[] = {"engine.num_engines=2", "engine.rollout_num_gpus_per_engine=1"};
@@ -289,6 +292,6 @@ int main(void)
         cmocka_unit_test(ranks_that_list_other_tensors_do_not_start),
     };
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -16,7 +16,7 @@
 /* A rank whose weights grow with its number, so that the order of asking shows. */
 struct state {
     struct tdm_rank_context context;
-    char tag[16]; /* dies with the rank */
+    char tag[16]; /* The tag is freed when the rank is closed. */
 };
 
 static uint32_t states_open;
@@ -131,7 +131,7 @@ static void what_is_no_job_library_is_refused(void **state)
 {
     char garbage[] = "/tmp/tandem-library-XXXXXX";
     struct tdm__job_library opened;
-    Dl_info other; /* a library, but not of jobs */
+    Dl_info other; /* This is a shared library, but not a job library. */
     int fd = mkstemp(garbage);
 
     (void)state;

@@ -1,4 +1,4 @@
-/* liveness_monitor_test.c - who computes answers, who is stopped or dead does not. */
+/* liveness_monitor_test.c - a busy actor counts as alive; a stopped or dead one is detected. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/liveness_monitor.h"
 
@@ -20,7 +20,7 @@
 
 enum { ACTORS = 3, STALL_MS = 1200, LONG_WORK_MS = 3 * STALL_MS, LATE_MS = 2000, LONG_MS = 20000 };
 
-/* Works for so many milliseconds. */
+/* Method: keeps the thread busy for the given number of milliseconds. */
 static tdm_status worker_work(tdm_call *call, void *self)
 {
     int64_t end_ms;
@@ -108,12 +108,12 @@ static void who_is_stopped_is_named_after_the_stall(void **state)
     assert_int_equal(kill(pid_of(actors[1]), SIGSTOP), 0);
     TRY(tdm__liveness_monitor_poll_sync(monitor, actors));
     assert_true(tdm__clock_ms() - begin_ms >= STALL_MS);
-    assert_gone(1, "actor w1 has not answered for 1200 ms");
+    assert_gone(1, "actor w1 has not replied for 1200 ms");
     assert_null(tdm__liveness_monitor_failure(monitor, 0));
     assert_null(tdm__liveness_monitor_failure(monitor, 2));
     assert_int_equal(kill(pid_of(actors[1]), SIGCONT), 0);
     TRY(tdm__liveness_monitor_poll_sync(monitor, actors));
-    assert_gone(1, "w1"); /* once is enough */
+    assert_gone(1, "w1"); /* One failed probe is enough. */
 }
 
 static void asking_does_not_wait(void **state)
@@ -130,7 +130,7 @@ static void asking_does_not_wait(void **state)
         (void)nanosleep(&pause, NULL);
         TRY(tdm__liveness_monitor_poll(monitor, actors));
     }
-    assert_gone(2, "has not answered");
+    assert_gone(2, "has not replied");
 }
 
 static pid_t pid_of_daemon(void)
@@ -150,7 +150,7 @@ static void nobody_is_judged_while_the_daemon_stands_still(void **state)
     int64_t begin_ms = tdm__clock_ms();
 
     (void)state;
-    TRY(tdm__liveness_monitor_poll_sync(monitor, actors)); /* it has been heard */
+    TRY(tdm__liveness_monitor_poll_sync(monitor, actors)); /* The daemon has replied. */
     assert_int_equal(kill(daemon, SIGSTOP), 0);
     while (tdm__clock_ms() - begin_ms < LATE_MS) {
         TRY(tdm__liveness_monitor_poll(monitor, actors));
@@ -176,7 +176,7 @@ static void a_place_forgotten_is_somebody_elses(void **state)
 {
     (void)state;
     TRY(tdm__liveness_monitor_poll(monitor, actors));
-    tdm__liveness_monitor_reset(monitor, 2); /* with its question under way */
+    tdm__liveness_monitor_reset(monitor, 2); /* The probe of the actor is pending. */
     TRY(tdm_actor_kill(actors[0], LONG_MS));
     TRY(tdm__liveness_monitor_poll_sync(monitor, actors));
     assert_gone(0, "");

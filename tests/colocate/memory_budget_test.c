@@ -25,7 +25,7 @@ static int make_input(void **state)
     memset(&input, 0, sizeof(input));
     input.gpus_count = 2;
     input.gpu_bytes = MIB(64);
-    input.bucket_bytes = 65536; /* one block of 2 MiB */
+    input.bucket_bytes = 65536; /* It is rounded up to one block of 2 MiB. */
     input.update_enabled = true;
     input.ranks_count = 4;
     for (uint32_t gpu = 0; gpu < 2; gpu++) {
@@ -87,11 +87,11 @@ static void without_updates_there_is_no_shadow(void **state)
     expect_use(TDM__BUDGET_UPDATE, 0, 12, 12);
 }
 
-/* Two GPUs for the trainers, two for the engines: nobody pauses. */
+/* With two GPUs for the trainers and two for the engines, no rank pauses. */
 static void far_engines_keep_what_they_have(void **state)
 {
     (void)state;
-    input.is_far = true;
+    input.engines_are_remote = true;
     input.gpus_count = 4;
     input.ranks[2].gpu = 2;
     input.ranks[3].gpu = 3;
@@ -101,7 +101,7 @@ static void far_engines_keep_what_they_have(void **state)
     assert_int_equal(plan.gpus[TDM__BUDGET_TRAIN][2].peak_bytes, MIB(52));
     assert_int_equal(plan.gpus[TDM__BUDGET_UPDATE][1].peak_bytes, MIB(62));
     assert_int_equal(plan.gpus[TDM__BUDGET_UPDATE][3].peak_bytes,
-                     MIB(66)); /* shadow 12, bucket 2 */
+                     MIB(66)); /* The shadow copy adds 12 MiB, the bucket 2 MiB. */
     assert_int_equal(plan.gpus[TDM__BUDGET_UPDATE][3].trainer_bytes, 0);
     assert_int_equal(plan.host_bytes[TDM__BUDGET_TRAIN], 0);
     assert_int_equal(plan.tightest_phase, TDM__BUDGET_UPDATE);
@@ -138,7 +138,7 @@ static void exactly_full_fits_and_one_block_more_does_not(void **state)
     input.gpu_bytes = MIB(60);
     assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
     assert_int_equal(plan.tightest_free_bytes, 0);
-    input.ranks[0].regions[0].size_bytes += 1; /* rounds up to a block more */
+    input.ranks[0].regions[0].size_bytes += 1; /* It is rounded up to one more block. */
     assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_BUDGET);
 }
 

@@ -14,7 +14,7 @@ enum { SCALES = 8 };
 /* Of a block of a tensor that an engine keeps as FP8. */
 struct scale {
     uint32_t tensor;
-    uint64_t row; /* of its block */
+    uint64_t row; /* First row of the block. */
     uint64_t column;
     float value; /* 0: of none yet */
 };
@@ -23,10 +23,12 @@ struct scale {
  * shards_test's business, that each arrives at its place is what this is for. */
 struct side {
     const struct tdm_rank_context *context; /* borrowed */
-    struct tdm__named_layout *named_layout; /* owned: the slices */
-    uint32_t *numbers; /* owned: of each tensor, without the scales that FP8 adds */
+    struct tdm__named_layout *named_layout; /* Owned layout with the slices of this rank. */
+    /* Owned array: number of each tensor, not counting the scales that FP8 adds. */
+    uint32_t *numbers;
     char *weights;
-    struct scale scales[SCALES]; /* found last, by the column of their blocks */
+    /* The scales that were found last, by the column of their blocks. */
+    struct scale scales[SCALES];
 };
 
 static tdm_status number_tensors(struct side *side)

@@ -39,7 +39,7 @@ struct sides {
     struct tdm__named_layout *engines[ENGINES];
     struct tdm__layout from[TRAINERS];
     struct tdm__layout to[ENGINES];
-    const struct tdm_tensor_info *tensors; /* as the last trainer rank tells them */
+    const struct tdm_tensor_info *tensors; /* The tensors as the last trainer rank reports them. */
     uint32_t tensors_count;
     struct tdm__manifest *manifest;
 };
@@ -138,7 +138,8 @@ static void assert_sent_once(const struct sides *sides, uint32_t tensor)
 static const char *const trainer_layouts[] = {
     "{layout: megatron, tp: 2, pp: 2}",
     "{layout: megatron, tp: 2, ep: 4}",
-    "{layout: megatron, tp: 2, ep: 2}", /* and two replicas of what is no expert */
+    /* It has two replicas of everything that is not an expert. */
+    "{layout: megatron, tp: 2, ep: 2}",
     "{layout: fsdp, state: sharded}",
     "{layout: fsdp, state: sharded, shards: 2}",
     "{layout: fsdp, state: local}",
@@ -172,7 +173,8 @@ static void those_who_hold_the_same_take_turns(void **state)
     for (uint32_t i = 0; i < TRAINERS; i++) {
         assert_in_range(sides.from[i].slices_count, sides.tensors_count / TRAINERS - 1,
                         sides.tensors_count / TRAINERS + 2);
-        assert_int_equal(sides.to[i].slices_count, sides.tensors_count); /* each wants all */
+        /* Each rank needs all tensors. */
+        assert_int_equal(sides.to[i].slices_count, sides.tensors_count);
     }
     close_sides(&sides);
 }
@@ -231,7 +233,7 @@ static void fp8_is_wanted_with_its_scales(void **state)
             assert_true((uint64_t)(uintptr_t)slice->scales < sides.engines[0]->size_bytes);
         }
     }
-    assert_int_equal(found, 7); /* q, k, v, o, gate, up, down */
+    assert_int_equal(found, 7); /* The tensors are q, k, v, o, gate, up and down. */
     compile(&sides);
     close_sides(&sides);
 }

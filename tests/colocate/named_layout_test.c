@@ -281,7 +281,7 @@ static void every_element_arrives_between_named_layouts(void **state)
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         print_message("%s to %s\n", pairs[i].trainer, pairs[i].engine);
         open_job(&pairs[i]);
-        assert_int_not_equal(look(), TDM_OK); /* nothing has come yet */
+        assert_int_not_equal(look(), TDM_OK); /* No weights have arrived yet. */
         for (uint64_t version = 1; version <= 2; version++) {
             if (tdm__controller_update(&controller) != TDM_OK) {
                 fail_msg("%s", tdm_error_detail());
@@ -334,7 +334,7 @@ int main(void)
     int failed;
     int fd;
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
     fd = mkstemp(model_path);
     if (fd < 0) {
         return 1;

@@ -42,7 +42,7 @@ static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
 
-    tdm__rank_close(&fixture->rank, NULL); /* nothing was opened */
+    tdm__rank_close(&fixture->rank, NULL); /* The rank was never opened. */
     tdm__regions_destroy(fixture->rank.regions);
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 0);
     tdm__arena_destroy(fixture->arena);
@@ -71,7 +71,7 @@ static void regions_come_by_their_tag_and_all_go(void **state)
 
     TRY(tdm__rank_resume_regions(&fixture->rank, "weights"));
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 2 * MIB);
-    TRY(tdm__rank_resume_regions(&fixture->rank, NULL)); /* the rest of them */
+    TRY(tdm__rank_resume_regions(&fixture->rank, NULL)); /* This resumes the remaining regions. */
     TRY(tdm__rank_resume_regions(&fixture->rank, NULL));
     assert_int_equal(host_gpu_used_bytes(fixture->gpu), 8 * MIB);
     TRY(tdm__rank_pause_regions(&fixture->rank));
@@ -80,7 +80,8 @@ static void regions_come_by_their_tag_and_all_go(void **state)
     assert_int_equal(spans->count, 6);
     assert_string_equal(spans->all[0].name, "resume weights");
     assert_true(spans->all[1].bytes == 4 * MIB);
-    assert_string_equal(spans->all[3].name, "pause scratch"); /* the last one first */
+    /* Regions pause in the opposite order. */
+    assert_string_equal(spans->all[3].name, "pause scratch");
     assert_string_equal(spans->all[5].name, "pause weights");
 }
 

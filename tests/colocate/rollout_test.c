@@ -23,7 +23,7 @@ enum { ENGINES = 3, ROWS = 7, SAMPLES = 4, DATA = 5, TOKENS = 3, VERSION = 12 };
 /* ---- an engine that answers with what it was asked -------------------------------------- */
 
 struct echo {
-    int64_t missing; /* answers that it keeps to itself */
+    int64_t missing; /* Number of completions that the engine omits from its reply. */
 };
 
 static void answer(const struct tdm_prompt *prompt, struct tdm_completion *completion)
@@ -71,7 +71,7 @@ static struct tdm__dataset_row data[DATA] = {{.prompt = "a", .answer = "a"},
                                              {.prompt = "d", .answer = "d"},
                                              {.prompt = "e", .answer = "no"}};
 static const struct tdm__dataset dataset = {.rows = data, .rows_count = DATA};
-static const uint32_t rows[ROWS] = {4, 0, 2, 2, 1, 3, 0}; /* a row may come twice */
+static const uint32_t rows[ROWS] = {4, 0, 2, 2, 1, 3, 0}; /* A row may occur twice. */
 
 /* The reward of an answer is told in its last token, too. */
 static float reward(const char *prompt, const char *right, const struct tdm_completion *given,

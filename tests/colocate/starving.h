@@ -20,7 +20,7 @@
 struct starving {
     bool armed;
     uint64_t count;
-    uint64_t nth;  /* Number of the allocation that fails. */
+    uint64_t nth;  /* fails */
     bool and_rest; /* True if all later allocations fail, too. */
     const char *call;
 };

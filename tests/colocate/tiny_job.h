@@ -9,7 +9,7 @@
 struct tiny_answer {
     char prompt[16];
     int32_t step;
-    int32_t seed; /* its low bits */
+    int32_t seed; /* Low bits of the sample's seed. */
 };
 
 enum { TINY_ANSWERS_MAX = 1024 };

@@ -61,13 +61,15 @@ enum { VERSIONS_MAX = 64 };
 
 struct trainer {
     const struct tdm_rank_context *context; /* borrowed */
-    int64_t fail_at_step;                   /* trainer.fail_at_step; -1: never */
-    int64_t allow_stale;                    /* trainer.allow_stale: answers of older weights */
-    int64_t step;                           /* learned */
-    unsigned char *weights;                 /* in the region: this rank's parts */
+    /* Step at which training fails (trainer.fail_at_step); -1 for none. */
+    int64_t fail_at_step;
+    /* Nonzero if completions of older weights are accepted (trainer.allow_stale). */
+    int64_t allow_stale;
+    int64_t step;           /* learned */
+    unsigned char *weights; /* This rank's slices in the region "weights". */
     struct tdm_slice slices[TENSORS];
     uint32_t slices_count;
-    uint64_t versions[VERSIONS_MAX]; /* of the answers of each step */
+    uint64_t versions[VERSIONS_MAX]; /* Weight version of the completions of each step. */
 };
 
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
@@ -137,7 +139,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
         uint64_t first = elements * rank / ranks;
         uint64_t next = elements * (rank + 1) / ranks;
 
-        if (next > first) { /* no slice is empty */
+        if (next > first) { /* Empty slices are omitted. */
             trainer->slices[trainer->slices_count++] =
                 (struct tdm_slice){.tensor = i,
                                    .flat = 1,
@@ -170,7 +172,7 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
 {
     struct trainer *trainer = state;
 
-    if (batch->supervised) { /* nothing to learn: the first weights are of step 0 */
+    if (batch->supervised) { /* Warm-up changes nothing: the first weights are those of step 0. */
         return TDM_OK;
     }
     if (batch->step == trainer->fail_at_step) {
@@ -247,12 +249,17 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
 
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
-    int64_t refuse_step;                    /* engine.refuse_step; -1: none */
-    int64_t die_step;                       /* engine.die_step: its answers kill; -1: none */
-    int64_t halve;                          /* engine.halve; 1: keeps the numbers as bfloat16 */
-    const char *served_log;                 /* engine.served_log: a file; "": none */
-    const unsigned char *weights;           /* the region that is served */
-    uint32_t loaded;                        /* tensors since begin(), a bit each */
+    /* Step whose weights the engine refuses (engine.refuse_step); -1 for none. */
+    int64_t refuse_step;
+    /* Step whose prompts kill the engine (engine.die_step); -1 for none. */
+    int64_t die_step;
+    /* 1 if the numbers are kept as bfloat16 (engine.halve). */
+    int64_t halve;
+    /* Path of the log of served versions (engine.served_log); "" for none. */
+    const char *served_log;
+    const unsigned char *weights; /* The region with the served weights. */
+    /* Bit mask of the tensors that were loaded since begin(). */
+    uint32_t loaded;
     struct tdm_slice slices[TENSORS];
 };
 
@@ -402,7 +409,7 @@ static void engine_begin(void *state)
 
 static tdm_status engine_flush_cache(void *state)
 {
-    (void)state; /* nothing is computed from weights and kept */
+    (void)state; /* This engine has no caches. */
     return TDM_OK;
 }
 
@@ -422,7 +429,8 @@ static void tell_served(const struct engine *engine, int64_t step)
                       now.tv_nsec, engine->context->engine, engine->context->rank, (long long)step);
     fd = open(engine->served_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0) {
-        (void)!write(fd, line, (size_t)length); /* at once: lines of ranks do not mix */
+        /* One write for each line, so that lines of several ranks do not mix. */
+        (void)!write(fd, line, (size_t)length);
         (void)close(fd);
     }
 }

@@ -114,7 +114,7 @@ static void assert_refused(uint64_t tokens_count, size_t tokens_bytes, size_t lo
     assert_int_equal(tdm__batch_read(tdm_document_root(document), &batch), TDM_E_PROTOCOL);
     assert_true(strstr(tdm_error_detail(), "sample 1") != NULL ||
                 strstr(tdm_error_detail(), "samples[1]") != NULL);
-    assert_int_equal(batch.samples_count, 77); /* outputs are written on success only */
+    assert_int_equal(batch.samples_count, 77); /* The output is written only on success. */
     tdm_document_destroy(document);
 }
 

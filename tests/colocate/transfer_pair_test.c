@@ -198,7 +198,7 @@ static void what_is_sent_lies_in_the_other_s_bucket(void **state)
     TRY(call(engine, "pause"));
     TRY(call(engine, "pause"));
     one_node_wait_used(runtime, 0);
-    draw_line("b", BUCKET); /* anew, with the same bucket */
+    draw_line("b", BUCKET); /* The pair is opened again with the same bucket. */
     TRY(call(engine, "resume"));
     TRY(deliver(3 << 20));
 }
@@ -208,7 +208,8 @@ static void what_does_not_fit_is_refused_and_ends_the_line(void **state)
     (void)state;
     draw_line("c", 1 << 20);
     TRY(call(engine, "resume"));
-    assert_int_equal(deliver((2 << 20) + 1), TDM_E_ABORTED); /* a bucket has whole blocks */
+    /* The size of a bucket is a multiple of whole blocks. */
+    assert_int_equal(deliver((2 << 20) + 1), TDM_E_ABORTED);
     assert_int_equal(deliver(1), TDM_E_ABORTED);
     draw_line("d", BUCKET);
     TRY(call(engine, "resume"));

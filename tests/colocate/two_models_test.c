@@ -33,13 +33,13 @@ static const char job_file[] =
 struct job {
     struct tdm__job_spec spec;
     struct tdm__controller controller;
-    uint32_t updates_count; /* to be made */
+    uint32_t updates_count; /* Number of updates to make. */
     tdm_status status;
-    char detail[512]; /* of its failure */
+    char detail[512]; /* Error detail of the job's failure. */
 };
 
 static tdm_runtime *runtime;
-static struct job policy; /* each is large */
+static struct job policy; /* The jobs are static, because each one is large. */
 static struct job critic;
 
 static void open_job(struct job *job, const char *name, const char *setting)
@@ -140,7 +140,7 @@ static void two_jobs_update_their_models_at_the_same_time(void **state)
     assert_committed(&policy, "policy", 12);
     assert_committed(&critic, "critic", 5);
     close_job(&critic);
-    policy.updates_count = 1; /* as if the other had never been */
+    policy.updates_count = 1; /* The other job must not affect this one. */
     (void)make_updates(&policy);
     assert_committed(&policy, "policy", 13);
     close_job(&policy);

@@ -48,7 +48,7 @@ static tdm_status member_act(tdm_call *call, void *self)
     case 's': {
         const struct timespec pause = {.tv_nsec = 300000000};
 
-        (void)nanosleep(&pause, NULL); /* a step that takes a while */
+        (void)nanosleep(&pause, NULL); /* A step takes a while. */
         return tdm_fail(TDM_E_INVAL, "a reason that comes late");
     }
     case 'l': {
@@ -61,7 +61,7 @@ static tdm_status member_act(tdm_call *call, void *self)
     case 'h': {
         const struct timespec pause = {.tv_sec = 60};
 
-        (void)nanosleep(&pause, NULL); /* never answers, as far as the caller can tell */
+        (void)nanosleep(&pause, NULL); /* The call lasts longer than the caller waits. */
         return TDM_OK;
     }
     default:
@@ -135,7 +135,8 @@ static void a_cause_explains_more_than_what_it_tore_down(void **state)
     assert_int_equal(order(*state, "aia", LONG_MS), TDM_E_INVAL);
     assert_told("a reason of its own");
     assert_told("act");
-    assert_int_equal(order(*state, "aas", LONG_MS), TDM_E_INVAL); /* though it comes last */
+    /* The cause is reported although it arrives last. */
+    assert_int_equal(order(*state, "aas", LONG_MS), TDM_E_INVAL);
     assert_told("a reason that comes late");
     assert_int_equal(order(*state, ".a.", LONG_MS), TDM_E_ABORTED);
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""crash_test.py - a process ends at a named step of an update of weights; who serves what then?
+"""crash_test.py - kills a process at a failpoint of a weight update and checks which weights are served.
 
     crash_test.py BUILD_DIR [SLOW [ROW …]]
 
-A row is a process and a step of docs/protocols/commit.md.  Its process is killed there by its own
-hand (TANDEM_FAILPOINT, runtime/failpoint.h), each time in another update, and the way weights go differs.
-Or the store loses all that it has, while that process is held there.
-The smallest job's engines write down which weights they answer with, having looked at every byte.
+A row of the table is a process and a failpoint of docs/protocols/commit.md.  The process kills itself
+there (TANDEM_FAILPOINT, runtime/failpoint.h), each time in another update and another update mode.
+In other rows the store loses all of its data while the process is stopped there.
+The engines of the smallest job log which weights they generate with, after checking every byte.
 
 TANDEM_CRASHES sets how often each row happens (5), TANDEM_SEED repeats a run, TANDEM_CRASH_JOBS
 how many happen at once (2), TANDEM_CRASH_REPORT names a folder for report.txt and report.json.
@@ -24,14 +24,14 @@ import statistics
 import sys
 import time
 
-from support import Failure, World, finish, require, shared_memory, steps_of
+from support import Failure, Sandbox, finish, require, shared_memory, steps_of
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
 CRASHES = int(os.environ.get("TANDEM_CRASHES", "5"))
 JOBS = int(os.environ.get("TANDEM_CRASH_JOBS", "2"))
 REPORT = os.environ.get("TANDEM_CRASH_REPORT")
 MODES = ["donate", "copy", "names"]
-STEPS = 6  # of reinforcement, each with an update after it
+STEPS = 6  # Reinforcement-learning steps, each followed by an update.
 REFUSED = 2  # the last rank of each engine refuses the weights of this step, where drops are wanted
 RANKS = [f"engine/{engine}/{rank}" for engine in range(2) for rank in range(2)]
 JOB = """
@@ -45,13 +45,13 @@ update: {update_weight_buffer_size: 4 KiB, timeout_ms: 60000}
 """
 DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
 
-ENDS = "ends"  # with an error that names the process; a resumed job goes on
-GOES_ON = "goes on"  # to its end, without the process or with another
-# What comes of a process's end, by its kind; of a stopped one's, the same.
+ENDS = "ends"  # The job fails and names the process; a resumed job continues.
+GOES_ON = "goes on"  # The job completes without the process or with a new one.
+# What happens to the job when a process of this kind is killed or stopped.
 COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON, "data": GOES_ON}
 
-BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # copied, the largest tensor goes in two
-# Half a bucket goes at a time; so no two are of one size, by which they are told from each other.
+BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # In copy mode the largest tensor is split over two buckets.
+# Half a bucket is sent at a time. Sizes differ, so that the test can tell chunks apart.
 WAYS = {mode: [f"update.mode={mode}"] + (["update.update_weight_buffer_size=8 KiB"] if mode == "copy" else [])
         for mode in MODES}
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
@@ -63,17 +63,17 @@ AGAIN_STEPS = ["trainer.find_held", "trainer.skip"]
 JOINER_STEPS = ["engine.pull", "engine.pulled", "engine.joined"]
 DAEMON_STEPS = ["daemon.version_request", "daemon.version_stored"]
 PER_BUCKET = {"trainer.write", "trainer.written", "trainer.announce", "trainer.announced", "engine.stage", "engine.staged"}
-ONLY_BUCKETS = {"trainer.acquire_bucket", "trainer.release_bucket"}  # nothing of the kind where weights are donated
-REQUESTS = 10  # that the daemon passes on in an update: begin, four votes, decide, four reports
+ONLY_BUCKETS = {"trainer.acquire_bucket", "trainer.release_bucket"}  # Donate mode has no buckets.
+REQUESTS = 10  # Requests that the daemon forwards in an update: begin, four votes, decide, four reports.
 
 KILLED = "killed"
 STOPPED = "stopped"
-HELD = "held"  # the store has no steps: it is killed while another one is held at its own
-LOST = "lost"  # the same, but that the store lives, and has nothing any more
-JOINING = "joining"  # killed while an engine that was killed before comes back
-AGAIN = "killed again"  # in the update that is begun anew because engine 1 was lost in the same turn
+HELD = "held"  # The store has no failpoints: it is killed while another process is stopped at one.
+LOST = "lost"  # The same, but the store stays alive and loses all of its data.
+JOINING = "joining"  # Killed while an engine that was killed before is restarted.
+AGAIN = "killed again"  # Killed in the update that is repeated because engine 1 was lost.
 
-# (who ends, who comes to which step, how)
+# (process that is killed, process and failpoint that trigger it, how)
 ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
         [("trainer/0", "trainer/0", step, KILLED) for step in TRAINER_STEPS + TELLER_STEPS] +
         [("trainer/3", "trainer/3", step, KILLED) for step in TRAINER_STEPS] +
@@ -94,7 +94,7 @@ ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
 
 
 class Row:
-    """One crash: of whom, where, and in which update."""
+    """One crash: the process, the failpoint and the update."""
 
     def __init__(self, row, number):
         self.victim, self.passer, self.step, self.how = row
@@ -105,11 +105,11 @@ class Row:
         self.mode = self.choose_mode(number)
         per_update = BUCKETS[self.mode] if self.step in PER_BUCKET else 1
         per_update = REQUESTS if self.passer == "daemon" else per_update
-        self.update = 4 + chance.randrange(3)  # before there is nothing saved to go on from
+        self.update = 4 + chance.randrange(3)  # No checkpoint to resume from exists before.
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
         if self.step == "engine.drop" or self.how in (JOINING, AGAIN):
             self.count = 1
-        # Somebody has something of the update by then.
+        # At this point some process has part of the update.
         self.first = ((self.update - 1) * BUCKETS["copy"] + 2 + chance.randrange(BUCKETS["copy"] - 1), "engine.staged")
         if self.mode == "donate":
             self.first = (self.update, "engine.vote")
@@ -117,21 +117,21 @@ class Row:
 
     def choose_mode(self, number):
         if self.step == "engine.drop":
-            return "names"  # where an engine can refuse
+            return "names"  # In this mode an engine can refuse weights.
         if self.how in (JOINING, AGAIN):
-            return MODES[number % 2]  # by names layouts are not known, and nobody joins
+            return MODES[number % 2]  # In mode "names" layouts are not known, so that no engine can join.
         modes = MODES[1:] if self.step in ONLY_BUCKETS else MODES
         return modes[number % len(modes)]
 
     def settings(self):
         refuse = [f"engine.refuse_step={REFUSED}"] if self.step == "engine.drop" else []
-        stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
+        stale = ["trainer.allow_stale=1"] if refuse else []  # The older weights complete the prompts of the next step.
         stall = ["update.stall_timeout_ms=1000"] if self.how == STOPPED else []
         endless = ["rollout.num_rollout=1000000"] if self.how == JOINING else []
         return WAYS[self.mode] + refuse + stale + stall + endless
 
     def breaks(self, folder, broken):
-        """TANDEM_FAILPOINT, for this row."""
+        """The value of TANDEM_FAILPOINT for this row."""
         action = "stop" if self.how in (STOPPED, HELD, LOST) else "kill"
         first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
         return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
@@ -154,7 +154,7 @@ def answers_of(path):
 
 
 def require_one_version_at_a_time(answers, begin, end=None):
-    """No rank answers with older weights once any rank has answered with newer ones."""
+    """Checks that no rank generates with older weights after any rank has generated with newer ones."""
     newest = -1
     for answer in answers:
         require(answer.step >= newest, f"{answer.rank} serves step {answer.step} after step {newest} was served")
@@ -166,7 +166,7 @@ def require_one_version_at_a_time(answers, begin, end=None):
 
 
 def versions_of(out):
-    """{version: step of its weights} of the steps told."""
+    """Returns {version: step of its weights} of the reported steps."""
     return {step["version"]: step["step"] for step in steps_of(out)}
 
 
@@ -179,7 +179,7 @@ def require_versions_grow(versions, after=0):
 
 
 def turns_of(events, end):
-    """What a rank did, in order, cut behind each event of this name."""
+    """Returns the events of a rank in order, split after each event of this name."""
     turns = [[]]
     for event in sorted(events, key=lambda event: event["ts"]):
         turns[-1].append(event)
@@ -189,8 +189,8 @@ def turns_of(events, end):
 
 
 def require_one_bucket_twice(path):
-    """No update sends a rank more than one bucket twice, however often it was begun; nor does a rank write more than
-    that and the next one, which it writes meanwhile: the two halves of its bucket."""
+    """Checks that an update sends at most one bucket to a rank twice, however often it was repeated, and that a
+    rank writes at most that bucket and the next one: the two halves of its bucket."""
     events = [event for event in json.loads(path.read_text(encoding="utf-8")) if event["ph"] == "X"]
     for process, end, begin, at_most in ((1, "step", "write bucket", 2), (2, "flip", "stage bucket", 1)):
         for thread in range(len(RANKS)):
@@ -204,14 +204,14 @@ def require_one_bucket_twice(path):
 
 
 def gap_s(answers, when):
-    """Between the last answer before a moment and the first after it."""
+    """Returns the seconds between the last completion before a moment and the first one after it."""
     before = [answer.when for answer in answers if answer.when <= when]
     after = [answer.when for answer in answers if answer.when > when]
     return after[0] - before[-1] if before and after else None
 
 
 def gaps_of(answers):
-    """From one step's answers to the next one's: what a clean turn takes."""
+    """Returns the seconds from one step's completions to the next one's without a failure."""
     turns = zip(answers, answers[1:])
     return [next_.when - answer.when for answer, next_ in turns if next_.step > answer.step]
 
@@ -222,25 +222,25 @@ def gaps_of(answers):
 class Crash:
     def __init__(self, row, build, slow):
         self.row = row
-        self.world = World(build, slow)
-        (self.world.path / "job.yaml").write_text(JOB, encoding="utf-8")
-        (self.world.path / "data").write_text(DATA, encoding="utf-8")
-        self.broken = self.world.path / "broken"
+        self.sandbox = Sandbox(build, slow)
+        (self.sandbox.path / "job.yaml").write_text(JOB, encoding="utf-8")
+        (self.sandbox.path / "data").write_text(DATA, encoding="utf-8")
+        self.broken = self.sandbox.path / "broken"
         self.result = {"row": row.name, "number": row.number, "mode": row.mode, "pass": row.count}
 
     def start(self, *words, log="served", **environment):
-        library = self.world.build / "tests" / "tiny_job_library.so"
-        data = [f"data.{name}={self.world.path / 'data'}" for name in ("train", "unseen")]
-        return self.world.tandem("run", "job.yaml", "--json", f"job.library={library}",
-                                 f"engine.served_log={self.world.path / log}", *data, *words,
-                                 environment=self.world.environment(**environment))
+        library = self.sandbox.build / "tests" / "tiny_job_library.so"
+        data = [f"data.{name}={self.sandbox.path / 'data'}" for name in ("train", "unseen")]
+        return self.sandbox.tandem("run", "job.yaml", "--json", f"job.library={library}",
+                                 f"engine.served_log={self.sandbox.path / log}", *data, *words,
+                                 environment=self.sandbox.environment(**environment))
 
     def answers(self, log="served"):
-        return answers_of(self.world.path / log)
+        return answers_of(self.sandbox.path / log)
 
     def run(self):
         row = self.row
-        process = self.start("--out", "out", *row.settings(), TANDEM_FAILPOINT=row.breaks(self.world.path, self.broken))
+        process = self.start("--out", "out", *row.settings(), TANDEM_FAILPOINT=row.breaks(self.sandbox.path, self.broken))
         told = self.strike(process)
         code, out, err = finish(process)
         out = told + out
@@ -255,7 +255,7 @@ class Crash:
         self.require_clean()
 
     def strike(self, process):
-        """What the process cannot do to itself; returns what the job has told meanwhile."""
+        """Does what the process cannot do to itself; returns the job's output meanwhile."""
         if self.row.how in (HELD, LOST):
             held = self.wait_until_stopped(process)
             if self.row.how == HELD:
@@ -266,7 +266,7 @@ class Crash:
         return self.lose_an_engine(process) if self.row.how == JOINING else ""
 
     def wait_until_stopped(self, process):
-        """Its file is there before it stops."""
+        """Waits until the process has stopped; it writes its file before."""
         while process.poll() is None:
             said = self.broken.read_text(encoding="utf-8").split() if self.broken.exists() else []
             if len(said) == 3:
@@ -277,20 +277,20 @@ class Crash:
         raise Failure(f"nobody stopped at this step: {finish(process)}")
 
     def kill(self, name):
-        victims = [pid for pid, found in self.world.processes().items() if found == name]
+        victims = [pid for pid, found in self.sandbox.processes().items() if found == name]
         require(len(victims) == 1, f"processes {name}: {victims}")
         os.kill(victims[0], signal.SIGKILL)
 
     def lose_all_data(self):
-        """As a store does that was started anew without its files."""
-        (path,) = self.world.tmp.rglob("redis/socket")
+        """Makes the store empty, like one that was restarted without its files."""
+        (path,) = self.sandbox.tmp.rglob("redis/socket")
         with socket.socket(socket.AF_UNIX) as store:
             store.connect(str(path))
             store.sendall(b"FLUSHALL\r\n")
             require(store.recv(64) == b"+OK\r\n", "the store keeps its data")
 
     def lose_an_engine(self, process):
-        """So that another one comes in its place, and to its step; some turns later it is enough."""
+        """Kills the process each time that its successor reaches the same failpoint, for some steps."""
         told, steps, last = "", 0, None
         for line in process.stdout:
             told += line
@@ -310,10 +310,10 @@ class Crash:
         require(interrupted or list(versions.values())[-1] == STEPS, f"told: {versions}")
         answers = self.answers()
         require_one_version_at_a_time(answers, 0, None if interrupted else STEPS)
-        if self.row.how == LOST:  # another update follows, which needs it
+        if self.row.how == LOST:  # Another update follows and needs the store.
             require("the store lost the record of policy" in err, f"no word of what was lost: {err}")
         if self.row.kind == "engine" and self.row.mode != "names" and self.row.how != AGAIN:
-            require_one_bucket_twice(self.world.path / "out/trace.json")
+            require_one_bucket_twice(self.sandbox.path / "out/trace.json")
         self.result["gap_s"] = gap_s(answers, self.result["when"])
 
     def check_ended(self, code, err, versions):
@@ -332,22 +332,22 @@ class Crash:
             require(pid in err and "signal 9" in err, f"does not name pid {pid}: {err!r}")
 
     def resume(self, before):
-        """From the last checkpoint: weights go back to it, numbers go on."""
-        state = json.loads((self.world.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
+        """Resumes from the last checkpoint: weights return to it, version numbers continue."""
+        state = json.loads((self.sandbox.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
         begin = time.time()
         code, out, err = finish(self.start("--resume", "out", *WAYS[self.row.mode], log="resumed"))
         require(code == 0, f"resumed: exit code {code}: {err}")
         after = versions_of(out)
         answers = self.answers("resumed")
-        given = 0 if self.row.kind == "daemon" else self.row.update  # its requests are not counted by updates
+        given = 0 if self.row.kind == "daemon" else self.row.update  # Its requests are not counted by updates.
         require_versions_grow(after, max([given, state["version"], *before]))
         require_one_version_at_a_time(answers, state["step"], STEPS)
         self.result["resumed_s"] = answers[0].when - begin
 
     def require_clean(self):
-        """Nothing of this world; /dev/shm is everybody's, and looked at in the end."""
-        self.world.shm = shared_memory()
-        self.world.require_clean()
+        """Checks that nothing of this sandbox is left; /dev/shm is shared and checked at the end."""
+        self.sandbox.shm = shared_memory()
+        self.sandbox.require_clean()
 
 
 def crash(row, number, build, slow):
@@ -357,7 +357,7 @@ def crash(row, number, build, slow):
     except Failure as failure:
         it.result["wrong"] = str(failure)
     finally:
-        it.world.destroy()
+        it.sandbox.destroy()
     return it.result
 
 
@@ -365,7 +365,7 @@ def crash(row, number, build, slow):
 
 
 def clean_turns(build, slow):
-    """{mode: seconds between the answers of one step and of the next} of jobs that nothing happens to."""
+    """Returns {mode: seconds between the completions of consecutive steps} of jobs without a failure."""
     turns = {}
     for mode in MODES:
         it = Crash(Row(ROWS[0], 0), build, slow)
@@ -374,7 +374,7 @@ def clean_turns(build, slow):
         require_versions_grow(versions_of(out))
         require_one_version_at_a_time(it.answers(), 0, STEPS)
         turns[mode] = statistics.median(gaps_of(it.answers()))
-        it.world.destroy()
+        it.sandbox.destroy()
     return turns
 
 

@@ -9,11 +9,11 @@ from support import main, on_cuda, require, steps_of
 # Ten supervised steps are enough for both to answer some prompts.
 LEARNING = ["rollout.num_rollout=2", "rollout.warmup_steps=20", "trainer.warmup_lr=6e-3"]
 SHORT = ["rollout.num_rollout=2", "rollout.warmup_steps=1", "rollout.rollout_batch_size=16"]
-DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
+DIFFERENCE_MAX = 5e-5  # Largest difference of a token's log-probability between trainer and engines.
 
 
-def run_on_cuda(world, *words, **more):
-    return world.run("cluster.device=cuda", *words, environment=world.environment(**on_cuda(world, **more)))
+def run_on_cuda(sandbox, *words, **more):
+    return sandbox.run("cluster.device=cuda", *words, environment=sandbox.environment(**on_cuda(sandbox, **more)))
 
 
 def numbers(out, kind, name):
@@ -21,7 +21,7 @@ def numbers(out, kind, name):
 
 
 def scores(out):
-    """How good it was before and after reinforcement."""
+    """Returns the scores before and after reinforcement learning."""
     words = json.loads(out.splitlines()[-1])["note"].split()
     return float(words[1]), float(words[3])
 
@@ -30,11 +30,11 @@ def near(found, wanted, tolerance):
     return len(found) == len(wanted) and all(abs(a - b) <= tolerance for a, b in zip(found, wanted))
 
 
-def a_gpu_learns_what_the_host_learns(world):
-    """Sums are taken in another order, and what is learnt amplifies that: by 1e-5 after twenty steps."""
-    code, host, err = world.run("--json", "--out", "host", *LEARNING)
+def a_gpu_learns_what_the_host_learns(sandbox):
+    """Compares with a tolerance: sums have another order, which learning amplifies to 1e-5 after twenty steps."""
+    code, host, err = sandbox.run("--json", "--out", "host", *LEARNING)
     require(code == 0, f"on the host: exit code {code}: {err}")
-    code, cuda, err = run_on_cuda(world, "--json", "--out", "cuda", *LEARNING)
+    code, cuda, err = run_on_cuda(sandbox, "--json", "--out", "cuda", *LEARNING)
     require(code == 0, f"on CUDA: exit code {code}: {err}")
     losses = numbers(host, "warmup", "loss"), numbers(cuda, "warmup", "loss")
     require(len(losses[0]) == 20 and near(*losses, 1e-4), f"losses: {losses}")
@@ -42,15 +42,15 @@ def a_gpu_learns_what_the_host_learns(world):
     require(before > 0.05, f"nothing learnt: {before}")
     require(near(found, (before, after), 0.01), f"scores: {before}, {after} on the host, {found} on CUDA")
     for name in ("hf/model.safetensors", "checkpoint/rank-0.safetensors"):
-        sizes = [(world.path / out / name).stat().st_size for out in ("host", "cuda")]
+        sizes = [(sandbox.path / out / name).stat().st_size for out in ("host", "cuda")]
         require(sizes[0] == sizes[1], f"{name}: {sizes} bytes")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def engines_on_a_gpu_agree_with_the_trainer(world):
-    """Also where what is not waited for does not happen."""
+def engines_on_a_gpu_agree_with_the_trainer(sandbox):
+    """Runs the job also with a fake driver that executes work only when it is waited for."""
     for mode in ("donate", "copy", "names"):
-        code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
+        code, out, err = run_on_cuda(sandbox, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
                                      FAKE_CUDA_DEFER="1")
         require(code == 0, f"{mode}: exit code {code}: {err}")
         steps = steps_of(out)
@@ -59,9 +59,9 @@ def engines_on_a_gpu_agree_with_the_trainer(world):
             require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{mode}: {step['metrics']}")
 
 
-def engines_on_other_gpus_get_the_same_weights(world):
+def engines_on_other_gpus_get_the_same_weights(sandbox):
     for mode in ("donate", "copy"):
-        code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
+        code, out, err = run_on_cuda(sandbox, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
                                      "engine.colocate=false", "cluster.num_gpus=8", FAKE_CUDA_DEVICES="8",
                                      FAKE_CUDA_DEFER="1")
         require(code == 0, f"{mode}: exit code {code}: {err}")
@@ -69,19 +69,19 @@ def engines_on_other_gpus_get_the_same_weights(world):
         require(len(steps) == 2, f"{mode}: {len(steps)} steps")
         for step in steps:
             require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{mode}: {step['metrics']}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def what_cuda_lacks_is_said(world):
-    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
+def what_cuda_lacks_is_said(sandbox):
+    code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
     require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def a_product_that_fails_is_named(world):
-    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, FAKE_CUBLAS_FAIL="20")
+def a_product_that_fails_is_named(sandbox):
+    code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, FAKE_CUBLAS_FAIL="20")
     require(code == 1 and "cublasSgemm" in err, f"exit code {code}: {err}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""input_test.py - wrong input is refused by name, with exit code 1 or 2, and nothing is left."""
+"""input_test.py - wrong input is refused with exit code 1 or 2 and a message that names it; no process is left."""
 import re
 import shutil
 import struct
@@ -8,18 +8,18 @@ import sys
 
 from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensors
 
-# These are told with the line of another setting than the broken one.
+# These errors name the line of a setting other than the wrong one.
 ELSEWHERE = ("model.num_attention_heads is 7, not a multiple of num_key_value_heads 4",
              "trainer.num_ranks is 4, but cluster.num_gpus is 3", "are 1.1 of a GPU; lower one of them")
-# What is replaced in the job file, by what, and what the error must say after "job.yaml:LINE: ".
+# Text to replace in the job file, its replacement, and the error after "job.yaml:LINE: ".
 BROKEN = [
     ("num_gpus: 4", "num_gpus: many", "cluster.num_gpus"),
-    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, it wants 1 to 64"),
+    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, expected 1 to 64"),
     ("num_gpus: 4", "num_gpu: 4", "unknown setting cluster.num_gpu; did you mean cluster.num_gpus?"),
     ("num_gpus: 4", "num_gpus: 3", ELSEWHERE[1]),
     ("cluster:", "clutser:", 'unknown section "clutser"; did you mean cluster?'),
-    ("gpu_bytes: ", "gpu_bytes: 256 apples #", "cluster.gpu_bytes wants bytes"),
-    ("device: host", "device: abacus", 'cluster.device is "abacus", it wants host or cuda'),
+    ("gpu_bytes: ", "gpu_bytes: 256 apples #", "cluster.gpu_bytes must be a size"),
+    ("device: host", "device: abacus", 'cluster.device is "abacus", expected host or cuda'),
     ("num_engines: 2", "num_engines: 3", "engine.num_engines is 3"),
     ("rollout_num_gpus_per_engine: 2", "rollout_num_gpus_per_engine: 3",
      "engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not divide into engines of 3"),
@@ -27,14 +27,14 @@ BROKEN = [
     ("rollout_batch_size: 64", "rollout_batch_size: 63", "63 prompts do not divide over 4 trainer ranks"),
     ("rollout_batch_size: 64", "rollout_batch_size: -1", "rollout.rollout_batch_size is -1"),
     ("temperature: 1.0", "temperature: [1, 2]", "rollout.temperature"),
-    ("verify: full", "verify: perhaps", 'update.verify is "perhaps", it wants full, sample or none'),
-    ("name: colocated-rl", "name: a b", 'job.name "a b" wants letters'),
+    ("verify: full", "verify: perhaps", 'update.verify is "perhaps", expected full, sample or none'),
+    ("name: colocated-rl", "name: a b", 'job.name "a b" must have only letters'),
     ("  seed: 0", "  seed: 0\n  seed: 1", "seed"),
     ("  seed: 0", "\tseed: 0", ""),
     ("  lr: 2e-3", "  lr: fast", "trainer.lr"),
     ("num_attention_heads: 8", "num_attention_heads: 7", ELSEWHERE[0]),
 ]
-# Words after "run", exit code, what stderr must match.
+# Arguments after "run", exit code, pattern that stderr must match.
 WORDS = [
     (["run"], 2, "run requires more arguments\nusage: tandem run FILE"),
     (["run", JOB, "--jsn"], 2, "--json"),
@@ -49,21 +49,21 @@ WORDS = [
 HIDDEN = 64
 
 
-def refused(world, words, code, wanted, **options):
-    found, out, err = finish(world.tandem(*words, **options))
+def refused(sandbox, words, code, wanted, **options):
+    found, out, err = finish(sandbox.tandem(*words, **options))
     require(found == code, f"{words[:4]}: exit code {found} instead of {code}: {err!r}")
     require(re.search(wanted, err), f"{words[:4]}: does not match {wanted!r}: {err!r}")
     require(err.startswith("tandem: ") and err.count("tandem: ") == 1, f"{words[:4]}: not one clear error: {err!r}")
-    world.require_clean()
+    sandbox.require_clean()
     return out
 
 
-def run_words(world, *words):
-    return ["run", JOB, f"job.library={world.library()}", "--out", "out", *SHORT, *words]
+def run_words(sandbox, *words):
+    return ["run", JOB, f"job.library={sandbox.library()}", "--out", "out", *SHORT, *words]
 
 
 def together(cases):
-    """Runs them all and tells all failures at once."""
+    """Runs all cases and reports all failures together."""
     wrong = []
     for case in cases:
         try:
@@ -73,56 +73,56 @@ def together(cases):
     require(not wrong, f"{len(wrong)} cases:\n" + "\n".join(wrong))
 
 
-def a_broken_job_file_is_refused_with_line_and_field(world):
-    text = JOB.read_text(encoding="utf-8").replace("../../build/release", str(world.build))
+def a_broken_job_file_is_refused_with_line_and_field(sandbox):
+    text = JOB.read_text(encoding="utf-8").replace("../../build/release", str(sandbox.build))
     text = text.replace(" data/", f" {JOB.parent}/data/")
-    path = world.path / "job.yaml"
+    path = sandbox.path / "job.yaml"
 
     def case(old, new, wanted):
         require(old in text, f"the job file has no {old!r}")
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
         line = text[:text.index(old)].count("\n") + 1
         lines = f"{line}|{line + 1}" if "\n" in new else r"\d+" if wanted in ELSEWHERE else line
-        refused(world, ["run", path, "--out", "out"], 1, rf"job\.yaml:({lines}):.*" + re.escape(wanted))
+        refused(sandbox, ["run", path, "--out", "out"], 1, rf"job\.yaml:({lines}):.*" + re.escape(wanted))
 
     together([lambda broken=broken: case(*broken) for broken in BROKEN])
-    require(not (world.path / "out").exists(), "a refused job made its folder")
+    require(not (sandbox.path / "out").exists(), "a refused job made its folder")
 
 
-def what_is_no_job_file_is_refused(world):
+def what_is_no_job_file_is_refused(sandbox):
     cases = {"empty": b"", "binary": bytes(range(256)), "list": b"- 1\n- 2\n", "cut": b"job: {name: x",
              "deep": b"a: " + b"[" * 5000, "large": b"#" * (2 << 20), "aliases": b"a: &a [*a, *a]\n"}
 
     def case(name, data):
-        path = world.path / f"{name}.yaml"
+        path = sandbox.path / f"{name}.yaml"
         path.write_bytes(data)
-        refused(world, ["run", path], 1, re.escape(f"{name}.yaml"))
+        refused(sandbox, ["run", path], 1, re.escape(f"{name}.yaml"))
 
     together([lambda item=item: case(*item) for item in cases.items()])
 
 
-def wrong_words_are_refused(world):
-    together([lambda words=words: refused(world, *words) for words in WORDS])
+def wrong_words_are_refused(sandbox):
+    together([lambda words=words: refused(sandbox, *words) for words in WORDS])
 
 
-def a_job_that_cannot_fit_is_refused_with_phase_and_bytes(world):
+def a_job_that_cannot_fit_is_refused_with_phase_and_bytes(sandbox):
     wanted = r"TRAIN on GPU 0: 16\.0 MiB wanted \(trainer 16\.0, engine 0\.0\), 8\.0 MiB there; .*cluster\.gpu_bytes"
-    refused(world, run_words(world, "cluster.gpu_bytes=8 MiB"), 1, wanted)
-    words = run_words(world, "cluster.gpu_bytes=8 MiB")
+    refused(sandbox, run_words(sandbox, "cluster.gpu_bytes=8 MiB"), 1, wanted)
+    words = run_words(sandbox, "cluster.gpu_bytes=8 MiB")
     words[0] = "plan"
-    out = refused(world, [word for word in words if word not in ("--out", "out")], 1, wanted)
+    out = refused(sandbox, [word for word in words if word not in ("--out", "out")], 1, wanted)
     require("GPU 3" in out and "fits" not in out, f"the plan: {out}")
 
 
-def missing_files_are_named(world):
-    broken = world.path / "broken.jsonl"
+def missing_files_are_named(sandbox):
+    broken = sandbox.path / "broken.jsonl"
     broken.write_text('{"prompt": "1", "answer": "1"}\n{"prompt": 7}\n', encoding="utf-8")
-    empty = world.path / "empty.jsonl"
+    empty = sandbox.path / "empty.jsonl"
     empty.write_text("", encoding="utf-8")
-    text = world.path / "text.so"
+    text = sandbox.path / "text.so"
     text.write_text("no library\n", encoding="utf-8")
-    (world.path / "file").write_text("in the way", encoding="utf-8")
-    together([lambda words=words, wanted=wanted: refused(world, run_words(world, *words), 1, wanted) for words, wanted in (
+    (sandbox.path / "file").write_text("in the way", encoding="utf-8")
+    together([lambda words=words, wanted=wanted: refused(sandbox, run_words(sandbox, *words), 1, wanted) for words, wanted in (
         (["data.train=/no/such.jsonl"], r"/no/such\.jsonl: no such file"),
         (["data.unseen=/no/such.jsonl"], r"/no/such\.jsonl: no such file"),
         ([f"data.train={broken}"], r"broken\.jsonl:2"),
@@ -130,18 +130,18 @@ def missing_files_are_named(world):
         (["data.prompt_key=question"], r"number_sorting\.train\.jsonl:1.*question"),
         (["job.library=/no/such.so"], r"/no/such\.so"),
         ([f"job.library={text}"], r"text\.so"),
-        ([f"job.library={world.build}/libtandem.so"], r"libtandem\.so: no TDM_JOB_LIBRARY"),
+        ([f"job.library={sandbox.build}/libtandem.so"], r"libtandem\.so: no TDM_JOB_LIBRARY"),
         (["--resume", "nowhere"], r"nowhere/checkpoint/state\.json: no such file"),
         (["--out", "file"], r"file"),
         (["--out", "file/below"], r"file"),
     )])
 
 
-def a_hostile_checkpoint_is_refused_by_name(world):
-    code, _, err = finish(world.tandem(*run_words(world, "rollout.num_rollout=1")))
+def a_hostile_checkpoint_is_refused_by_name(sandbox):
+    code, _, err = finish(sandbox.tandem(*run_words(sandbox, "rollout.num_rollout=1")))
     require(code == 0, f"exit code {code}: {err}")
-    hf = world.path / "hf"
-    shutil.copytree(world.path / "out/hf", hf)
+    hf = sandbox.path / "hf"
+    shutil.copytree(sandbox.path / "out/hf", hf)
     good = (hf / "model.safetensors").read_bytes()
     end = 8 + struct.unpack("<Q", good[:8])[0]
     name = "model.embed_tokens.weight"
@@ -158,34 +158,34 @@ def a_hostile_checkpoint_is_refused_by_name(world):
     def case(kind, data):
         (hf / "model.safetensors").write_bytes(data)
         try:
-            refused(world, run_words(world, f"model.path={hf}"), 1, r"model\.safetensors|" + re.escape(name))
+            refused(sandbox, run_words(sandbox, f"model.path={hf}"), 1, r"model\.safetensors|" + re.escape(name))
         except Failure as failure:
             raise Failure(f"{kind}: {failure}") from failure
 
     together([lambda item=item: case(*item) for item in cases.items()])
     (hf / "model.safetensors").write_bytes(good)
-    code, _, err = finish(world.tandem(*run_words(world, f"model.path={hf}")))
+    code, _, err = finish(sandbox.tandem(*run_words(sandbox, f"model.path={hf}")))
     require(code == 0, f"the good one: exit code {code}: {err}")
 
 
-def a_damaged_checkpoint_is_not_resumed(world):
-    code, _, err = finish(world.tandem(*run_words(world)))
+def a_damaged_checkpoint_is_not_resumed(sandbox):
+    code, _, err = finish(sandbox.tandem(*run_words(sandbox)))
     require(code == 0, f"exit code {code}: {err}")
-    words = run_words(world, "--resume", "out", "rollout.num_rollout=6")
-    state = world.path / "out/checkpoint/state.json"
-    rank = world.path / "out/checkpoint/rank-2.safetensors"
+    words = run_words(sandbox, "--resume", "out", "rollout.num_rollout=6")
+    state = sandbox.path / "out/checkpoint/state.json"
+    rank = sandbox.path / "out/checkpoint/rank-2.safetensors"
     good_state, good_rank = state.read_bytes(), rank.read_bytes()
 
     def case(path, good, data):
         path.write_bytes(data)
         try:
-            refused(world, words, 1, re.escape(path.name))
+            refused(sandbox, words, 1, re.escape(path.name))
         finally:
             path.write_bytes(good)
 
     together([lambda: case(state, good_state, b"{"), lambda: case(state, good_state, b'{"step": -4, "version": 1}'),
               lambda: case(rank, good_rank, good_rank[:-100]), lambda: case(rank, good_rank, b"")])
-    code, out, err = finish(world.tandem(*words))
+    code, out, err = finish(sandbox.tandem(*words))
     require(code == 0, f"the good one: exit code {code}: {err}{out}")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nodes_test.py - a job whose trainers are on one node and whose engines are on the other: the
-numbers of one that shares its GPUs, and what becomes of it when an engine or a line is lost.
+"""nodes_test.py - a job with trainers on one node and engines on the other has the same
+results as one that shares GPUs, also when an engine or a connection is lost.
 """
 import contextlib
 import ctypes
@@ -15,40 +15,40 @@ import subprocess
 import sys
 import time
 
-from support import Failure, World, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
+from support import Failure, Sandbox, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
 
 STEPS = 5
 WORDS = [f"rollout.num_rollout={STEPS}", "rollout.warmup_steps=2"]
 FAR = ["engine.colocate=false", "cluster.num_gpus=8"]
-GPUS = 4  # of each node: room for the trainers, or for the engines
-UPDATE_S = 100  # the longest a step of an update may take
+GPUS = 4  # GPUs of each node: enough for the trainers or for the engines.
+UPDATE_S = 100  # Longest seconds of a call of an update.
 PIDFD_GETFD = 438
-DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
+DIFFERENCE_MAX = 5e-5  # Largest difference of a token's log-probability between trainer and engines.
 
 
 class Cluster:
-    """Two daemons and a Redis in a world, with virtual GPUs or, on fake libraries, CUDA's."""
+    """Two daemons and a Redis server in a sandbox, with virtual GPUs or, on fake libraries, CUDA GPUs."""
 
-    def __init__(self, world, device="host", **environment):
-        self.world = world
+    def __init__(self, sandbox, device="host", **environment):
+        self.sandbox = sandbox
         self.device = device
-        self.token = world.tmp / "token"
+        self.token = sandbox.tmp / "token"
         self.token.write_bytes(os.urandom(32))
         self.token.chmod(0o600)
-        self.environment = world.environment(TANDEM_TOKEN_FILE=str(self.token), **environment)
+        self.environment = sandbox.environment(TANDEM_TOKEN_FILE=str(self.token), **environment)
         self.running = []
         self.address = None
 
     def __enter__(self):
         try:
-            store = self.world.tmp / "redis.sock"
-            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.world.tmp, "--save", ""],
+            store = self.sandbox.tmp / "redis.sock"
+            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.sandbox.tmp, "--save", ""],
                        "eady to accept")
             for name in ("first", "second"):
-                said = self.start([self.world.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
+                said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
                                    "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8,
                                    "--device", self.device], "ready ",
-                                  on_cuda(self.world, name) if self.device == "cuda" else {})
+                                  on_cuda(self.sandbox, name) if self.device == "cuda" else {})
                 self.address = self.address or said.split()[2]
         except BaseException:
             self.stop()
@@ -57,7 +57,7 @@ class Cluster:
 
     def start(self, words, until, more=None):
         process = subprocess.Popen([str(word) for word in words], env={**(more or {}), **self.environment}, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.world.path)
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.sandbox.path)
         self.running.append(process)
         for line in process.stdout:
             if until in line:
@@ -75,14 +75,14 @@ class Cluster:
         self.stop()
 
     def job(self, *words):
-        """A job of this cluster, as the driver of the first node."""
+        """Starts a job in this cluster from the first node."""
         environment = dict(self.environment, TANDEM_ADDRESS=self.address)
-        return self.world.start("--json", "--out", "out", *WORDS, *FAR, *words, environment=environment)
+        return self.sandbox.start("--json", "--out", "out", *WORDS, *FAR, *words, environment=environment)
 
     def places(self):
-        """{actor: (node, pid)} of those that live."""
+        """Returns {actor: (node, pid)} of the live actors."""
         environment = dict(self.environment, TANDEM_ADDRESS=self.address)
-        code, out, err = finish(self.world.tandem("list", "actors", "--live", "--json", environment=environment))
+        code, out, err = finish(self.sandbox.tandem("list", "actors", "--live", "--json", environment=environment))
         require(code == 0, f"list: exit code {code}: {err}")
         return {actor["name"]: (actor["node_id"], actor["pid"]) for actor in json.loads(out)}
 
@@ -93,69 +93,69 @@ def by_step(out):
 
 @functools.cache
 def shared(build):
-    """What each step comes to where engines share the trainers' GPUs."""
-    world = World(build)
-    code, out, err = world.run("--json", "--out", "out", *WORDS)
-    world.destroy()
+    """Returns the results of each step of a job whose engines share the trainers' GPUs."""
+    sandbox = Sandbox(build)
+    code, out, err = sandbox.run("--json", "--out", "out", *WORDS)
+    sandbox.destroy()
     require(code == 0, f"exit code {code}: {err}")
     return by_step(out)
 
 
-def require_same(world, process, before=""):
-    """To its end, with the numbers of a job that shares its GPUs: the notes."""
+def require_same(sandbox, process, before=""):
+    """Runs the job to its end, compares its numbers with a job that shares GPUs, and returns the notes."""
     code, out, err = finish(process)
     out = before + out
     require(code == 0, f"exit code {code}: {err}")
-    require(by_step(out) == shared(world.build), f"other steps: {by_step(out)}, not {shared(world.build)}")
+    require(by_step(out) == shared(sandbox.build), f"other steps: {by_step(out)}, not {shared(sandbox.build)}")
     return notes_of(out)
 
 
-def spans_of(world, name):
-    """[(row, bytes)] of the trace's spans that begin so."""
-    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+def spans_of(sandbox, name):
+    """Returns [(row, bytes)] of the trace's spans whose names begin with this text."""
+    events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
     return [(event["tid"], event["args"]["bytes"]) for event in events
             if event["ph"] == "X" and event["name"].startswith(name)]
 
 
-def engines_on_another_node_learn_the_same(world):
-    with Cluster(world) as cluster:
+def engines_on_another_node_learn_the_same(sandbox):
+    with Cluster(sandbox) as cluster:
         process = cluster.job()
         before = read_until(process, "step", 1)
         nodes = {kind: {node for name, (node, _) in cluster.places().items() if name.startswith(kind)}
                  for kind in ("trainer", "engine")}
         require(len(nodes["trainer"]) == 1 and len(nodes["engine"]) == 1 and nodes["trainer"] != nodes["engine"],
                 f"not on a node each: {nodes}")
-        require_same(world, process, before)
-    sent = spans_of(world, "send bucket")
+        require_same(sandbox, process, before)
+    sent = spans_of(sandbox, "send bucket")
     require({row for row, _ in sent} == {0, 1, 2, 3}, f"not every trainer rank has sent: {sent}")
-    code, out, err = finish(world.tandem("plan", os.path.join(os.path.dirname(__file__), "../../examples/colocated_rl/"
-                                                              "job.yaml"), f"job.library={world.library()}", *FAR))
+    code, out, err = finish(sandbox.tandem("plan", os.path.join(os.path.dirname(__file__), "../../examples/colocated_rl/"
+                                                              "job.yaml"), f"job.library={sandbox.library()}", *FAR))
     require(code == 0 and "GPU 7" in out, f"the plan: exit code {code}: {err}{out}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def broken_at(world, step, how, count=11):
-    """An engine rank breaks in its third update; the job makes the same steps, and says who."""
-    marker = world.path / "broken"
-    with Cluster(world, TANDEM_FAILPOINT=f"engine/1/1 {step} {count} {how} {marker}") as cluster:
+def broken_at(sandbox, step, how, count=11):
+    """Kills an engine rank in its third update: the steps have the same results, and the job names the engine."""
+    marker = sandbox.path / "broken"
+    with Cluster(sandbox, TANDEM_FAILPOINT=f"engine/1/1 {step} {count} {how} {marker}") as cluster:
         process = cluster.job("update.stall_timeout_ms=1500", "update.mode=copy", f"update.timeout_ms={UPDATE_S * 1000}")
-        notes = require_same(world, process)
+        notes = require_same(sandbox, process)
     require(marker.is_file(), f"nobody passed {step}")
     require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
     require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def an_engine_killed_in_an_update_is_left_out(world):
-    broken_at(world, "engine.stage", "kill")
+def an_engine_killed_in_an_update_is_left_out(sandbox):
+    broken_at(sandbox, "engine.stage", "kill")
 
 
-def an_engine_frozen_in_an_update_is_killed_and_left_out(world):
-    broken_at(world, "engine.staged", "stop")
+def an_engine_frozen_in_an_update_is_killed_and_left_out(sandbox):
+    broken_at(sandbox, "engine.staged", "stop")
 
 
-def gpus_of_two_nodes_exchange_weights(world):
-    with Cluster(world, device="cuda") as cluster:
+def gpus_of_two_nodes_exchange_weights(sandbox):
+    with Cluster(sandbox, device="cuda") as cluster:
         process = cluster.job("cluster.device=cuda", "rollout.num_rollout=2", "rollout.rollout_batch_size=16")
         before = read_until(process, "step", 1)
         require(len({node for node, _ in cluster.places().values()}) == 2, "not on two nodes")
@@ -165,28 +165,28 @@ def gpus_of_two_nodes_exchange_weights(world):
     require(len(steps) == 2, f"{len(steps)} steps")
     for step in steps:
         require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{step['metrics']}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def gpus_of_two_nodes_want_nccl(world):
-    with Cluster(world, device="cuda", TANDEM_NCCL_LIBRARY="/nowhere/libnccl.so") as cluster:
+def gpus_of_two_nodes_want_nccl(sandbox):
+    with Cluster(sandbox, device="cuda", TANDEM_NCCL_LIBRARY="/nowhere/libnccl.so") as cluster:
         code, _, err = finish(cluster.job("cluster.device=cuda"))
     require(code == 1 and "/nowhere/libnccl.so" in err, f"exit code {code}: {err}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for(world):
-    """Its trainer rank waits for it then.  Lines are drawn once, in the first update."""
+def an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for(sandbox):
+    """Kills an engine rank while its trainer rank waits for it. Transfer pairs are opened in the first update."""
     for step, how in (("engine.draw", "kill"), ("engine.draw", "stop"), ("engine.drawn", "kill")):
         begin = time.monotonic()
-        broken_at(world, step, how, count=1)
-        (world.path / "broken").unlink()
+        broken_at(sandbox, step, how, count=1)
+        (sandbox.path / "broken").unlink()
         took_s = time.monotonic() - begin
         require(took_s < UPDATE_S, f"{how} at {step}: the job took {took_s:.0f} s")
 
 
 def cut_tcp(pid):
-    """Ends every TCP connection of a process, as a cable does."""
+    """Breaks every TCP connection of a process, like an unplugged cable."""
     system = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
     cut = 0
@@ -202,20 +202,20 @@ def cut_tcp(pid):
                     cut += 1
         except OSError:
             with contextlib.suppress(OSError):
-                os.close(copy)  # no socket, or one that listens
+                os.close(copy)  # The descriptor is no socket, or a listening one.
     os.close(process)
     return cut
 
 
-def a_cut_line_costs_an_update_and_is_made_anew(world):
-    with Cluster(world) as cluster:
+def a_cut_line_costs_an_update_and_is_made_anew(sandbox):
+    with Cluster(sandbox) as cluster:
         process = cluster.job()
         before = read_until(process, "step", 1)
         require(cut_tcp(cluster.places()["engine/0/1"][1]) > 0, "there was no connection to cut")
-        notes = require_same(world, process, before)
+        notes = require_same(sandbox, process, before)
     require(any(re.search(r"^update to version \d+ aborted: ", note) for note in notes), f"no abort: {notes}")
     require(not any("lost" in note for note in notes), f"somebody is lost: {notes}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run_test.py - a short job runs to its end, goes on where it was left, and obeys its switches."""
+"""run_test.py - a short job completes, resumes from a checkpoint, and obeys its options."""
 import filecmp
 import json
 import os
@@ -23,8 +23,8 @@ ROWS = {
 }
 
 
-def a_pipe_gets_one_plain_line_a_step(world):
-    code, out, err = world.run("--out", "out", *SHORT)
+def a_pipe_gets_one_plain_line_a_step(sandbox):
+    code, out, err = sandbox.run("--out", "out", *SHORT)
     require(code == 0, f"exit code {code}: {err}")
     require("\x1b" not in out and "\r" not in out and "━" not in out, f"not plain: {out!r}")
     lines = out.splitlines()
@@ -35,12 +35,12 @@ def a_pipe_gets_one_plain_line_a_step(world):
     require(lines[-1].startswith("reward ") and "trace out/trace.json" in lines[-1], f"last line: {lines[-1]}")
     require(err == "", f"stderr: {err}")
     for name in ("hf/config.json", "hf/model.safetensors", "hf/tokenizer.json", "checkpoint/state.json"):
-        require((world.path / "out" / name).is_file(), f"no {name}")
-    world.require_clean()
+        require((sandbox.path / "out" / name).is_file(), f"no {name}")
+    sandbox.require_clean()
 
 
-def engines_agree_with_the_trainer_at_every_step(world, *settings):
-    code, out, err = world.run("--json", "--out", "out", *SHORT, *settings)
+def engines_agree_with_the_trainer_at_every_step(sandbox, *settings):
+    code, out, err = sandbox.run("--json", "--out", "out", *SHORT, *settings)
     require(code == 0, f"exit code {code}: {err}")
     steps = steps_of(out)
     require([step["step"] for step in steps] == [1, 2, 3, 4], f"steps: {out}")
@@ -52,16 +52,16 @@ def engines_agree_with_the_trainer_at_every_step(world, *settings):
     require(versions == sorted(set(versions)), f"versions {versions} do not grow")
 
 
-def they_agree_also_by_way_of_the_disk(world):
-    engines_agree_with_the_trainer_at_every_step(world, "update.source=disk")
-    trace = (world.path / "out" / "trace.json").read_text(encoding="utf-8")
+def they_agree_also_by_way_of_the_disk(sandbox):
+    engines_agree_with_the_trainer_at_every_step(sandbox, "update.source=disk")
+    trace = (sandbox.path / "out" / "trace.json").read_text(encoding="utf-8")
     require("stage file" in trace and "stage bucket" not in trace, "the weights did not come from the file")
 
 
-def the_trace_has_every_phase_on_every_row(world):
-    code, _, err = world.run("--out", "out", *SHORT)
+def the_trace_has_every_phase_on_every_row(sandbox):
+    code, _, err = sandbox.run("--out", "out", *SHORT)
     require(code == 0, f"exit code {code}: {err}")
-    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     seen = {}
     for event in events:
@@ -75,8 +75,8 @@ def the_trace_has_every_phase_on_every_row(world):
             require(wanted <= seen[row], f"{row}: no {sorted(wanted - seen[row])} among {sorted(seen[row])}")
 
 
-def plan_of(world, *settings):
-    process = world.tandem("plan", JOB, f"job.library={world.library()}", *settings, "--json")
+def plan_of(sandbox, *settings):
+    process = sandbox.tandem("plan", JOB, f"job.library={sandbox.library()}", *settings, "--json")
     code, out, err = finish(process)
     require(code == 0, f"tandem plan: exit code {code}: {err}")
     return {moment["name"]: moment["gpus"] for moment in json.loads(out)["moments"]}
@@ -86,10 +86,10 @@ def require_equal(found, wanted, what):
     require(found == wanted, f"{what}: the trace has {found} bytes, the plan {wanted}")
 
 
-def the_bytes_of_updates_are_the_plan_s(world, *settings):
-    code, _, err = world.run("--out", "out", *SHORT, *settings)
+def the_bytes_of_updates_are_the_plan_s(sandbox, *settings):
+    code, _, err = sandbox.run("--out", "out", *SHORT, *settings)
     require(code == 0, f"exit code {code}: {err}")
-    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
     plan = next(event["args"] for event in events if event["name"] == "update plan")
     updates = sum(event["name"] == "flip" for event in events) // 4
     moved = {"same GPU": 0, "other GPUs": 0}
@@ -108,9 +108,9 @@ def the_bytes_of_updates_are_the_plan_s(world, *settings):
     return events
 
 
-def the_memory_that_comes_and_goes_is_the_plan_s(world, *settings):
-    events = the_bytes_of_updates_are_the_plan_s(world, *settings)
-    plan = plan_of(world, *SHORT, *settings)
+def the_memory_that_comes_and_goes_is_the_plan_s(sandbox, *settings):
+    events = the_bytes_of_updates_are_the_plan_s(sandbox, *settings)
+    plan = plan_of(sandbox, *SHORT, *settings)
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     for process, bytes_of in (("trainer", "trainer_bytes"), ("engines", "engine_bytes")):
         for row in range(4):
@@ -127,51 +127,51 @@ def the_memory_that_comes_and_goes_is_the_plan_s(world, *settings):
             require_equal(resident, plan["ROLLOUT"][row][bytes_of], f"{process} {row} at the end")
 
 
-def the_trace_balances_where_engines_are_written_to(world):
-    the_memory_that_comes_and_goes_is_the_plan_s(world, "update.mode=donate")
+def the_trace_balances_where_engines_are_written_to(sandbox):
+    the_memory_that_comes_and_goes_is_the_plan_s(sandbox, "update.mode=donate")
 
 
-def the_trace_balances_where_engines_copy(world):
-    the_memory_that_comes_and_goes_is_the_plan_s(world, "update.mode=copy")
+def the_trace_balances_where_engines_copy(sandbox):
+    the_memory_that_comes_and_goes_is_the_plan_s(sandbox, "update.mode=copy")
 
 
-def a_resumed_run_has_the_same_numbers(world):
+def a_resumed_run_has_the_same_numbers(sandbox):
     words = ["rollout.num_rollout=8", "rollout.warmup_steps=3", "job.save_interval=3", "--json"]
-    code, whole, err = world.run("--out", "whole", *words)
+    code, whole, err = sandbox.run("--out", "whole", *words)
     require(code == 0, f"exit code {code}: {err}")
-    process = world.start("--out", "parts", *words)
+    process = sandbox.start("--out", "parts", *words)
     wait_for(process, "step", 3)
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     require(code == 0, f"interrupted: exit code {code}: {err}")
-    state = json.loads((world.path / "parts/checkpoint/state.json").read_text(encoding="utf-8"))
+    state = json.loads((sandbox.path / "parts/checkpoint/state.json").read_text(encoding="utf-8"))
     require(3 <= state["step"] < 8, f"saved at step {state['step']}")
-    code, rest, err = world.run("--resume", "parts", *words)
+    code, rest, err = sandbox.run("--resume", "parts", *words)
     require(code == 0, f"resumed: exit code {code}: {err}")
     expected = [numbers_of(step) for step in steps_of(whole)][state["step"]:]
     require([numbers_of(step) for step in steps_of(rest)] == expected,
             f"other numbers after step {state['step']}:\n{rest}\n{whole}")
     for name in ("checkpoint/hf/model.safetensors", "checkpoint/rank-0.safetensors"):
-        require(filecmp.cmp(world.path / "whole" / name, world.path / "parts" / name, shallow=False),
+        require(filecmp.cmp(sandbox.path / "whole" / name, sandbox.path / "parts" / name, shallow=False),
                 f"{name} has other bytes")
     last = [json.loads(line)["note"].split(" on ")[0] for line in (whole.splitlines()[-1], rest.splitlines()[-1])]
     require(last[0] == last[1], f"before and after: {last}")
 
 
-def a_checkpoint_is_found_where_a_kill_left_it(world):
-    process = world.start("--out", "out", "--json", "job.save_interval=1", *ENDLESS)
+def a_checkpoint_is_found_where_a_kill_left_it(sandbox):
+    process = sandbox.start("--out", "out", "--json", "job.save_interval=1", *ENDLESS)
     wait_for(process, "step", 4)
     process.kill()
     finish(process)
-    world.require_clean()
-    state = json.loads((world.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
-    code, out, err = world.run("--resume", "out", "--json", *ENDLESS[1:], f"rollout.num_rollout={state['step'] + 1}")
+    sandbox.require_clean()
+    state = json.loads((sandbox.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
+    code, out, err = sandbox.run("--resume", "out", "--json", *ENDLESS[1:], f"rollout.num_rollout={state['step'] + 1}")
     require(code == 0, f"exit code {code}: {err}")
     require([step["step"] for step in steps_of(out)] == [state["step"] + 1], f"resumed after {state}: {out}")
 
 
-def without_updates_engines_stay_as_they_were(world):
-    code, out, err = world.run("--json", "--out", "out", "update.enabled=false", *SHORT)
+def without_updates_engines_stay_as_they_were(sandbox):
+    code, out, err = sandbox.run("--json", "--out", "out", "update.enabled=false", *SHORT)
     require(code == 0, f"exit code {code}: {err}")
     require(len({step["version"] for step in steps_of(out)}) == 1, f"a new version: {out}")
     before, after = json.loads(out.splitlines()[-1])["note"].split(" on ")[0].split()[1:4:2]
@@ -179,7 +179,7 @@ def without_updates_engines_stay_as_they_were(world):
 
 
 def interrupt(process):
-    """Ctrl-C as a terminal sends it, to the whole group; returns when the driver has taken it."""
+    """Sends Ctrl-C to the whole process group, as a terminal does; returns when the driver has handled it."""
     os.killpg(process.pid, signal.SIGINT)
     while process.poll() is None:
         status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
@@ -188,20 +188,20 @@ def interrupt(process):
             return
 
 
-def ctrl_c_finishes_the_step_and_saves(world):
-    process = world.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
+def ctrl_c_finishes_the_step_and_saves(sandbox):
+    process = sandbox.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
     wait_for(process, "step", 2)
     interrupt(process)
     code, out, err = finish(process)
     require(code == 0, f"exit code {code}: {err}")
     require("interrupted after step" in out and "--resume out" in out, f"told: {out}")
-    require((world.path / "out/checkpoint/state.json").is_file(), "nothing saved")
-    json.loads((world.path / "out/trace.json").read_text(encoding="utf-8"))
-    world.require_clean()
+    require((sandbox.path / "out/checkpoint/state.json").is_file(), "nothing saved")
+    json.loads((sandbox.path / "out/trace.json").read_text(encoding="utf-8"))
+    sandbox.require_clean()
 
 
-def ctrl_c_twice_leaves_in_the_middle_of_a_step(world):
-    process = world.start("--out", "out", "--json", *LONG_STEP, start_new_session=True)
+def ctrl_c_twice_leaves_in_the_middle_of_a_step(sandbox):
+    process = sandbox.start("--out", "out", "--json", *LONG_STEP, start_new_session=True)
     wait_for_note(process, "before")
     interrupt(process)
     begin = time.monotonic()
@@ -209,29 +209,29 @@ def ctrl_c_twice_leaves_in_the_middle_of_a_step(world):
     code, out, err = finish(process)
     took_s = time.monotonic() - begin
     require(code == 1 and "interrupted twice" in err, f"exit code {code}: {err}")
-    require(took_s < 2 * world.slow and not steps_of(out), f"left after {took_s:.1f} s: {out}")
-    world.require_clean()
+    require(took_s < 2 * sandbox.slow and not steps_of(out), f"left after {took_s:.1f} s: {out}")
+    sandbox.require_clean()
 
 
-def ctrl_c_while_nothing_can_be_saved_says_so(world):
-    process = world.start("--out", "out", "--json", "rollout.warmup_steps=1000000", start_new_session=True)
+def ctrl_c_while_nothing_can_be_saved_says_so(sandbox):
+    process = sandbox.start("--out", "out", "--json", "rollout.warmup_steps=1000000", start_new_session=True)
     wait_for(process, "warmup", 2)
     interrupt(process)
     code, _, err = finish(process)
     require(code == 1 and "interrupted during the warm-up: nothing to save yet" in err, f"exit code {code}: {err}")
-    world.require_clean()
+    sandbox.require_clean()
 
 
-def a_terminal_gets_a_live_bar(world):
+def a_terminal_gets_a_live_bar(sandbox):
     master, slave = pty.openpty()
-    process = world.start("--out", "out", *SHORT, stdout=slave, environment=world.environment(TERM="xterm"))
+    process = sandbox.start("--out", "out", *SHORT, stdout=slave, environment=sandbox.environment(TERM="xterm"))
     os.close(slave)
     shown = b""
     try:
         while chunk := os.read(master, 65536):
             shown += chunk
     except OSError:
-        pass  # a terminal without a writer is an error on Linux
+        pass  # Linux reports an error when no process has the terminal open for writing.
     os.close(master)
     code, _, err = finish(process)
     text = shown.decode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""support.py - runs jobs in a world of their own and looks for what they leave behind."""
+"""support.py - runs jobs in sandboxes and checks that they leave no processes, files or shared memory."""
 import json
 import os
 import pathlib
@@ -16,11 +16,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOB = ROOT / "examples" / "colocated_rl" / "job.yaml"
 SHORT = ["rollout.num_rollout=4", "rollout.warmup_steps=3"]
 ENDLESS = ["rollout.num_rollout=1000000", "rollout.warmup_steps=2"]
-LOST_MS = 120000  # a job that takes longer than this hangs
+LOST_MS = 120000  # A job that takes longer counts as hanging.
 
 
 class Failure(Exception):
-    """What a test promised and did not find."""
+    """A condition of a test that does not hold."""
 
 
 def require(condition, text):
@@ -28,13 +28,13 @@ def require(condition, text):
         raise Failure(text)
 
 
-class World:
-    """A folder that is TMPDIR and working directory of what runs in it, so that every process and
-    every file of its jobs can be told from those of others."""
+class Sandbox:
+    """A sandbox: a folder that is TMPDIR and working directory of the processes in it, so that they
+    and their files can be told from those of other tests."""
 
     def __init__(self, build, slow=1.0):
         self.build = pathlib.Path(build).resolve()
-        self.slow = slow  # how much longer things may take in this build
+        self.slow = slow  # Factor for timeouts in this build.
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="job-test-"))
         self.tmp = self.path / "tmp"
         self.tmp.mkdir()
@@ -50,7 +50,7 @@ class World:
         return self.build / "examples" / "colocated_rl" / "colocated_rl.so"
 
     def start(self, *words, library=None, **options):
-        """tandem run, of the example's job with this build's library."""
+        """Starts `tandem run` with the example's job and this build's library."""
         return self.tandem("run", JOB, f"job.library={library or self.library()}", *words, **options)
 
     def tandem(self, *words, environment=None, **options):
@@ -60,12 +60,12 @@ class World:
                                 env=environment or self.environment(), text=True, **options)
 
     def run(self, *words, **options):
-        """To its end: (exit code, stdout, stderr)."""
+        """Runs the job to its end and returns (exit code, stdout, stderr)."""
         return finish(self.start(*words, **options))
 
     def processes(self):
-        """{pid: name} of all that have this world's folder in their environment, working directory
-        or open files; zombies, which have none of these, are their parents' business."""
+        """Returns {pid: name} of all processes with this sandbox's folder in their environment, working
+        directory or open files. Zombies have none of these and are not included."""
         mark = str(self.path)
         found = {}
         for entry in os.listdir("/proc"):
@@ -80,7 +80,7 @@ class World:
         return left
 
     def require_clean(self, but="nothing"):
-        """Nothing is left but what begins so; what is still going away gets two seconds."""
+        """Checks that within two seconds nothing is left except names with these prefixes."""
         end = time.monotonic() + 2 * self.slow
         while left := [thing for thing in self.left_behind() if not thing.startswith(but)]:
             if time.monotonic() > end:
@@ -89,7 +89,7 @@ class World:
         require(not left, "left behind: " + ", ".join(left))
 
     def clear(self):
-        """As it was made, by force."""
+        """Kills all processes of the sandbox and removes it."""
         while left := self.processes():
             for pid in left:
                 try:
@@ -105,7 +105,7 @@ class World:
 
 
 def shared_memory():
-    """Tandem's names in /dev/shm; what other programs put there meanwhile is theirs."""
+    """Returns Tandem's names in /dev/shm; other programs may use it, too."""
     return {name for name in os.listdir("/dev/shm") if "tandem" in name or "tdm" in name}
 
 
@@ -119,7 +119,7 @@ def belongs(pid, mark):
                 return True
         return any(mark in os.readlink(f"{folder}/fd/{fd}") for fd in os.listdir(f"{folder}/fd"))
     except OSError:
-        return False  # it has ended
+        return False  # The process has ended.
 
 
 def name_of(pid):
@@ -129,31 +129,31 @@ def name_of(pid):
         return "?"
 
 
-def on_cuda(world, gpus="gpus", **more):
+def on_cuda(sandbox, gpus="gpus", **more):
     """Returns the environment of a node with four GPUs, whose memory consists of files in the folder gpus."""
-    files = world.path / gpus
+    files = sandbox.path / gpus
     files.mkdir(exist_ok=True)
-    fakes = world.build / "tests"
+    fakes = sandbox.build / "tests"
     return {"FAKE_CUDA_DIRECTORY": str(files), "FAKE_CUDA_DEVICES": "4", "FAKE_CUDA_BYTES": str(64 << 20),
             "TANDEM_CUDA_LIBRARY": str(fakes / "cuda_fake.so"),
             "TANDEM_NCCL_LIBRARY": str(fakes / "nccl_fake.so"),
-            "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_fake.so"), **placeholder_kernels(world), **more}
+            "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_fake.so"), **placeholder_kernels(sandbox), **more}
 
 
-def placeholder_kernels(world):
+def placeholder_kernels(sandbox):
     """Returns variables that name a placeholder for each kernel image that the build lacks.
 
     Only nvcc builds these images. The fake CUDA library has its own kernels, which a C compiler built from the same
     sources, and checks only the first bytes of an image. An image that the build has is embedded and needs no name.
     """
-    placeholder = world.path / "kernels.ptx"
+    placeholder = sandbox.path / "kernels.ptx"
     placeholder.write_text("// This image contains no kernels.\n", encoding="utf-8")
     images = {"TANDEM_CUDA_KERNELS": "kernels.fatbin", "COLOCATED_RL_KERNELS": "colocated_rl_ops.fatbin"}
-    return {name: str(placeholder) for name, image in images.items() if not (world.build / image).exists()}
+    return {name: str(placeholder) for name, image in images.items() if not (sandbox.build / image).exists()}
 
 
-# The leak sanitizer's word about a thread that was killed while it looked: no finding, and it goes to
-# stderr although findings go to files.
+# The leak sanitizer's message about a thread that was killed while it scanned. It is not a finding,
+# and goes to stderr although findings go to files.
 UNSEEN_THREAD = re.compile(r"^(\([^)]*\) )?==\d+==Unable to get registers from thread \d+\.\n", re.MULTILINE)
 
 
@@ -167,7 +167,7 @@ def finish(process):
 
 
 def steps_of(out):
-    """The steps of reinforcement among lines of JSON; every line must be an object."""
+    """Returns the reinforcement-learning steps among lines of JSON; every line must be an object."""
     objects = [json.loads(line) for line in out.splitlines()]
     require(all(isinstance(item, dict) for item in objects), "a line of --json is no object")
     return [item for item in objects if item.get("kind") == "step"]
@@ -178,12 +178,12 @@ def notes_of(out):
 
 
 def numbers_of(step):
-    """What must not depend on the machine or the moment."""
+    """Returns the numbers of a step that must not depend on machine or time."""
     return step["step"], step["reward"], step["kl"], tuple(sorted(step["metrics"].items()))
 
 
 def read_until(process, kind, number):
-    """The lines of JSON until this step ("step" or "warmup") has been told, as they came."""
+    """Reads and returns lines of JSON up to that of this step ("step" or "warmup")."""
     lines = ""
     for line in process.stdout:
         lines += line
@@ -205,7 +205,7 @@ def wait_for_note(process, begin):
 
 
 def safetensors(tensors):
-    """The bytes of a file with these tensors: {name: (dtype, shape, bytes)}."""
+    """Returns the bytes of a safetensors file with these tensors: {name: (dtype, shape, bytes)}."""
     header, body = {}, b""
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
@@ -216,18 +216,18 @@ def safetensors(tensors):
 
 
 def main(tests):
-    """PROGRAM BUILD_DIR [SLOW [TEST …]]: each test, or those named, gets a world; all run, and all
-    failures are told."""
+    """PROGRAM BUILD_DIR [SLOW [TEST …]]: runs each test, or the named ones, in a sandbox of
+    its own and reports all failures."""
     failed = 0
     for test in [test for test in tests if test.__name__ in sys.argv[3:] or len(sys.argv) <= 3]:
-        world = World(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
+        sandbox = Sandbox(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
         begin = time.monotonic()
         try:
-            test(world)
+            test(sandbox)
             print(f"ok      {test.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
         except Failure as failure:
             failed += 1
             print(f"FAILED  {test.__name__}: {failure}", flush=True)
         finally:
-            world.destroy()
+            sandbox.destroy()
     return 1 if failed else 0
