@@ -100,7 +100,7 @@ static bool bytes_are(const uint8_t bytes[UPDATE_TENSOR_BYTES], const struct upd
                                 tdm__checksum_tensor(said->seen, UPDATE_TENSOR_BYTES)) == TDM_OK;
 }
 
-/* slime's way: there is no shadow, and no commit. */
+/* The mutation of slime: there is no shadow and no commit. */
 static void load_at_once(struct update_scene *scene, struct update_member *member,
                          const struct update_message *bucket)
 {
@@ -150,7 +150,7 @@ static bool put(struct update_scene *scene, struct update_member *member,
             update_wrong(scene, "bytes are written to memory that is away");
         }
         if (!trainer->alive || trainer->incarnation != bucket->from) {
-            return false; /* what it would copy from is gone */
+            return false; /* The memory that it would copy from was released. */
         }
         memcpy(member->shadow[bucket->tensor], trainer->bucket[bucket->tensor % UPDATE_HALVES],
                UPDATE_TENSOR_BYTES);
@@ -221,7 +221,7 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
         return false;
     }
     if (limits->way != UPDATE_BY_NAME && (member->resume_log_open || hash != call->hash)) {
-        return false; /* what is here is not what was sent */
+        return false; /* The bytes here differ from those that were sent. */
     }
     tdm__replay_guard_vote(&guard);
     set_guard(member, &guard);
@@ -339,7 +339,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         break;
     }
     if (member->todo != MEMBER_RESTS) {
-        member->todo_from = from; /* answered when that is done */
+        member->todo_from = from; /* The reply follows when that is done. */
     } else {
         update_reply_call(scene, index, from, well);
     }

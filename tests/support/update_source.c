@@ -118,7 +118,7 @@ static void call_engines(struct update_scene *scene, enum update_call_kind kind)
                                        .hash = driver->hash});
 }
 
-/* Whoever lives now. */
+/* Lists the members that live now. */
 static void gather_workers(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
@@ -372,7 +372,7 @@ static void ask_decide(struct update_scene *scene, bool heard)
         return;
     }
     if (status == TDM_E_STATE && !driver->failed) {
-        driver->failed = 1; /* a vote is out */
+        driver->failed = 1; /* A vote is still missing. */
         return;
     }
     if (status != TDM_OK || update_outcome(scene->world, driver->update, &outcome) != TDM_OK) {
@@ -393,7 +393,7 @@ static void flips_replied_to(struct update_scene *scene)
         return;
     }
     if (driver->unflipped && !driver->takes_over) {
-        update_job_ends(scene); /* the record was lost, and is back by another's hand */
+        update_job_ends(scene); /* The record was lost and then restored by another source. */
         return;
     }
     driver->heard.settled = driver->heard.outcome == TDM__UPDATE_COMMITTED;
@@ -494,10 +494,11 @@ void update_driver_starts(struct update_scene *scene)
     struct update_driver *driver = &world->driver;
 
     if (world->record.id == 0 && update_ends_old_members(scene)) {
-        return; /* the next one finds nobody but its own */
+        return; /* The next driver finds only its own members. */
     }
     if (world->record.id == 0) {
-        world->version_told = 0; /* a run of its own, with numbers above those of others */
+        /* This is a run of its own, with versions above those of other runs. */
+        world->version_told = 0;
     }
     if (scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {
         world->record = (struct update_record){.epoch = world->record.epoch};
@@ -532,7 +533,7 @@ void update_driver_learns(struct update_scene *scene, uint8_t index)
                       (driver->todo == DRIVER_CALLS &&
                        (driver->call == UPDATE_TAKE_SHADOW || driver->call == UPDATE_PREPARE));
     if ((driver->workers & ~driver->fresh) == 0) {
-        driver->serving = 0; /* nobody is left who could go on with the version before */
+        driver->serving = 0; /* No engine is left that could continue with the previous version. */
     }
     feed(scene, TDM__PHASE_PARTICIPANT_DIED);
 }
@@ -619,7 +620,9 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
             update_wrong(scene, "bytes are written to memory that is away");
         } else if (member->shadow_here && member->shadow_key == trainer->work.keys[i]) {
             member->shadow[trainer->tensor][place] = byte;
-        } /* else into memory that is nobody's any more, but that this mapping holds */
+            /* Otherwise it writes into memory that has no owner any more but is kept by this
+             * mapping. */
+        }
     }
 }
 

@@ -218,7 +218,7 @@ static void the_start_is_held_on_to(void **state)
     struct tdm_metrics metrics;
 
     (void)state;
-    (void)imitate(world, 1); /* the start is where reinforcement starts, not before */
+    (void)imitate(world, 1); /* The reference is that of the start of reinforcement, not before. */
     metrics = reinforce(world, 1);
     assert_true(world_metric(&metrics, "kl_start") < 1e-9);
     metrics = reinforce(world, 2);
@@ -265,7 +265,8 @@ static void a_saved_job_goes_on_bit_for_bit(void **state)
     go_on(world, 4, straight);
     actor_fixture_close(world);
 
-    world = actor_fixture_open(config, 77); /* another seed: everything must come from the folder */
+    /* The seed differs, so that everything must come from the folder. */
+    world = actor_fixture_open(config, 77);
     world_load(world, folder);
     go_on(world, 4, resumed);
     actor_fixture_close(world);
