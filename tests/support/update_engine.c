@@ -1,4 +1,4 @@
-/* update_engine.c - an engine of the world of updates. */
+/* update_engine.c - an engine of the update simulator. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/update_simulator_internal.h"
 
@@ -43,7 +43,7 @@ static void set_tracker(struct update_member *member, const struct tdm__resume_t
     member->resume_log_unsettled = tracker->is_unsettled;
 }
 
-/* A new update begins; true: with what is here. */
+/* Begins a new update. Returns true if it continues with the staged bytes of the last one. */
 static bool go_on(struct update_scene *scene, uint8_t index, const struct update_message *message)
 {
     struct update_member *member = &scene->world->members[index];
@@ -111,7 +111,7 @@ static void load_at_once(struct update_scene *scene, struct update_member *membe
     member->version = bucket->version;
 }
 
-/* Whether the bucket is to be taken, for the resume_log's sake. */
+/* Adds the bucket to the resume log. Returns false if the bucket must be ignored. */
 static bool enter_bucket(const struct update_limits *limits, struct update_member *member,
                          const struct update_message *bucket, bool update_begun)
 {
@@ -139,7 +139,7 @@ static bool enter_bucket(const struct update_limits *limits, struct update_membe
     return is_taken;
 }
 
-/* Into the shadow, if it is not there yet, and compared. */
+/* Copies the bucket into the shadow, unless it is there already, and compares it. */
 static bool put(struct update_scene *scene, struct update_member *member,
                 const struct update_message *bucket)
 {
@@ -231,8 +231,8 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
     return true;
 }
 
-/* From now on, until its report is stored, it serves nothing.  Who serves the version already,
- * and is told again, only reports again. */
+/* Exchanges shadow and weights. The member serves nothing until its report is stored. A member that
+ * serves the version already only reports again. */
 static bool flip(struct update_member *member, uint8_t number, uint8_t version)
 {
     struct tdm__replay_guard guard = guard_of(member);
@@ -275,7 +275,7 @@ uint8_t update_image_sum(const struct update_member *member)
     return update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->image);
 }
 
-/* Copies what the peer has shown, as it is now. */
+/* Copies what the peer has exported, as it is now. */
 static bool pull(struct update_scene *scene, struct update_member *member,
                  const struct update_message *call)
 {
@@ -345,7 +345,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
     }
 }
 
-/* ---- what it asks the store ------------------------------------------------------------- */
+/* ---- requests to the store ---------------------------------------------------------------- */
 
 static void rest(struct update_scene *scene, uint8_t index, bool well)
 {
