@@ -1,12 +1,13 @@
-/* hello.c - an actor that counts, called by its own program. */
+/* hello.c - an actor that counts, called by the program that creates it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
 
 struct counter {
-    int64_t total;
+    int64_t total; /* Sum of all numbers added so far. */
 };
 
+/* Method add(i): adds the argument to the total and replies with the new total. */
 static tdm_status counter_add(tdm_call *call, void *self)
 {
     struct counter *counter = self;
@@ -32,12 +33,12 @@ int main(void)
                                &counter, ""));
     for (int64_t i = 1; i <= 3; i++) {
         TDM_CHECK(tdm_actor_call(counter, "add", &ref, "i", i));
-        TDM_CHECK(tdm_get(ref, 5000, "i", &total)); /* milliseconds */
+        TDM_CHECK(tdm_get(ref, 5000, "i", &total)); /* The timeout is in milliseconds. */
         tdm_ref_release(ref);
     }
     (void)printf("the counter stands at %lld\n", (long long)total);
 
-    /* A wrong argument list is the caller's error, with both shapes in its text. */
+    /* A wrong argument list fails the call. The error text has the expected and the given types. */
     TDM_CHECK(tdm_actor_call(counter, "add", &ref, "s", "three"));
     (void)printf("%s: ", tdm_strerror(tdm_get(ref, 5000, "i", &total)));
     (void)printf("%s\n", tdm_error_detail());

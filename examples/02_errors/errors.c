@@ -1,5 +1,4 @@
-/* errors.c - what a caller reads when a method fails, a constructor fails, an actor is killed.
- */
+/* errors.c - the errors that a caller gets when a method or constructor fails or an actor dies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <sys/types.h>
 #include <tandem/tandem.h>
 
+/* Fails with a message of its own if the argument is "water". */
 static tdm_status engine_construct(tdm_call *call, void *self)
 {
     const char *fuel;
@@ -19,6 +19,7 @@ static tdm_status engine_construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Method generate(i): fails if the number of tokens is above 512. */
 static tdm_status engine_generate(tdm_call *call, void *self)
 {
     int64_t tokens_count;
@@ -32,7 +33,7 @@ static tdm_status engine_generate(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", tokens_count);
 }
 
-/* Takes its whole process with it, as a bug would. */
+/* Kills its own process, as a crash would. */
 static tdm_status engine_crash(tdm_call *call, void *self)
 {
     (void)call;
@@ -44,8 +45,8 @@ static tdm_status engine_crash(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(engine, .construct = engine_construct,
                 .methods = {{"generate", engine_generate}, {"crash", engine_crash}});
 
-/* Prints how a call ended: its status, and the words of whoever decided it. */
-static void show(tdm_ref *ref)
+/* Prints how a call ended: its status and the message of the process that failed. */
+static void print_result(tdm_ref *ref)
 {
     tdm_status status = tdm_get(ref, 10000, "");
 
@@ -62,23 +63,24 @@ int main(void)
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
 
-    /* A method that fails: the actor lives on. */
+    /* A method that fails does not end its actor. */
     TDM_CHECK(tdm_actor_create(runtime, "engine", &(struct tdm_actor_options){.name = "engine/0"},
                                &engine, "s", "petrol"));
     TDM_CHECK(tdm_actor_call(engine, "generate", &ref, "i", (int64_t)700));
-    show(ref);
+    print_result(ref);
     TDM_CHECK(tdm_actor_call(engine, "degenerate", &ref, ""));
-    show(ref);
+    print_result(ref);
 
-    /* A constructor that fails: the first call tells. */
+    /* A constructor that fails makes every call of the actor fail, with its message. */
     TDM_CHECK(tdm_actor_create(runtime, "engine", &(struct tdm_actor_options){.name = "engine/1"},
                                &wrong, "s", "water"));
     TDM_CHECK(tdm_actor_call(wrong, "generate", &ref, "i", (int64_t)7));
-    show(ref);
+    print_result(ref);
 
-    /* An actor that dies: who, where, how, and what it was doing. */
+    /* When an actor dies, the error says which actor, on which node, how it died and what it
+     * ran. */
     TDM_CHECK(tdm_actor_call(engine, "crash", &ref, ""));
-    show(ref);
+    print_result(ref);
 
     tdm_actor_destroy(engine);
     tdm_actor_destroy(wrong);

@@ -5,7 +5,7 @@
 
 enum { GPUS = 2 };
 
-/* Replies "trainer/0 on GPU 0": what this actor is called and was given. */
+/* Method where(): replies "trainer/0 on GPU 0", the name of this actor and its GPU. */
 static tdm_status rank_where(tdm_call *call, void *self)
 {
     struct tdm_runtime_info info;
@@ -19,7 +19,8 @@ static tdm_status rank_where(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(rank, .methods = {{"where", rank_where}});
 
-/* Half of the bundle's GPU: the other half is for the tenant next to it. */
+/* Creates an actor with half of the bundle's GPU and prints its reply. The other half is for the
+ * second actor on the same bundle. */
 static void show_rank(tdm_runtime *runtime, const tdm_placement_group *group, const char *kind,
                       uint32_t bundle)
 {
@@ -46,7 +47,7 @@ int main(void)
     tdm_placement_group *group;
     tdm_runtime *runtime;
 
-    options.gpus = GPUS; /* virtual ones, of a private node */
+    options.gpus = GPUS; /* Virtual GPUs of a private node. */
     TDM_CHECK(tdm_runtime_start(&options, &runtime));
     TDM_CHECK(tdm_placement_group_create(runtime, bundles, GPUS, TDM_STRICT_PACK, 10000, &group));
     for (uint32_t i = 0; i < GPUS; i++) {
@@ -59,7 +60,7 @@ int main(void)
         show_rank(runtime, group, "trainer", i);
         show_rank(runtime, group, "engine", i);
     }
-    TDM_CHECK(tdm_placement_group_remove(group, 10000)); /* the actors end with it */
+    TDM_CHECK(tdm_placement_group_remove(group, 10000)); /* Removing the group ends its actors. */
     tdm_runtime_stop(runtime);
     return 0;
 }

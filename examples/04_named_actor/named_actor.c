@@ -4,9 +4,10 @@
 #include <tandem/tandem.h>
 
 struct scoreboard {
-    double best;
+    double best; /* Highest score so far. */
 };
 
+/* Method offer(f): keeps the score if it is the highest, and replies with the highest. */
 static tdm_status scoreboard_offer(tdm_call *call, void *self)
 {
     struct scoreboard *scoreboard = self;
@@ -22,7 +23,8 @@ static tdm_status scoreboard_offer(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(scoreboard, .state_bytes = sizeof(struct scoreboard),
                 .methods = {{"offer", scoreboard_offer}});
 
-/* Runs in a player: looks up the board and calls it, from process to process. */
+/* Method play(f), which runs in the player's process: finds the scoreboard by name and calls it
+ * directly, without the creating program in between. */
 static tdm_status player_play(tdm_call *call, void *self)
 {
     tdm_actor *board;
@@ -69,7 +71,7 @@ int main(void)
         tdm_ref_release(ref);
     }
 
-    /* A name belongs to one actor, and is free again when that is gone. */
+    /* A name belongs to one actor at a time. It is free again when that actor has ended. */
     TDM_CHECK(tdm_actor_create(runtime, "scoreboard", &(struct tdm_actor_options){.name = "board"},
                                &second, ""));
     (void)printf("a second board: %s\n", tdm_strerror(tdm_actor_wait_ready(second, 10000)));

@@ -1,5 +1,5 @@
-/* wait_first_of_many.c - many calls at once: take the first results, pass on what is not there.
- */
+/* wait_first_of_many.c - submits many calls, takes the first results, and uses a pending result as
+ * an argument. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 enum { SAMPLERS = 4, WANTED = 3 };
 
 struct sampler {
-    int64_t number;
+    int64_t number; /* Number of this sampler. */
 };
 
 static tdm_status sampler_construct(tdm_call *call, void *self)
@@ -16,7 +16,7 @@ static tdm_status sampler_construct(tdm_call *call, void *self)
     return tdm_call_unpack(call, "i", &((struct sampler *)self)->number);
 }
 
-/* The last sampler is a straggler. */
+/* Method sample(): the last sampler is slow on purpose. */
 static tdm_status sampler_sample(tdm_call *call, void *self)
 {
     const struct sampler *sampler = self;
@@ -50,7 +50,8 @@ int main(void)
         TDM_CHECK(tdm_actor_wait_ready(samplers[i], 10000));
     }
 
-    /* One value for all of them: r passes a reference, tdm_put() makes one. */
+    /* One tdm_put() stores a value for all calls. The format character r passes it to all of them
+     * by reference. */
     TDM_CHECK(tdm_put(runtime, &prompt, "s", "sample"));
     for (int i = 0; i < SAMPLERS; i++) {
         TDM_CHECK(tdm_actor_call(samplers[i], "sample", &refs[i], "r", prompt));
@@ -60,7 +61,8 @@ int main(void)
         (void)printf("sampler %d is %s\n", i, done[i] ? "done" : "still at it");
     }
 
-    /* A call may take a result that is not there yet: it leaves when that has come. */
+    /* The argument of a call may be a result that does not exist yet. The call is sent when the
+     * result exists. */
     TDM_CHECK(tdm_actor_call(samplers[0], "sample", &chained, "r", refs[SAMPLERS - 1]));
     TDM_CHECK(tdm_get(chained, 10000, "s", &text));
     (void)printf("%s\n", text);

@@ -6,7 +6,7 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
-/* The library lies beside this program. */
+/* Writes the path of the library, which lies in the folder of this program. */
 static void find_library(char *path, size_t room)
 {
     char program[PATH_MAX];

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <tandem/tandem.h>
 
-/* How many words a text has. */
+/* Method count(s): replies with the number of words of a text. */
 static tdm_status tokens_count(tdm_call *call, void *self)
 {
     const char *text;

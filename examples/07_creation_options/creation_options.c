@@ -1,4 +1,4 @@
-/* creation_options.c - where an actor runs, in which surroundings, and what it holds. */
+/* creation_options.c - resources, environment, working directory and arguments of a new actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <limits.h>
 #include <stdio.h>
@@ -7,7 +7,8 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
-/* Replies what the process sees: the environment is there before the program begins. */
+/* Method look(): replies with what the process sees. The environment is set before the program
+ * starts. */
 static tdm_status worker_look(tdm_call *call, void *self)
 {
     char directory[PATH_MAX];
@@ -19,6 +20,7 @@ static tdm_status worker_look(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(worker, .methods = {{"look", worker_look}});
 
+/* Returns the free amount of a resource on the node. */
 static double free_of(tdm_runtime *runtime, const char *name)
 {
     const struct tdm_node_state *nodes;
@@ -40,7 +42,7 @@ int main(void)
     struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
     struct tdm_actor_options options = {
         .num_cpus = 1.5,
-        .num_gpus = 2, /* whole ones: it sees these only, as devices 0 and 1 */
+        .num_gpus = 2, /* Whole GPUs: the actor sees only these, as devices 0 and 1. */
         .memory_bytes = 1 << 20,
         .environment = {"OMP_NUM_THREADS=3"},
         .working_directory = "/",
@@ -53,7 +55,7 @@ int main(void)
     tdm_actor *greedy;
     tdm_ref *ref;
 
-    node.cpus = 8; /* of a private node, with 4 virtual GPUs */
+    node.cpus = 8; /* The node is private and has 4 virtual GPUs, too. */
     node.gpus = 4;
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "worker", &options, &worker, ""));
@@ -63,7 +65,7 @@ int main(void)
     (void)printf("free: %g CPUs, %g GPUs\n", free_of(runtime, "CPU"), free_of(runtime, "GPU"));
     tdm_ref_release(ref);
 
-    /* What no node can ever hold is refused, not waited for. */
+    /* A request that no node can ever satisfy fails at once. */
     options = (struct tdm_actor_options){.resources = {{"TPU", 1}}};
     TDM_CHECK(tdm_actor_create(runtime, "worker", &options, &greedy, ""));
     (void)printf("a TPU: %s\n", tdm_strerror(tdm_actor_wait_ready(greedy, 10000)));

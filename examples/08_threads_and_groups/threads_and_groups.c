@@ -1,4 +1,5 @@
-/* threads_and_groups.c - methods that run at once, and a group of them that is always free. */
+/* threads_and_groups.c - methods that run in parallel, and a concurrency group that is always
+ * free. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdio.h>
@@ -6,11 +7,12 @@
 
 enum { FETCHES = 3 };
 
-/* Threads share `self`: what they write needs a lock, or is atomic. */
+/* State of the actor. The threads of all concurrency groups share it, so that access needs the
+ * mutex. */
 struct loader {
     pthread_mutex_t mutex;
-    pthread_cond_t all_here;
-    int inside_count;
+    pthread_cond_t all_here; /* Signalled when all fetches are running. */
+    int inside_count;        /* Number of fetches that are running. */
 };
 
 static tdm_status loader_construct(tdm_call *call, void *self)
@@ -23,7 +25,8 @@ static tdm_status loader_construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Returns once three calls are inside: would it run one at a time, it never did. */
+/* Method fetch(): returns once three fetches run at the same time. It would never return if they
+ * ran one after the other. */
 static tdm_status loader_fetch(tdm_call *call, void *self)
 {
     struct loader *loader = self;
@@ -38,6 +41,7 @@ static tdm_status loader_fetch(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", (int64_t)FETCHES);
 }
 
+/* Method status(): replies with the number of running fetches. */
 static tdm_status loader_status(tdm_call *call, void *self)
 {
     struct loader *loader = self;
@@ -53,6 +57,7 @@ TDM_ACTOR_CLASS(loader, .state_bytes = sizeof(struct loader), .construct = loade
                 .methods = {{"fetch", loader_fetch, "fetching"}, {"status", loader_status}},
                 .concurrency_groups = {{"fetching", FETCHES}});
 
+/* Calls status() and returns its reply. */
 static int64_t ask_status(tdm_actor *loader)
 {
     int64_t inside_count;
@@ -75,7 +80,8 @@ int main(void)
     for (int i = 0; i < FETCHES - 1; i++) {
         TDM_CHECK(tdm_actor_call(loader, "fetch", &fetches[i], ""));
     }
-    while (ask_status(loader) < FETCHES - 1) { /* answered while two fetches are inside */
+    /* The loader replies while two fetches are still running. */
+    while (ask_status(loader) < FETCHES - 1) {
     }
     (void)printf("%d fetches are under way\n", FETCHES - 1);
     TDM_CHECK(tdm_actor_call(loader, "fetch", &fetches[FETCHES - 1], ""));

@@ -1,4 +1,4 @@
-/* asynchronous.c - an actor that keeps its calls and answers them together: a batcher. */
+/* asynchronous.c - an actor that collects calls and replies to them in batches. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
@@ -6,11 +6,12 @@
 enum { BATCH = 4 };
 
 struct batcher {
-    tdm_call *waiting[BATCH];
+    tdm_call *waiting[BATCH]; /* Calls without a reply so far (owned). */
     uint32_t waiting_count;
-    int64_t batches_count;
+    int64_t batches_count; /* Number of batches so far. */
 };
 
+/* Replies to all waiting calls. */
 static void answer_all(struct batcher *batcher)
 {
     batcher->batches_count++;
@@ -27,8 +28,8 @@ static void answer_all(struct batcher *batcher)
     batcher->waiting_count = 0;
 }
 
-/* The method returns at once; its call is answered when there are enough of them.  All methods
- * of an asynchronous class run on one thread, so `self` needs no lock. */
+/* Method square(i): returns at once. Its call gets a reply when the batch is full. All methods of
+ * an asynchronous class run on one thread, so that `self` needs no lock. */
 static tdm_status batcher_square(tdm_call *call, void *self)
 {
     struct batcher *batcher = self;
@@ -41,11 +42,12 @@ static tdm_status batcher_square(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Method flush(): replies to all waiting calls without waiting for a full batch. */
 static tdm_status batcher_flush(tdm_call *call, void *self)
 {
     (void)call;
     answer_all(self);
-    return TDM_OK; /* replied for it: nil */
+    return TDM_OK; /* The runtime replies with nil. */
 }
 
 TDM_ACTOR_CLASS(batcher, .state_bytes = sizeof(struct batcher), .asynchronous = 1,

@@ -1,5 +1,4 @@
-/* streaming.c - a method that yields tokens while its caller reads them, at the reader's pace.
- */
+/* streaming.c - a method that yields tokens while its caller reads them, at the caller's pace. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,10 +7,11 @@
 enum { TOKENS = 40 };
 
 struct engine {
-    atomic_int yielded_count;
+    atomic_int yielded_count; /* Number of tokens yielded so far. */
 };
 
-/* tdm_call_yield() blocks while TDM_STREAM_ITEMS_AHEAD items wait for the reader. */
+/* Method generate(): yields tokens. tdm_call_yield() blocks while TDM_STREAM_ITEMS_AHEAD items wait
+ * for the reader. */
 static tdm_status engine_generate(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -25,6 +25,7 @@ static tdm_status engine_generate(tdm_call *call, void *self)
     return tdm_fail(TDM_E_METHOD, "out of tokens after %d", TOKENS);
 }
 
+/* Method yielded(): replies with the number of tokens yielded so far. */
 static tdm_status engine_yielded(tdm_call *call, void *self)
 {
     return tdm_call_reply(call, "i", (int64_t)atomic_load(&((struct engine *)self)->yielded_count));
@@ -35,6 +36,7 @@ TDM_ACTOR_CLASS(engine, .state_bytes = sizeof(struct engine),
                             {"yielded", engine_yielded}},
                 .concurrency_groups = {{"generating", 1}});
 
+/* Calls yielded() and returns its reply. */
 static int64_t ask_yielded(tdm_actor *engine)
 {
     int64_t count;
@@ -59,7 +61,8 @@ int main(void)
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "engine", NULL, &engine, ""));
     TDM_CHECK(tdm_actor_stream(engine, "generate", NULL, &stream, ""));
-    while (ask_yielded(engine) < TDM_STREAM_ITEMS_AHEAD) { /* nobody reads yet */
+    /* The program does not read the stream yet. */
+    while (ask_yielded(engine) < TDM_STREAM_ITEMS_AHEAD) {
     }
     (void)printf("the engine is %lld tokens ahead\n", (long long)ask_yielded(engine));
 
@@ -70,7 +73,8 @@ int main(void)
         }
         tdm_ref_release(item);
     }
-    /* What came before the failure was read; a method that succeeds ends with TDM_E_END. */
+    /* Items before the failure can be read. After the last item of a successful stream tdm_get()
+     * returns TDM_E_END. */
     (void)printf("after %d: %s: %s\n", count, tdm_strerror(status), tdm_error_detail());
 
     tdm_stream_destroy(stream);

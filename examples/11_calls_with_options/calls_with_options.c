@@ -1,9 +1,10 @@
-/* calls_with_options.c - several results, deadlines, retries, calls taken back. */
+/* calls_with_options.c - several results, deadlines, retries and cancellation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
 #include <stdio.h>
 #include <tandem/tandem.h>
 
+/* Method divide(ii): replies with two values, the quotient and the remainder. */
 static tdm_status worker_divide(tdm_call *call, void *self)
 {
     int64_t number;
@@ -14,7 +15,7 @@ static tdm_status worker_divide(tdm_call *call, void *self)
     return tdm_call_reply(call, "ii", number / by, number % by);
 }
 
-/* A long method looks now and then whether anybody still wants its result. */
+/* Method search(): runs until its call is canceled. A long method checks this now and then. */
 static tdm_status worker_search(tdm_call *call, void *self)
 {
     (void)self;
@@ -27,7 +28,8 @@ static tdm_status worker_search(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Fails twice, as what depends on others may. */
+/* Method fetch(): fails in the first two calls and then succeeds, as a method that uses a network
+ * may. */
 static tdm_status worker_fetch(tdm_call *call, void *self)
 {
     int64_t *attempts = self;
@@ -39,7 +41,7 @@ static tdm_status worker_fetch(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", *attempts);
 }
 
-/* Has another worker search, and waits for it. */
+/* Method delegate(): calls search() of another worker and waits for it. */
 static tdm_status worker_delegate(tdm_call *call, void *self)
 {
     tdm_actor *other;
@@ -61,7 +63,8 @@ TDM_ACTOR_CLASS(worker, .state_bytes = sizeof(int64_t),
                             {"fetch", worker_fetch},
                             {"delegate", worker_delegate}});
 
-static void show(const char *what, tdm_ref *ref)
+/* Prints how a call ended. */
+static void print_result(const char *what, tdm_ref *ref)
 {
     const tdm_value *value;
 
@@ -69,7 +72,8 @@ static void show(const char *what, tdm_ref *ref)
     tdm_ref_release(ref);
 }
 
-static void take_back_with_children(tdm_runtime *runtime, tdm_actor *worker)
+/* Cancels a call together with the calls that its method has made. */
+static void cancel_with_children(tdm_runtime *runtime, tdm_actor *worker)
 {
     tdm_actor *boss;
     tdm_ref *search;
@@ -77,11 +81,11 @@ static void take_back_with_children(tdm_runtime *runtime, tdm_actor *worker)
 
     TDM_CHECK(tdm_actor_create(runtime, "worker", NULL, &boss, ""));
     TDM_CHECK(tdm_actor_call(boss, "delegate", &search, "h", worker));
-    (void)tdm_get(search, 100, ""); /* by now the worker searches */
+    (void)tdm_get(search, 100, ""); /* After 100 ms the worker is searching. */
     TDM_CHECK(tdm_cancel(search, TDM_CANCEL_CHILDREN));
-    show("a delegated search", search);
+    print_result("a delegated search", search);
     TDM_CHECK(tdm_actor_call(worker, "divide", &after, "ii", (int64_t)1, (int64_t)1));
-    show("the worker is free again", after);
+    print_result("the worker is free again", after);
     tdm_actor_destroy(boss);
 }
 
@@ -99,7 +103,8 @@ int main(void)
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "worker", NULL, &worker, ""));
 
-    /* Two values, each a result of its own that can be passed on, waited for, released. */
+    /* Each of the two values is a separate result that can be passed on, waited for and
+     * released. */
     TDM_CHECK(tdm_actor_call_with(worker, "divide", &(struct tdm_call_options){.results_count = 2},
                                   parts, "ii", (int64_t)17, (int64_t)5));
     TDM_CHECK(tdm_get(parts[0], 10000, "i", &quotient));
@@ -108,7 +113,7 @@ int main(void)
     tdm_ref_release(parts[0]);
     tdm_ref_release(parts[1]);
 
-    /* The caller tries again by itself, where it says so. */
+    /* The runtime retries the call if the caller allows it. */
     TDM_CHECK(tdm_actor_call_with(
         worker, "fetch",
         &(struct tdm_call_options){.max_retries = 5, .retry_failures = {TDM_E_METHOD}}, &search,
@@ -117,22 +122,23 @@ int main(void)
     (void)printf("fetched at attempt %lld\n", (long long)rest);
     tdm_ref_release(search);
 
-    /* A deadline travels with the call: both sides know when it is over. */
+    /* The deadline is sent with the call, so that both sides know when it has passed. */
     TDM_CHECK(tdm_actor_call_with(worker, "search", &(struct tdm_call_options){.timeout_ms = 50},
                                   &search, ""));
-    show("a search of 50 ms", search);
+    print_result("a search of 50 ms", search);
 
-    /* A call that runs hears that it was canceled; one that waits behind it never runs. */
+    /* A running method can see that its call was canceled. A call that waits behind it never
+     * runs. */
     TDM_CHECK(tdm_actor_call(worker, "search", &search, ""));
     TDM_CHECK(tdm_actor_call(worker, "divide", &queued, "ii", (int64_t)1, (int64_t)0));
     TDM_CHECK(tdm_actor_call(worker, "divide", &divided, "ii", (int64_t)1, (int64_t)1));
     TDM_CHECK(tdm_cancel(queued, 0));
     TDM_CHECK(tdm_cancel(search, 0));
-    show("the search", search);
-    show("a division by zero behind it", queued);
-    show("a division by one behind that", divided);
+    print_result("the search", search);
+    print_result("a division by zero behind it", queued);
+    print_result("a division by one behind that", divided);
 
-    take_back_with_children(runtime, worker);
+    cancel_with_children(runtime, worker);
 
     tdm_actor_destroy(worker);
     tdm_runtime_stop(runtime);

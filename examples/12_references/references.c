@@ -1,11 +1,13 @@
-/* references.c - results as arguments: by value, by reference, kept by others. */
+/* references.c - results as arguments: passed by value, passed by reference, kept by an actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
 #include <tandem/tandem.h>
 
 struct keeper {
-    tdm_ref *kept; /* borrowed from whoever made it: the value stays while this is held */
+    /* A reference that the keeper has received; the value exists while any process holds it. NULL:
+     * none. */
+    tdm_ref *kept;
 };
 
 static tdm_status keeper_keep(tdm_call *call, void *self)
@@ -24,7 +26,7 @@ static tdm_status keeper_read(tdm_call *call, void *self)
     return tdm_call_reply(call, "s", text);
 }
 
-/* Hands out what it keeps: the answer is a reference, not the text. */
+/* Method lend(): replies with the reference, not with the text. */
 static tdm_status keeper_lend(tdm_call *call, void *self)
 {
     return tdm_call_reply(call, "R", ((struct keeper *)self)->kept);
@@ -65,23 +67,23 @@ int main(void)
     TDM_CHECK(tdm_actor_create(runtime, "keeper", NULL, &keeper, ""));
     TDM_CHECK(tdm_put(runtime, &text, "s", "a text that is put once"));
 
-    /* r: the method gets the value. */
+    /* Format r: the method receives the value. */
     TDM_CHECK(tdm_actor_call(keeper, "length", &answer, "r", text));
     TDM_CHECK(tdm_get(answer, 5000, "u", &length));
     (void)printf("%llu bytes\n", (unsigned long long)length);
     tdm_ref_release(answer);
 
-    /* R: it gets the reference, here inside an array, and may keep it. */
+    /* Format R: the method receives the reference, here inside an array, and may keep it. */
     TDM_CHECK(tdm_actor_call(keeper, "keep", &kept, "(R)", text));
     TDM_CHECK(tdm_get(kept, 5000, ""));
     tdm_ref_release(kept);
-    tdm_ref_release(text); /* the keeper still has it */
+    tdm_ref_release(text); /* The keeper still holds the text. */
     TDM_CHECK(tdm_actor_call(keeper, "read", &answer, ""));
     TDM_CHECK(tdm_get(answer, 5000, "s", &words));
     (void)printf("kept: %s\n", words);
     tdm_ref_release(answer);
 
-    /* And gives it back, to be held here anew. */
+    /* The keeper returns the reference, and this program holds the text again. */
     TDM_CHECK(tdm_actor_call(keeper, "lend", &answer, ""));
     TDM_CHECK(tdm_get(answer, 5000, "R", &lent));
     tdm_ref_release(answer);

@@ -1,4 +1,4 @@
-/* large_arrays.c - an array that is put once, and read by several processes without a copy. */
+/* large_arrays.c - an array that is stored once and read by several processes without a copy. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { READERS = 3, ROWS = 2048, COLUMNS = 1024 };
 
-/* Does the kernel say that this memory is shared and cannot be written? */
+/* Returns 1 if the memory at the address is shared and read-only according to the kernel. */
 static int is_shared(const void *address)
 {
     FILE *file = fopen("/proc/self/maps", "r");
@@ -30,7 +30,7 @@ static int is_shared(const void *address)
     return shared;
 }
 
-/* The arguments lie in shared memory, mapped read-only: `data` points straight into it. */
+/* Method sum(): the argument lies in shared memory, mapped read-only, and `data` points into it. */
 static tdm_status reader_sum(tdm_call *call, void *self)
 {
     struct tdm_ndarray array;
@@ -50,7 +50,7 @@ TDM_ACTOR_CLASS(reader, .methods = {{"sum", reader_sum}});
 
 int main(void)
 {
-    static float weights[ROWS][COLUMNS]; /* 8 MiB */
+    static float weights[ROWS][COLUMNS]; /* 8 MiB. */
     struct tdm_ndarray array = {
         .dtype = TDM_F32, .dims_count = 2, .shape = {ROWS, COLUMNS}, .data = weights};
     tdm_runtime *runtime;
@@ -64,7 +64,7 @@ int main(void)
             weights[row][column] = (float)(row % 2);
         }
     }
-    TDM_CHECK(tdm_put(runtime, &ref, "a", &array)); /* the only copy */
+    TDM_CHECK(tdm_put(runtime, &ref, "a", &array)); /* This makes the only copy. */
     for (int i = 0; i < READERS; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "reader", NULL, &readers[i], ""));
         TDM_CHECK(tdm_actor_call(readers[i], "sum", &sums[i], "r", ref));

@@ -1,12 +1,12 @@
-/* restarts.c - an actor that crashes, comes back under the same identity, and is called again.
- */
+/* restarts.c - an actor that crashes, is restarted with the same ID, and is called again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/types.h>
 #include <tandem/tandem.h>
 
-/* What a restarted actor knows is what its constructor makes of the same arguments. */
+/* State of the actor. A restarted actor gets the same constructor arguments; other state is
+ * lost. */
 struct sampler {
     int64_t seed;
     int64_t samples_count;
@@ -25,7 +25,8 @@ static tdm_status sampler_sample(tdm_call *call, void *self)
     return tdm_call_reply(call, "ii", sampler->seed, sampler->samples_count);
 }
 
-/* Crashes in every life before this one. */
+/* Method crash(i): kills its process if the actor has been restarted fewer times than the argument
+ * says. */
 static tdm_status sampler_crash(tdm_call *call, void *self)
 {
     struct tdm_runtime_info info;
@@ -43,7 +44,7 @@ static tdm_status sampler_crash(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(sampler, .state_bytes = sizeof(struct sampler), .construct = sampler_construct,
                 .methods = {{"sample", sampler_sample}, {"crash", sampler_crash}});
 
-static void sample(tdm_actor *sampler)
+static void print_sample(tdm_actor *sampler)
 {
     int64_t seed;
     int64_t count;
@@ -67,17 +68,17 @@ int main(void)
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "sampler", &options, &sampler, "i", (int64_t)42));
-    sample(sampler);
-    sample(sampler);
+    print_sample(sampler);
+    print_sample(sampler);
 
-    /* The call is sent once more to the restarted actor, since it may be retried. */
+    /* The call may be retried, so that it is sent again to the restarted actor. */
     TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)1));
     TDM_CHECK(tdm_get(ref, 20000, "u", &restarts));
     (void)printf("answered after %llu restart\n", (unsigned long long)restarts);
     tdm_ref_release(ref);
-    sample(sampler); /* its state began anew */
+    print_sample(sampler); /* The restarted actor has lost its count. */
 
-    /* No restarts are left after the second one. */
+    /* Both restarts are used up. */
     TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)99));
     status = tdm_get(ref, 20000, "u", &restarts);
     (void)printf("%s: %s\n", tdm_strerror(status), tdm_error_detail());

@@ -1,4 +1,5 @@
-/* lifetimes.c - who ends with whom: children, detached actors and groups, names. */
+/* lifetimes.c - which actors end with their creator: children, detached actors and groups,
+ * names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
@@ -9,8 +10,8 @@ static tdm_status store_greet(tdm_call *call, void *self)
     return tdm_call_reply(call, "s", "still here");
 }
 
-/* Makes two actors and keeps neither handle: one ends with this process, one does not.  Nor
- * does the placement group. */
+/* Method make(): creates a child, a detached actor and a detached placement group. The child ends
+ * with this process; the other two do not. */
 static tdm_status maker_make(tdm_call *call, void *self)
 {
     struct tdm_actor_options own = {.name = "child"};
@@ -37,7 +38,8 @@ static tdm_status maker_make(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(store, .methods = {{"greet", store_greet}});
 TDM_ACTOR_CLASS(maker, .methods = {{"make", maker_make}});
 
-static void show(tdm_runtime *runtime, const char *name)
+/* Prints whether an actor of that name can be found. */
+static void print_found(tdm_runtime *runtime, const char *name)
 {
     tdm_actor *actor;
     tdm_status status = tdm_actor_find(runtime, name, 5000, &actor);
@@ -48,8 +50,9 @@ static void show(tdm_runtime *runtime, const char *name)
     }
 }
 
-/* An actor in the room that the maker left; with the room it ends. */
-static void use_room(tdm_runtime *runtime)
+/* Creates an actor in the placement group that the maker left behind. The actor ends when the group
+ * is removed. */
+static void use_leftover_group(tdm_runtime *runtime)
 {
     struct tdm_actor_options options = {.name = "guest", .num_cpus = 1, .bundle = 1};
     tdm_placement_group *room;
@@ -60,9 +63,9 @@ static void use_room(tdm_runtime *runtime)
     options.group = room;
     TDM_CHECK(tdm_actor_create(runtime, "store", &options, &guest, ""));
     TDM_CHECK(tdm_actor_wait_ready(guest, 10000));
-    show(runtime, "guest");
+    print_found(runtime, "guest");
     TDM_CHECK(tdm_placement_group_remove(room, 10000));
-    show(runtime, "guest");
+    print_found(runtime, "guest");
     tdm_actor_destroy(guest);
 }
 
@@ -77,30 +80,30 @@ int main(void)
     const char *text;
 
     node.cpus = 4;
-    node.name_space = "shared"; /* where this program looks for names */
+    node.name_space = "shared"; /* The namespace in which this program looks up names. */
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "maker", NULL, &maker, ""));
     TDM_CHECK(tdm_actor_call(maker, "make", &ref, ""));
     TDM_CHECK(tdm_get(ref, 20000, ""));
     tdm_ref_release(ref);
-    show(runtime, "child");
-    show(runtime, "store");
+    print_found(runtime, "child");
+    print_found(runtime, "store");
 
     (void)printf("the maker is killed\n");
     TDM_CHECK(tdm_actor_kill(maker, 10000));
-    show(runtime, "child");
-    show(runtime, "store");
+    print_found(runtime, "child");
+    print_found(runtime, "store");
 
-    use_room(runtime);
+    use_leftover_group(runtime);
 
-    /* Asked to create one of that name, the node gives the one there is. */
+    /* With get-if-exists the node returns the existing actor of that name. */
     TDM_CHECK(tdm_actor_create(runtime, "store", &same, &store, ""));
     TDM_CHECK(tdm_actor_call(store, "greet", &ref, ""));
     TDM_CHECK(tdm_get(ref, 10000, "s", &text));
     (void)printf("the store says: %s\n", text);
     tdm_ref_release(ref);
-    TDM_CHECK(tdm_actor_kill(store, 10000)); /* the only end of a detached actor */
-    show(runtime, "store");
+    TDM_CHECK(tdm_actor_kill(store, 10000)); /* Only a kill ends a detached actor. */
+    print_found(runtime, "store");
 
     tdm_actor_destroy(store);
     tdm_actor_destroy(maker);

@@ -1,7 +1,8 @@
-/* place_library.c - an actor that knows where it is. */
+/* place_library.c - an actor that knows which node it runs on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <tandem/tandem.h>
 
+/* Method name(): replies with the name of the node. */
 static tdm_status place_name(tdm_call *call, void *self)
 {
     struct tdm_runtime_info info;

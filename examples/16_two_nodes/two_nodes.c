@@ -1,4 +1,4 @@
-/* two_nodes.c - two daemons that share a store, and actors that choose between them. */
+/* two_nodes.c - two daemons that share a Redis server, and actors that are placed on either. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <limits.h>
 #include <signal.h>
@@ -9,15 +9,19 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
+/* One daemon, which is a child process of this program. */
 struct node {
     pid_t pid;
-    char address[PATH_MAX];
+    char address[PATH_MAX]; /* Address that programs and daemons connect to. */
 };
 
-static char directory[PATH_MAX]; /* of this program */
+/* Folder of this program. */
+static char directory[PATH_MAX];
+/* Path of the library with class `place`. */
 static char library[PATH_MAX + 32];
 
-/* `token` is an environment variable: the file with the cluster's token. */
+/* Replaces this process by a daemon. `token` is an environment variable assignment that names the
+ * file with the cluster's token. */
 _Noreturn static void become_daemon(const char *name, const char *label, const char *store,
                                     const char *token)
 {
@@ -31,7 +35,7 @@ _Noreturn static void become_daemon(const char *name, const char *label, const c
     _exit(127);
 }
 
-/* A daemon prints "ready PID ADDRESS" once it can be joined. */
+/* Waits for the line "ready PID ADDRESS", which a daemon prints once programs can connect. */
 static tdm_status read_address(struct node *node, int fd)
 {
     FILE *said = fdopen(fd, "r");
@@ -59,8 +63,8 @@ static void start_node(struct node *node, const char *name, const char *store, c
     TDM_CHECK(read_address(node, ends[0]));
 }
 
-/* The first node has a store of its own and makes the cluster's token; both are in its
- * directory, where its socket lies, too. */
+/* Starts both daemons. The first one starts a Redis server and creates the cluster's token. Both
+ * are in its directory, together with its socket. */
 static void start_cluster(struct node *first, struct node *second)
 {
     char store[PATH_MAX + 32];
@@ -75,6 +79,7 @@ static void start_cluster(struct node *first, struct node *second)
     start_node(second, "second", store, token);
 }
 
+/* Creates an actor with these options and prints the node it runs on. */
 static void show_place(tdm_runtime *runtime, const char *what, struct tdm_actor_options options)
 {
     tdm_actor *place;
@@ -90,6 +95,7 @@ static void show_place(tdm_runtime *runtime, const char *what, struct tdm_actor_
     tdm_actor_destroy(place);
 }
 
+/* Returns the ID of the node with that name. */
 static const char *node_named(const struct tdm_node_state *nodes, uint32_t count, const char *name)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -131,7 +137,7 @@ int main(void)
                                           .node_id = node_named(nodes, count, "first")});
     tdm_list_free(nodes);
 
-    /* A node for each bundle, or no group at all. */
+    /* A strict-spread group gets a node for each bundle or is not created at all. */
     TDM_CHECK(tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, 10000, &group));
     TDM_CHECK(tdm_placement_group_locate_bundle(group, 0, &places[0]));
     TDM_CHECK(tdm_placement_group_locate_bundle(group, 1, &places[1]));

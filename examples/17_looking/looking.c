@@ -1,4 +1,4 @@
-/* looking.c - what is in the cluster: nodes, actors dead and alive, calls. */
+/* looking.c - lists what is in the cluster: nodes, living and dead actors, calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void show_actor(const struct tdm_actor_state *actor)
     }
 }
 
-/* Sorted by name here; the list is in no particular order. */
+/* Prints the actors sorted by name; the list has no particular order. */
 static void show_actors(tdm_runtime *runtime, const char *const *names, int names_count)
 {
     const struct tdm_actor_state *actors;
@@ -64,7 +64,7 @@ static void show_actors(tdm_runtime *runtime, const char *const *names, int name
     tdm_list_free(actors);
 }
 
-/* What has been asked of the engines that live: by method, and what became of it. */
+/* Prints the number of calls of the living engines, by method and outcome. */
 static void show_calls(tdm_runtime *runtime)
 {
     const struct tdm_calls_state *calls;

@@ -5,7 +5,8 @@
 
 enum { PRODUCERS = 2, PROMPTS = 3, ROOM = 2 };
 
-/* Waits where the queue is full: the consumer sets the pace. */
+/* Method produce(): puts items. It waits while the queue is full, so that the consumer sets the
+ * pace. */
 static tdm_status producer_produce(tdm_call *call, void *self)
 {
     tdm_status status = TDM_OK;
@@ -57,7 +58,7 @@ int main(void)
         tdm_actor_destroy(producers[i]);
     }
 
-    status = tdm_queue_get(queue, 0, &item); /* does not wait */
+    status = tdm_queue_get(queue, 0, &item); /* A timeout of 0 does not wait. */
     (void)printf("%s: %s\n", tdm_strerror(status), tdm_error_detail());
     tdm_actor_destroy(queue);
     tdm_runtime_stop(runtime);

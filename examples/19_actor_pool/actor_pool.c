@@ -1,4 +1,4 @@
-/* actor_pool.c - more work than actors: each gets the next piece when it is free. */
+/* actor_pool.c - more work than actors: each actor gets the next item when it is free. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 
 enum { GRADERS = 3, ANSWERS = 5 };
 
+/* Method grade(s): replies with the number of vowels of an answer. */
 static tdm_status grader_grade(tdm_call *call, void *self)
 {
     const char *answer;
@@ -21,6 +22,7 @@ static tdm_status grader_grade(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(grader, .methods = {{"grade", grader_grade}});
 
+/* Callback of the pool: calls grade() of a free actor with the next value. */
 static tdm_status grade(tdm_actor *grader, const void *value, tdm_ref **ref_out)
 {
     const char *const *answer = value;
@@ -28,6 +30,7 @@ static tdm_status grade(tdm_actor *grader, const void *value, tdm_ref **ref_out)
     return tdm_actor_call(grader, "grade", ref_out, "s", *answer);
 }
 
+/* Callback of the pool: adds one result to the total. */
 static tdm_status add_up(void *arg, uint32_t index, tdm_ref *ref)
 {
     int64_t *total = arg;
@@ -58,7 +61,7 @@ int main(void)
     }
     TDM_CHECK(tdm_actor_pool_create(graders, GRADERS, &pool));
 
-    /* One by one: results in the order in which they were submitted. */
+    /* Submits the items one by one. The results come in the order of submission. */
     for (int i = 0; i < ANSWERS; i++) {
         TDM_CHECK(tdm_actor_pool_submit(pool, "grade", "s", answers[i]));
     }
@@ -72,7 +75,7 @@ int main(void)
         tdm_ref_release(ref);
     }
 
-    /* Or all at once, told as they come. */
+    /* Submits all items at once. The callback gets the results as they arrive. */
     map.arg = &total;
     TDM_CHECK(tdm_actor_pool_map_unordered(pool, &map, 10000));
     (void)printf("together %lld\n", (long long)total);

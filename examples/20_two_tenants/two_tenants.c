@@ -5,13 +5,14 @@
 
 enum { MIB = 1 << 20 };
 
+/* State of the actor. It has one region, and work() needs the memory of the region on the GPU. */
 struct tenant {
     tdm_region *region;
-    int64_t *turns; /* its first word; the address stays over every pause */
-    int began;
+    int64_t *turns; /* First word of the region; its address is the same after every pause. */
+    int began;      /* 1 after the first work(). */
 };
 
-/* Starts paused: making it needs no memory of the GPU. */
+/* Creates the region paused, which needs no GPU memory. */
 static tdm_status tenant_construct(tdm_call *call, void *self)
 {
     struct tdm_region_options options = {.policy = TDM_REGION_KEEP, .paused = 1};
@@ -30,21 +31,22 @@ static void tenant_destruct(void *self)
     tdm_region_destroy(((struct tenant *)self)->region);
 }
 
-/* Waits for memory that is on its way out; what cannot come is refused at once. */
+/* Method work(): resumes the region and counts the turns. Resuming waits for memory that another
+ * actor is about to release, and fails at once if the memory cannot become free. */
 static tdm_status tenant_work(tdm_call *call, void *self)
 {
     struct tenant *tenant = self;
 
     TDM_TRY(tdm_region_resume(tenant->region, 5000));
     if (!tenant->began) {
-        *tenant->turns = 0; /* what new memory holds is undefined */
+        *tenant->turns = 0; /* The contents of new memory are undefined. */
         tenant->began = 1;
     }
     ++*tenant->turns;
     return tdm_call_reply(call, "i", *tenant->turns);
 }
 
-/* Contents go to host memory, the GPU's memory to whoever wants it. */
+/* Method rest(): moves the contents to host memory and frees the GPU memory for other actors. */
 static tdm_status tenant_rest(tdm_call *call, void *self)
 {
     (void)call;
@@ -55,7 +57,7 @@ TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant), .construct = tenan
                 .destruct = tenant_destruct,
                 .methods = {{"work", tenant_work}, {"rest", tenant_rest}});
 
-static void work(tdm_actor *tenant, const char *name)
+static void call_work(tdm_actor *tenant, const char *name)
 {
     tdm_ref *ref;
     int64_t number;
@@ -71,7 +73,7 @@ static void work(tdm_actor *tenant, const char *name)
     tdm_ref_release(ref);
 }
 
-static void rest(tdm_actor *tenant)
+static void call_rest(tdm_actor *tenant)
 {
     tdm_ref *ref;
 
@@ -80,7 +82,7 @@ static void rest(tdm_actor *tenant)
     tdm_ref_release(ref);
 }
 
-static tdm_actor *create(tdm_runtime *runtime, const char *name, const char *tag)
+static tdm_actor *create_tenant(tdm_runtime *runtime, const char *name, const char *tag)
 {
     struct tdm_actor_options options = {.name = name, .num_gpus = 0.5};
     tdm_actor *tenant;
@@ -97,18 +99,18 @@ int main(void)
     tdm_actor *trainer;
     tdm_actor *engine;
 
-    node.gpus = 1; /* a virtual one, but what does not fit is not there */
+    node.gpus = 1; /* The GPU is virtual, but its capacity is enforced. */
     node.gpu_bytes = 16ull * MIB;
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
-    trainer = create(runtime, "trainer", "optimizer");
-    engine = create(runtime, "engine", "kv_cache");
-    work(trainer, "trainer");
-    work(engine, "engine"); /* out of turn */
+    trainer = create_tenant(runtime, "trainer", "optimizer");
+    engine = create_tenant(runtime, "engine", "kv_cache");
+    call_work(trainer, "trainer");
+    call_work(engine, "engine"); /* This fails, since the trainer has the GPU's memory. */
     for (int turn = 0; turn < 2; turn++) {
-        rest(trainer);
-        work(engine, "engine");
-        rest(engine);
-        work(trainer, "trainer"); /* finds what it left */
+        call_rest(trainer);
+        call_work(engine, "engine");
+        call_rest(engine);
+        call_work(trainer, "trainer"); /* The trainer finds the contents that it left. */
     }
     tdm_actor_destroy(trainer);
     tdm_actor_destroy(engine);

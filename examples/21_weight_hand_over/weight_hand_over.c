@@ -1,17 +1,18 @@
-/* weight_hand_over.c - a trainer hands its weights to two engines: a group, and no job. */
+/* weight_hand_over.c - a trainer hands its weights to two engines in a collective group, without a
+ * job. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
 
 enum { WEIGHTS = 1 << 16, RANKS = 3, WEIGHTS_BYTES = WEIGHTS * (int)sizeof(float) };
 
-/* Rank 0 trains, the others serve.  New weights arrive in a region of their own, and are served
- * from there once all ranks have them. */
+/* State of an actor. Rank 0 trains, the other ranks serve. New weights arrive in the region that is
+ * not being served. The ranks switch to it once all of them have the weights. */
 struct rank {
     tdm_collective_group *group;
     tdm_region *regions[2];
-    int serving; /* which of the regions */
-    uint64_t version;
+    int serving;      /* Index of the region that is being served. */
+    uint64_t version; /* Number of updates so far. */
 };
 
 static tdm_status rank_construct(tdm_call *call, void *self)
@@ -38,7 +39,8 @@ static void rank_destruct(void *self)
     tdm_region_destroy(rank->regions[1]);
 }
 
-/* Every rank is asked at once; each call on the group meets the others. */
+/* Method update(f): rank 0 sets new weights, and all ranks receive and compare them. The program
+ * calls all ranks at once, because each call on the group waits for the other ranks. */
 static tdm_status rank_update(tdm_call *call, void *self)
 {
     struct rank *rank = self;
@@ -47,7 +49,7 @@ static tdm_status rank_update(tdm_call *call, void *self)
     double value;
 
     TDM_TRY(tdm_call_unpack(call, "f", &value));
-    if (tdm_collective_rank(rank->group) == 0) { /* the trainer has learned */
+    if (tdm_collective_rank(rank->group) == 0) { /* The trainer makes new weights. */
         for (int i = 0; i < WEIGHTS; i++) {
             shadow[i] = (float)value;
         }
@@ -63,11 +65,13 @@ static tdm_status rank_update(tdm_call *call, void *self)
                             sums[0]);
         }
     }
-    rank->serving = 1 - rank->serving; /* all have it: from here on it is served */
+    /* All ranks have the weights, so that the rank serves them now. */
+    rank->serving = 1 - rank->serving;
     rank->version++;
     return TDM_OK;
 }
 
+/* Method serve(): replies with the version and one of the weights. */
 static tdm_status rank_serve(tdm_call *call, void *self)
 {
     struct rank *rank = self;
@@ -80,7 +84,7 @@ TDM_ACTOR_CLASS(rank, .state_bytes = sizeof(struct rank), .construct = rank_cons
                 .destruct = rank_destruct,
                 .methods = {{"update", rank_update}, {"serve", rank_serve}});
 
-static void update(tdm_actor **ranks, double value)
+static void update_ranks(tdm_actor **ranks, double value)
 {
     tdm_ref *refs[RANKS];
 
@@ -117,7 +121,7 @@ int main(void)
                                    &ranks[i], "u", i));
     }
     for (int step = 1; step <= 2; step++) {
-        update(ranks, 0.25 * step);
+        update_ranks(ranks, 0.25 * step);
         for (int i = 1; i < RANKS; i++) {
             show_engine(ranks[i], i - 1);
         }

@@ -1,4 +1,4 @@
-/* weight_scheme.c - a loop of one's own sends its weights: two engines, two models, no job. */
+/* weight_scheme.c - a training loop without a job sends two models to two engines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
@@ -10,18 +10,19 @@ static const struct tdm_tensor_info policy_info = {
 static const struct tdm_tensor_info reward_info = {
     .name = "reward.scale", .dtype = TDM_F32, .dims_count = 1, .shape = {1}};
 
-/* An engine asks for its policy between two rollouts; the reward model arrives by itself, when
- * the trainer sends it: the trainer calls TDM_WEIGHTS_METHOD. */
+/* State of an engine. It receives the policy when it asks for it, between two rollouts. The reward
+ * model arrives when the trainer sends it, because the sender calls TDM_WEIGHTS_METHOD of the
+ * engine. */
 struct engine {
     tdm_weights_receiver *policy;
     tdm_weights_receiver *reward;
-    float scale;
+    float scale; /* The only weight of the reward model. */
 };
 
 static tdm_status engine_construct(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    /* Without an address Tandem keeps the bytes: here in memory that all engines share. */
+    /* Tandem allocates a tensor that has no address, here in memory that all engines share. */
     const struct tdm_weights_tensor policy = {.info = policy_info};
     const struct tdm_weights_tensor reward = {.info = reward_info, .address = &engine->scale};
 
@@ -52,6 +53,8 @@ static tdm_status engine_connect(tdm_call *call, void *self)
     return tdm_weights_receiver_connect(((struct engine *)self)->policy);
 }
 
+/* Method rollout(i): waits up to `patience_ms` for a new policy and replies with its version and a
+ * number that depends on both models. */
 static tdm_status engine_rollout(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -63,7 +66,7 @@ static tdm_status engine_rollout(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "i", &patience_ms));
     status = tdm_weights_receive(engine->policy, patience_ms, &version);
-    if (status != TDM_OK && status != TDM_E_TIMEOUT) { /* nothing new is fine */
+    if (status != TDM_OK && status != TDM_E_TIMEOUT) { /* It is no error if there is nothing new. */
         return status;
     }
     TDM_TRY(tdm_weights_read_begin(engine->policy, &version));
@@ -81,9 +84,11 @@ TDM_ACTOR_CLASS(engine, .state_bytes = sizeof(struct engine), .construct = engin
                             {"rollout", engine_rollout},
                             {TDM_WEIGHTS_METHOD, tdm_weights_serve}});
 
-static tdm_weights_sender *make_sender(tdm_runtime *runtime, const char *model,
-                                       const struct tdm_weights_tensor *tensor,
-                                       tdm_actor *const *modules)
+/* Creates the sender of a model of one tensor. With `modules` the sender calls these actors; with
+ * NULL the receivers ask for the weights. */
+static tdm_weights_sender *create_sender(tdm_runtime *runtime, const char *model,
+                                         const struct tdm_weights_tensor *tensor,
+                                         tdm_actor *const *modules)
 {
     const struct tdm_weights_sender_options options = {
         .model = model,
@@ -99,7 +104,8 @@ static tdm_weights_sender *make_sender(tdm_runtime *runtime, const char *model,
     return sender;
 }
 
-/* Each engine waits so long for a new policy, and no longer than until it is there. */
+/* Calls rollout() of all engines and prints their replies. Each engine waits up to `patience_ms`
+ * for a new policy. */
 static void print_rollouts(tdm_actor *const *engines, int64_t patience_ms)
 {
     tdm_ref *refs[ENGINES];
@@ -116,7 +122,8 @@ static void print_rollouts(tdm_actor *const *engines, int64_t patience_ms)
     }
 }
 
-static void learn(float *weights, float value)
+/* Sets all weights to a value. */
+static void set_weights(float *weights, float value)
 {
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         weights[i] = value;
@@ -138,10 +145,10 @@ int main(void)
     for (int i = 0; i < ENGINES; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "engine", NULL, &engines[i], ""));
     }
-    senders[0] = make_sender(runtime, "policy", &policy, NULL);
-    senders[1] = make_sender(runtime, "reward", &reward, engines);
+    senders[0] = create_sender(runtime, "policy", &policy, NULL);
+    senders[1] = create_sender(runtime, "reward", &reward, engines);
 
-    learn(weights, 0.5F);
+    set_weights(weights, 0.5F);
     for (int i = 0; i < ENGINES; i++) {
         TDM_CHECK(tdm_actor_call(engines[i], "connect", &refs[i], ""));
     }
@@ -153,12 +160,14 @@ int main(void)
     TDM_CHECK(tdm_weights_sender_connect(senders[1]));
     print_rollouts(engines, 0);
 
-    learn(weights, 0.25F);
-    TDM_CHECK(tdm_weights_send_async(senders[0])); /* it arrives when the engines ask */
+    set_weights(weights, 0.25F);
+    /* The weights arrive when the engines ask for them. */
+    TDM_CHECK(tdm_weights_send_async(senders[0]));
     print_rollouts(engines, WAIT_MS);
     TDM_CHECK(tdm_weights_wait(senders[0], WAIT_MS, NULL));
     scale = 4;
-    TDM_CHECK(tdm_weights_send(senders[1], NULL)); /* and this one without their asking */
+    /* These weights arrive without a request from the engines. */
+    TDM_CHECK(tdm_weights_send(senders[1], NULL));
     print_rollouts(engines, 0);
 
     for (int i = 0; i < 2; i++) {

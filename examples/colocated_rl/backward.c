@@ -1,20 +1,21 @@
-/* backward.c - the way back through a model: the gradients of its weights. */
+/* backward.c - the backward pass of a model, which computes the gradients of its weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/network.h"
 
-/* The gradients of one layer's values; overwritten layer by layer. */
+/* The memory of one backward pass. All arrays but `gradients` lie in the scratch memory of the
+ * caller and are overwritten layer by layer. */
 struct flow {
-    const struct network *network;
-    size_t count;
-    float *gradients; /* of the weights: added to */
-    float *stream;    /* rows × hidden: of the residual stream, from the end to the start */
-    float *normed;    /* rows × hidden: of a block's normed input */
-    float *wide;      /* rows × (query_key_value or gate_up) */
-    float *inner;     /* rows × (attended or mlp_product) */
-    float *query;     /* rows × query width */
-    float *keys;      /* slots × key width */
-    float *values;    /* slots × key width */
-    float *norms;     /* norm_floats() */
+    const struct network *network; /* The network after its forward pass. */
+    size_t count;                  /* Number of rows of the pass. */
+    float *gradients;              /* Gradients of the weights, which are added to. */
+    float *stream;                 /* Gradient of the residual stream, rows × hidden. */
+    float *normed;                 /* Gradient of a block's normed input, rows × hidden. */
+    float *wide;   /* Gradient of query_key_value or of gate_up, rows × the wider of the two. */
+    float *inner;  /* Gradient of attended or of mlp_product, rows × the wider of the two. */
+    float *query;  /* Gradient of the queries, rows × query width. */
+    float *keys;   /* Gradient of the keys, slots × key width. */
+    float *values; /* Gradient of the values, slots × key width. */
+    float *norms;  /* Scratch memory of norm_back, norm_floats() floats. */
 };
 
 static size_t larger(size_t a, size_t b)
@@ -22,17 +23,19 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Returns the floats per row of flow.wide. */
 static size_t wide_width(const struct model_shape *shape)
 {
     return larger(query_width(shape) + 2 * key_width(shape), 2 * (size_t)shape->intermediate_size);
 }
 
+/* Returns the floats per row of flow.inner. */
 static size_t inner_width(const struct model_shape *shape)
 {
     return larger(query_width(shape), shape->intermediate_size);
 }
 
-/* What any norm's way back wants of scratch. */
+/* Returns the largest scratch memory that a norm_back of the model needs, in floats. */
 static size_t norm_floats(const struct model_shape *shape, size_t rows_max)
 {
     return larger(norm_scratch_floats(rows_max, shape->hidden_size),
@@ -48,7 +51,8 @@ size_t network_backward_floats(const struct model *model, size_t rows_max)
            norm_floats(shape, rows_max);
 }
 
-static void place(struct flow *flow, float *scratch)
+/* Divides the scratch memory among the arrays. */
+static void flow_divide_scratch(struct flow *flow, float *scratch)
 {
     const struct model_shape *shape = &flow->network->model->shape;
     size_t rows = flow->network->rows_max;
@@ -63,7 +67,8 @@ static void place(struct flow *flow, float *scratch)
     flow->norms = flow->values + rows * key_width(shape);
 }
 
-/* Through a norm at the start of a block: from `normed` to the stream, which it joins. */
+/* Backward through the norm at the start of a block: from `normed` to the residual stream, which it
+ * is added to. */
 static void norm_rows_back(const struct flow *flow, const float *input, size_t norm)
 {
     struct machine *machine = flow->network->machine;
@@ -86,7 +91,8 @@ static void norm_rows_back(const struct flow *flow, const float *input, size_t n
     machine->ops->add(machine, &joined);
 }
 
-/* Through a projection: the gradient of its weights, and of its input. */
+/* Backward through a projection: adds the gradient of its weights and overwrites dx, the gradient
+ * of its input. `widths` are the widths of input and output. */
 static void project_back(const struct flow *flow, size_t weight, float *dx, const float *dy,
                          const float *x, const size_t widths[2])
 {
@@ -106,6 +112,7 @@ static void project_back(const struct flow *flow, size_t weight, float *dx, cons
     machine->ops->linear_back_input(machine, &work);
 }
 
+/* Backward through the MLP block of a layer. */
 static void mlp_back(const struct flow *flow, uint32_t layer)
 {
     const struct network *network = flow->network;
@@ -129,6 +136,7 @@ static void mlp_back(const struct flow *flow, uint32_t layer)
                    model_layer(model, layer, MLP_NORM));
 }
 
+/* Backward through the attention of a layer: from `inner` to `query`, `keys` and `values`. */
 static void attend_back(const struct flow *flow, uint32_t layer)
 {
     struct machine *machine = flow->network->machine;
@@ -143,10 +151,10 @@ static void attend_back(const struct flow *flow, uint32_t layer)
     machine->ops->attend_back(machine, &work);
 }
 
-/* Turns neighbouring heads of all rows back.  `work` says which; `turned` is the gradient after
- * norm and rotation, and is spoiled. */
-static void turn_heads_back(const struct flow *flow, struct norm_back *work, size_t norm,
-                            float *turned)
+/* Backward through rotation and norm of adjacent heads. The caller fills dx, x and heads of `work`.
+ * `turned` is the gradient after norm and rotation; it is overwritten. */
+static void rotate_heads_back(const struct flow *flow, struct norm_back *work, size_t norm,
+                              float *turned)
 {
     const struct network *network = flow->network;
     const struct model_shape *shape = &network->model->shape;
@@ -171,7 +179,8 @@ static void turn_heads_back(const struct flow *flow, struct norm_back *work, siz
     network->machine->ops->norm_back(network->machine, work);
 }
 
-static void place_heads_back(const struct flow *flow, uint32_t layer)
+/* Backward from the gradients of queries, keys and values to that of their common projection. */
+static void split_heads_back(const struct flow *flow, uint32_t layer)
 {
     const struct network *network = flow->network;
     const struct model_shape *shape = &network->model->shape;
@@ -191,11 +200,12 @@ static void place_heads_back(const struct flow *flow, uint32_t layer)
         .count = flow->count,
     };
 
-    turn_heads_back(flow, &queries, model_layer(network->model, layer, QUERY_NORM), flow->query);
-    turn_heads_back(flow, &keys, model_layer(network->model, layer, KEY_NORM), flow->keys);
+    rotate_heads_back(flow, &queries, model_layer(network->model, layer, QUERY_NORM), flow->query);
+    rotate_heads_back(flow, &keys, model_layer(network->model, layer, KEY_NORM), flow->keys);
     network->machine->ops->transfer(network->machine, &values);
 }
 
+/* Backward through the attention block of a layer. */
 static void attention_block_back(const struct flow *flow, uint32_t layer)
 {
     const struct network *network = flow->network;
@@ -206,7 +216,7 @@ static void attention_block_back(const struct flow *flow, uint32_t layer)
     project_back(flow, model_layer(model, layer, OUTPUT_PROJ), flow->inner, flow->stream,
                  network_value(network, layer, ATTENDED), (const size_t[2]){q, hidden});
     attend_back(flow, layer);
-    place_heads_back(flow, layer);
+    split_heads_back(flow, layer);
     project_back(flow, model_layer(model, layer, QUERY_PROJ), flow->normed, flow->wide,
                  network_value(network, layer, ATTENTION_INPUT),
                  (const size_t[2]){hidden, q + 2 * key_width(&model->shape)});
@@ -214,6 +224,7 @@ static void attention_block_back(const struct flow *flow, uint32_t layer)
                    model_layer(model, layer, INPUT_NORM));
 }
 
+/* Backward through the embedding. */
 static void embed_back(const struct flow *flow)
 {
     struct machine *machine = flow->network->machine;
@@ -235,7 +246,7 @@ void network_backward(const struct network *network, size_t count, const float *
     struct machine *machine = network->machine;
     struct flow flow = {.network = network, .count = count, .gradients = gradients};
 
-    place(&flow, scratch);
+    flow_divide_scratch(&flow, scratch);
     project_back(&flow, model_head(model), flow.normed, logit_gradients, network->hidden,
                  (const size_t[2]){model->shape.hidden_size, model->shape.vocab_size});
     machine->ops->zero(machine,

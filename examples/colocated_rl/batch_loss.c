@@ -1,16 +1,18 @@
-/* batch_loss.c - what one batch teaches: its loss, its gradients, and numbers about it. */
+/* batch_loss.c - the loss of one batch, its gradients, and statistics about it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/batch_loss.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* What is done with one predicted token: returns the gradient of the loss for its
- * log-probability. */
+/* Computes the loss of one predicted token, adds to the sums, and returns the derivative of the
+ * loss with respect to the token's log-probability. */
 typedef double lesson_token(struct batch_loss *batch_loss, const struct target *target,
                             float logprob);
 
-static tdm_status make_advantages(struct batch_loss *batch_loss)
+/* Computes the advantages, group by group. TDM_E_INVAL if a sample lacks rewards or
+ * log-probabilities. */
+static tdm_status compute_advantages(struct batch_loss *batch_loss)
 {
     const struct tdm_batch *batch = batch_loss->batch;
     uint32_t stride = batch_loss->settings->answer_max;
@@ -55,7 +57,7 @@ tdm_status batch_loss_init(struct batch_loss *batch_loss, const struct settings 
     if (batch_loss->advantages == NULL || batch_loss->reference == NULL) {
         return tdm_fail(TDM_E_NOMEM, "a batch of %u samples", batch->samples_count);
     }
-    return make_advantages(batch_loss);
+    return compute_advantages(batch_loss);
 }
 
 void batch_loss_fini(struct batch_loss *batch_loss)
@@ -65,12 +67,14 @@ void batch_loss_fini(struct batch_loss *batch_loss)
     *batch_loss = (struct batch_loss){0};
 }
 
+/* Stores the log-probability as that of the reference. */
 static double refer_token(struct batch_loss *batch_loss, const struct target *target, float logprob)
 {
     batch_loss->reference[target->sample * batch_loss->settings->answer_max + target->at] = logprob;
     return 0.0;
 }
 
+/* The loss of a supervised step: the negative log-probability. */
 static double imitate_token(struct batch_loss *batch_loss, const struct target *target,
                             float logprob)
 {
@@ -80,6 +84,7 @@ static double imitate_token(struct batch_loss *batch_loss, const struct target *
     return -1.0;
 }
 
+/* The loss of a reinforcement step (GRPO). */
 static double reinforce_token(struct batch_loss *batch_loss, const struct target *target,
                               float logprob)
 {
@@ -104,14 +109,16 @@ static double reinforce_token(struct batch_loss *batch_loss, const struct target
     return loss.gradient;
 }
 
+/* Returns the temperature of the probabilities: that of sampling, or 1 in supervised steps. */
 static double temperature_of(const struct batch_loss *batch_loss)
 {
     return batch_loss->batch->supervised ? 1.0 : batch_loss->settings->temperature;
 }
 
-/* Computes the log-probabilities of the packed rows, in place of their logits, and brings those
- * of the targets to the pack's numbers. */
-static tdm_status predict(const struct batch_loss *batch_loss, struct batch_loss_memory *memory)
+/* Computes the log-probabilities of the packed rows, which replace their logits, and copies those
+ * of the targets to pack->numbers. */
+static tdm_status compute_logprobs(const struct batch_loss *batch_loss,
+                                   struct batch_loss_memory *memory)
 {
     struct machine *machine = memory->network.machine;
     const struct pack *pack = &memory->pack;
@@ -139,7 +146,8 @@ static tdm_status predict(const struct batch_loss *batch_loss, struct batch_loss
                               pack->targets_count * sizeof(*pack->numbers));
 }
 
-/* Gives every target to `visit`; its slope takes the place of its log-probability. */
+/* Calls `visit` for every target and replaces its log-probability by the gradient of the loss,
+ * divided by the number of tokens of the batch. */
 static void visit_targets(struct batch_loss *batch_loss, const struct pack *pack,
                           lesson_token *visit)
 {
@@ -150,9 +158,10 @@ static void visit_targets(struct batch_loss *batch_loss, const struct pack *pack
     }
 }
 
-/* Spreads the slopes over the logits, and brings them back to the weights. */
-static tdm_status descend(const struct batch_loss *batch_loss, struct batch_loss_memory *memory,
-                          float *gradients)
+/* Computes the gradients of the logits from those of the targets, and from these the gradients of
+ * the weights. */
+static tdm_status backpropagate(const struct batch_loss *batch_loss,
+                                struct batch_loss_memory *memory, float *gradients)
 {
     struct machine *machine = memory->network.machine;
     const struct pack *pack = &memory->pack;
@@ -179,7 +188,7 @@ tdm_status batch_loss_record_reference(struct batch_loss *batch_loss,
 {
     for (uint32_t next = 0; next < batch_loss->batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, batch_loss->settings, batch_loss->batch, &next));
-        TDM_TRY(predict(batch_loss, memory));
+        TDM_TRY(compute_logprobs(batch_loss, memory));
         visit_targets(batch_loss, &memory->pack, refer_token);
     }
     return TDM_OK;
@@ -192,10 +201,10 @@ tdm_status batch_loss_backward(struct batch_loss *batch_loss, struct batch_loss_
 
     for (uint32_t next = 0; next < batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, batch_loss->settings, batch, &next));
-        TDM_TRY(predict(batch_loss, memory));
+        TDM_TRY(compute_logprobs(batch_loss, memory));
         visit_targets(batch_loss, &memory->pack,
                       batch->supervised ? imitate_token : reinforce_token);
-        TDM_TRY(descend(batch_loss, memory, gradients));
+        TDM_TRY(backpropagate(batch_loss, memory, gradients));
     }
     for (uint32_t i = 0; i < batch->samples_count; i++) {
         batch_loss->sums[SUM_REWARD] += (double)batch->samples[i].reward;

@@ -1,4 +1,4 @@
-/* checkpoint.c - what a trainer leaves on disk: its own state, and a Hugging Face model. */
+/* checkpoint.c - files that a trainer saves: its own state, and a Hugging Face model. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/checkpoint.h"
 
@@ -155,7 +155,8 @@ static tdm_status write_tensors(const char *directory, const struct model *model
     return status;
 }
 
-/* rope_theta stands twice: at the top for transformers 4, inside for 5. */
+/* Writes config.json. It has rope_theta twice, because transformers 4 reads it at the top level and
+ * transformers 5 inside rope_parameters. */
 static tdm_status write_config(const char *directory, const struct settings *settings)
 {
     const struct model_shape *shape = &settings->shape;

@@ -1,4 +1,4 @@
-/* cuda_library.c - the CUDA driver and cuBLAS, opened at run time. */
+/* cuda_library.c - the functions of the CUDA driver and cuBLAS, loaded at run time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/cuda_library.h"
 
@@ -76,7 +76,7 @@ static void *open_cublas(void)
     return library;
 }
 
-static tdm_status load(void)
+static tdm_status cuda_library_load(void)
 {
     const char *path = getenv("TANDEM_CUDA_LIBRARY");
     int result;
@@ -95,7 +95,7 @@ tdm_status cuda_library_open(const struct cuda_library **library_out)
 
     (void)pthread_mutex_lock(&loaded.lock);
     if (!loaded.ready) {
-        status = load();
+        status = cuda_library_load();
         loaded.ready = status == TDM_OK;
     }
     (void)pthread_mutex_unlock(&loaded.lock);

@@ -1,4 +1,4 @@
-/* cuda_library.h - the CUDA driver and cuBLAS, opened at run time. */
+/* cuda_library.h - the functions of the CUDA driver and cuBLAS, loaded at run time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_CUDA_LIBRARY_H
 #define COLOCATED_RL_CUDA_LIBRARY_H
@@ -7,19 +7,22 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* What is used of the two, with their binary interfaces, which do not change: so no toolkit is
- * needed to build this.  Both answer 0 where all is well. */
+/* The part of the binary interfaces of both libraries that this program uses. The interfaces are
+ * stable, so that no CUDA toolkit is needed to build this. All functions return 0 on success. */
 enum {
+    /* CU_STREAM_NON_BLOCKING: the stream does not synchronise with the default stream. */
     CUDA_STREAM_NON_BLOCKING = 1,
-    CUBLAS_NO_TRANSPOSE = 0,
-    CUBLAS_TRANSPOSE = 1,
-    CUBLAS_PEDANTIC_MATH = 2, /* float32 as it is written: no TF32 */
+    CUBLAS_NO_TRANSPOSE = 0,  /* CUBLAS_OP_N: the matrix is used as it is. */
+    CUBLAS_TRANSPOSE = 1,     /* CUBLAS_OP_T: the matrix is transposed. */
+    CUBLAS_PEDANTIC_MATH = 2, /* CUBLAS_PEDANTIC_MATH: products in float32, without TF32. */
 };
 
+/* The UUID of a GPU, as CUuuid. */
 struct cuda_uuid {
     uint8_t bytes[16];
 };
 
+/* Pointers to the functions, named as in the libraries. */
 struct cuda_library {
     int (*cuInit)(unsigned flags);
     int (*cuGetErrorName)(int result, const char **name);
@@ -50,9 +53,10 @@ struct cuda_library {
                           int b_pitch, const float *beta, float *c, int c_pitch);
 };
 
-/* Opens libcuda.so.1 and libcublas.so, or what the environment says instead
- * (TANDEM_CUDA_LIBRARY, COLOCATED_RL_CUBLAS_LIBRARY), once per process, on any thread; they
- * stay open.  TDM_E_UNSUPPORTED says what is missing. */
+/* Opens libcuda.so.1 and libcublas.so once per process and returns their functions, which stay
+ * valid until the process exits. The environment variables TANDEM_CUDA_LIBRARY and
+ * COLOCATED_RL_CUBLAS_LIBRARY name other files. Any thread may call this. TDM_E_UNSUPPORTED says
+ * what is missing. */
 tdm_status cuda_library_open(const struct cuda_library **library_out);
 
 #endif

@@ -1,5 +1,11 @@
 /* engine.c - one tensor-parallel rank of an engine. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An engine rank holds its part of the model's weights and generates answers to prompts. Tandem
+ * calls the functions of `engine_ops` from one thread of the engine actor. Prompts are answered in
+ * waves: as many as fit into the cache at once. A wave begins with the prefill, which computes
+ * every distinct prompt once, and continues with decoding passes of one row per unfinished
+ * sequence. All ranks of an engine compute the same tokens, because random numbers depend only on
+ * the seed of a prompt and the position. Nothing that generate() computes outlives the call. */
 #include "examples/colocated_rl/library.h"
 #include "examples/colocated_rl/network.h"
 #include "examples/colocated_rl/ops.h"
@@ -10,45 +16,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The regions of an engine rank, in the order in which they are declared to Tandem. */
 enum region { WEIGHTS, KV_CACHE, WORKSPACE, REGIONS };
 
-/* A prompt of the present wave, computed once for the sequences that follow each other with it.
- */
+/* A prompt of the current wave. It is computed once for adjacent sequences with this prompt. */
 struct prefix {
-    uint32_t first; /* slot, and row of the prefill */
-    uint32_t count;
+    /* First slot of the prompt in the cache, and first row of the prompt in the prefill. */
+    uint32_t first;
+    uint32_t count; /* Number of tokens of the prompt. */
 };
 
-/* An answer that is being made. */
+/* An answer that is being generated. */
 struct sequence {
-    uint32_t prefix;
-    uint32_t first; /* slot of its own tokens */
-    uint64_t seed;
-    struct tdm_completion *completion; /* borrowed */
+    uint32_t prefix;                   /* Index of its prompt in engine.prefixes. */
+    uint32_t first;                    /* First slot of its own tokens in the cache. */
+    uint64_t seed;                     /* Seed of its random numbers. */
+    struct tdm_completion *completion; /* The result (borrowed from the caller of generate()). */
 };
 
+/* An engine rank; owned by Tandem through the `state` argument of the functions below. */
 struct engine {
-    const struct tdm_rank_context *context; /* borrowed */
-    struct machine *machine;                /* owned; NULL before start() */
+    const struct tdm_rank_context *context; /* Configuration, rank and group (borrowed). */
+    struct machine *machine; /* The machine that computes (owned); NULL before start(). */
     struct settings settings;
-    struct model model; /* this rank's part */
+    struct model model; /* This rank's part of the model. */
     struct network network;
-    uint8_t *loaded;          /* owned: by tensor, since the update began */
-    struct tdm_slice *slices; /* owned: of each tensor, where updates write it */
+    uint8_t *loaded; /* 1 for each tensor that has arrived since the update began (owned). */
+    struct tdm_slice *slices; /* Destination of each tensor in an update (owned). */
 
-    /* The wave: as many prompts as fit at once.  All owned. */
-    struct row *rows;           /* max_total_tokens */
-    struct prefix *prefixes;    /* max_running_requests */
-    struct sequence *sequences; /* max_running_requests */
-    uint32_t *running;          /* sequences of the rows of a decoding pass */
+    /* The current wave. All arrays are owned. */
+    struct row *rows; /* Rows of the prefill or of a decoding pass, max_total_tokens of them. */
+    struct prefix *prefixes;    /* The distinct prompts, max_running_requests of them. */
+    struct sequence *sequences; /* The answers, max_running_requests of them. */
+    uint32_t *running; /* Indices of the sequences that the rows of a decoding pass belong to. */
     uint32_t rows_count, prefixes_count, sequences_count, slots_count;
 
-    float *ends;     /* hidden values of the prefixes' last tokens, a row each */
-    float *logits;   /* max_running_requests × vocab_size */
-    float *logprobs; /* owned: those of the latest pass, in the host's memory */
+    float *ends; /* Hidden values of the last token of each prompt, one row each, on the machine. */
+    /* Logits of the latest pass on the machine, max_running_requests × vocab_size. */
+    float *logits;
+    float *logprobs; /* Log-probabilities of the latest pass in host memory (owned). */
 };
 
-/* ---- life ------------------------------------------------------------------------------- */
+/* ---- creation and destruction ------------------------------------------------------------ */
 
 static void engine_close(void *state)
 {
@@ -70,12 +79,14 @@ static void engine_close(void *state)
     free(engine);
 }
 
+/* Returns the floats of `logits`. */
 static size_t logits_floats(const struct engine *engine)
 {
     return (size_t)engine->settings.max_running_requests * engine->model.shape.vocab_size;
 }
 
-static tdm_status make(struct engine *engine)
+/* Reads the settings and allocates everything but the regions. */
+static tdm_status engine_init(struct engine *engine)
 {
     const struct tdm_rank_context *context = engine->context;
     const struct settings *settings = &engine->settings;
@@ -114,7 +125,7 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
         return tdm_fail(TDM_E_NOMEM, "an engine of %zu bytes", sizeof(*engine));
     }
     engine->context = context;
-    status = make(engine);
+    status = engine_init(engine);
     if (status != TDM_OK) {
         engine_close(engine);
         return status;
@@ -123,12 +134,14 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     return TDM_OK;
 }
 
+/* Returns the floats of `ends`. */
 static size_t ends_floats(const struct engine *engine)
 {
     return (size_t)engine->settings.max_running_requests * engine->model.shape.hidden_size;
 }
 
-/* Weights are kept through a pause, because an update need not follow. */
+/* Declares the regions. The weights are kept through a pause, because a pause need not be followed
+ * by an update. */
 static tdm_status engine_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                  uint32_t *count_out)
 {
@@ -147,6 +160,7 @@ static tdm_status engine_regions(void *state, struct tdm_region_spec specs[TDM_R
     return TDM_OK;
 }
 
+/* Opens the machine, divides the workspace and sets the weights to 0. */
 static tdm_status engine_start(void *state, void *const *addresses)
 {
     struct engine *engine = state;
@@ -165,7 +179,7 @@ static tdm_status engine_start(void *state, void *const *addresses)
 
 /* ---- weights ---------------------------------------------------------------------------- */
 
-/* The bytes from the first element of a view to the end of its last. */
+/* Returns the bytes from the first element of a view to the end of its last element. */
 static size_t view_bytes(const struct tdm_tensor_view *view)
 {
     uint64_t last = 0;
@@ -179,9 +193,10 @@ static size_t view_bytes(const struct tdm_tensor_view *view)
     return (size_t)(last + 1) * tdm_dtype_bytes(view->info.dtype);
 }
 
-/* On a machine whose memory the host cannot touch: the tensor comes, its part goes. */
-static tdm_status load_apart(const struct engine *engine, uint32_t index,
-                             const struct tdm_tensor_view *tensor, float *weights)
+/* Loads a tensor into a machine whose memory the processor cannot access: copies the tensor to host
+ * memory, cuts out this rank's part and copies that back. */
+static tdm_status load_through_host(const struct engine *engine, uint32_t index,
+                                    const struct tdm_tensor_view *tensor, float *weights)
 {
     struct machine *machine = engine->machine;
     struct tdm_tensor_view view = *tensor;
@@ -209,14 +224,16 @@ static tdm_status load_apart(const struct engine *engine, uint32_t index,
     return status;
 }
 
-static tdm_status load_tensor(const struct engine *engine, uint32_t index,
-                              const struct tdm_tensor_view *tensor, float *weights)
+/* Copies this rank's part of a whole tensor to `weights`. */
+static tdm_status engine_load_tensor(const struct engine *engine, uint32_t index,
+                                     const struct tdm_tensor_view *tensor, float *weights)
 {
     return engine->machine->ops->computes_on_host
                ? model_cut(&engine->model, index, engine->context->rank, tensor, weights)
-               : load_apart(engine, index, tensor, weights);
+               : load_through_host(engine, index, tensor, weights);
 }
 
+/* Copies this rank's part of each of these tensors to its offset in `weights`. */
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
                               uint32_t tensors_count)
 {
@@ -228,14 +245,14 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
         if (index == engine->model.tensors_count) {
             return tdm_fail(TDM_E_INVAL, "the model has no tensor %s", tensors[i].info.name);
         }
-        TDM_TRY(load_tensor(engine, index, &tensors[i],
-                            (float *)weights + engine->model.offsets[index]));
+        TDM_TRY(engine_load_tensor(engine, index, &tensors[i],
+                                   (float *)weights + engine->model.offsets[index]));
         engine->loaded[index] = 1;
     }
     return TDM_OK;
 }
 
-/* This rank's part of each tensor, as load() would put it. */
+/* Describes where an update should write each tensor, so that load() is not needed. */
 static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
                                 uint32_t tensors_count, const struct tdm_slice **slices_out,
                                 uint32_t *slices_count_out)
@@ -267,6 +284,7 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
     return TDM_OK;
 }
 
+/* TDM_E_STATE if a tensor has not arrived since the update began. */
 static tdm_status engine_complete(void *state)
 {
     const struct engine *engine = state;
@@ -284,6 +302,7 @@ static tdm_status engine_complete(void *state)
                                    engine->model.tensors_count, name);
 }
 
+/* Begins an update: no tensor has arrived. */
 static void engine_begin(void *state)
 {
     struct engine *engine = state;
@@ -291,7 +310,7 @@ static void engine_begin(void *state)
     memset(engine->loaded, 0, engine->model.tensors_count);
 }
 
-/* Nothing computed outlives generate(). */
+/* Has nothing to do, since nothing computed outlives generate(). */
 static tdm_status engine_flush_cache(void *state)
 {
     (void)state;
@@ -300,7 +319,7 @@ static tdm_status engine_flush_cache(void *state)
 
 /* ---- a wave of answers ------------------------------------------------------------------ */
 
-/* Adds a prompt's tokens to the prefill. */
+/* Appends a prompt's tokens to the rows of the prefill. */
 static void add_prefix(struct engine *engine, const int32_t *tokens, uint32_t count)
 {
     struct prefix *prefix = &engine->prefixes[engine->prefixes_count++];
@@ -313,7 +332,8 @@ static void add_prefix(struct engine *engine, const int32_t *tokens, uint32_t co
     engine->slots_count += count;
 }
 
-/* Takes as many of the prompts as fit; returns their number in *taken_out, at least one. */
+/* Prepares the next wave with as many prompts as fit. Stores their number, at least one, in
+ * *taken_out. */
 static tdm_status gather_wave(struct engine *engine, const struct tdm_prompt *prompts,
                               uint32_t prompts_count, uint32_t tokens_max, uint32_t *taken_out)
 {
@@ -350,8 +370,9 @@ static tdm_status gather_wave(struct engine *engine, const struct tdm_prompt *pr
     return status;
 }
 
-/* Keeps the hidden values of row `from` for prefix `prefix`. */
-static void keep_end(struct engine *engine, uint32_t prefix, size_t from)
+/* Copies the hidden values of row `from` of the latest pass, which is the last token of a
+ * prompt. */
+static void store_end_hidden(struct engine *engine, uint32_t prefix, size_t from)
 {
     size_t width = engine->model.shape.hidden_size;
     const struct transfer work = {
@@ -364,13 +385,13 @@ static void keep_end(struct engine *engine, uint32_t prefix, size_t from)
     engine->machine->ops->transfer(engine->machine, &work);
 }
 
-/* Computes all prompts, in passes of as many rows as there is room for, and keeps the hidden
- * values of their ends. */
+/* Computes all prompts in passes of at most rows_max rows, and stores the hidden values of their
+ * last tokens. */
 static tdm_status prefill(struct engine *engine)
 {
     struct network *network = &engine->network;
     uint32_t prefix = 0;
-    size_t end = engine->prefixes[0].count - 1; /* row of the prefix's last token */
+    size_t end = engine->prefixes[0].count - 1; /* Row of the last token of the prompt. */
 
     for (size_t from = 0; from < engine->rows_count; from += network->rows_max) {
         size_t count = engine->rows_count - from < network->rows_max ? engine->rows_count - from
@@ -378,7 +399,7 @@ static tdm_status prefill(struct engine *engine)
 
         TDM_TRY(network_forward(network, engine->rows + from, count));
         while (prefix < engine->prefixes_count && end < from + count) {
-            keep_end(engine, prefix, end - from);
+            store_end_hidden(engine, prefix, end - from);
             prefix++;
             end += prefix < engine->prefixes_count ? engine->prefixes[prefix].count : 0;
         }
@@ -386,9 +407,9 @@ static tdm_status prefill(struct engine *engine)
     return TDM_OK;
 }
 
-/* Turns hidden values into log-probabilities, a row each, and brings them to the host. */
-static tdm_status predict(struct engine *engine, const float *hidden, size_t count,
-                          double temperature)
+/* Computes log-probabilities from hidden values, one row each, and copies them to host memory. */
+static tdm_status compute_logprobs(struct engine *engine, const float *hidden, size_t count,
+                                   double temperature)
 {
     struct machine *machine = engine->machine;
     const struct log_softmax work = {
@@ -404,8 +425,9 @@ static tdm_status predict(struct engine *engine, const float *hidden, size_t cou
                               count * work.width * sizeof(float));
 }
 
-/* Gives the sequence its next token, by the log-probabilities of `row`. */
-static void extend(struct engine *engine, struct sequence *sequence, size_t row, double temperature)
+/* Appends the next token to the sequence, drawn from the log-probabilities of `row`. */
+static void sequence_extend(struct engine *engine, struct sequence *sequence, size_t row,
+                            double temperature)
 {
     size_t width = engine->model.shape.vocab_size;
     const float *logprobs = engine->logprobs + row * width;
@@ -420,7 +442,7 @@ static void extend(struct engine *engine, struct sequence *sequence, size_t row,
     completion->finished = token == TOKEN_END;
 }
 
-/* One row for each sequence that goes on; returns how many there are. */
+/* Fills `rows` with one row for each unfinished sequence and returns their number. */
 static uint32_t gather_running(struct engine *engine, uint32_t tokens_max)
 {
     uint32_t count = 0;
@@ -445,27 +467,30 @@ static uint32_t gather_running(struct engine *engine, uint32_t tokens_max)
     return count;
 }
 
-static tdm_status answer_wave(struct engine *engine, const struct tdm_sampling *sampling)
+/* Generates the answers of the current wave. */
+static tdm_status generate_wave(struct engine *engine, const struct tdm_sampling *sampling)
 {
     uint32_t count;
 
     TDM_TRY(prefill(engine));
-    TDM_TRY(predict(engine, engine->ends, engine->prefixes_count, sampling->temperature));
+    TDM_TRY(compute_logprobs(engine, engine->ends, engine->prefixes_count, sampling->temperature));
     for (uint32_t i = 0; i < engine->sequences_count; i++) {
         struct sequence *sequence = &engine->sequences[i];
 
-        extend(engine, sequence, sequence->prefix, sampling->temperature);
+        sequence_extend(engine, sequence, sequence->prefix, sampling->temperature);
     }
     while ((count = gather_running(engine, sampling->tokens_max)) > 0) {
         TDM_TRY(network_forward(&engine->network, engine->rows, count));
-        TDM_TRY(predict(engine, engine->network.hidden, count, sampling->temperature));
+        TDM_TRY(compute_logprobs(engine, engine->network.hidden, count, sampling->temperature));
         for (uint32_t row = 0; row < count; row++) {
-            extend(engine, &engine->sequences[engine->running[row]], row, sampling->temperature);
+            sequence_extend(engine, &engine->sequences[engine->running[row]], row,
+                            sampling->temperature);
         }
     }
     return TDM_OK;
 }
 
+/* Generates one completion for each prompt. */
 static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                   uint32_t prompts_count, const struct tdm_sampling *sampling,
                                   struct tdm_completion *completions)
@@ -485,7 +510,7 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
             completions[done + i].tokens_count = 0;
             completions[done + i].finished = 0;
         }
-        TDM_TRY(answer_wave(engine, sampling));
+        TDM_TRY(generate_wave(engine, sampling));
     }
     for (uint32_t i = 0; i < prompts_count; i++) {
         struct tdm_completion *completion = &completions[i];

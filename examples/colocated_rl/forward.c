@@ -1,10 +1,11 @@
-/* forward.c - runs a model over rows of tokens. */
+/* forward.c - the forward pass of a model over rows of tokens. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/network.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+/* Stores the floats per row of each array of a layer. */
 static void value_widths(const struct model_shape *shape, size_t widths[LAYER_VALUES])
 {
     widths[LAYER_INPUT] = shape->hidden_size;
@@ -19,6 +20,7 @@ static void value_widths(const struct model_shape *shape, size_t widths[LAYER_VA
     widths[MLP_PRODUCT] = shape->intermediate_size;
 }
 
+/* Returns the floats per row of all arrays of a layer. */
 static size_t layer_width(const struct model_shape *shape)
 {
     size_t widths[LAYER_VALUES];
@@ -31,12 +33,13 @@ static size_t layer_width(const struct model_shape *shape)
     return sum;
 }
 
-/* How many floats have room for the rows of a pass. */
+/* Returns the floats that the rows of a pass take in the workspace. */
 static size_t row_floats(size_t rows_max)
 {
     return (rows_max * sizeof(struct row) + sizeof(float) - 1) / sizeof(float);
 }
 
+/* Returns the floats of the rotation table of all positions. */
 static size_t rotation_floats(const struct model_shape *shape)
 {
     return (size_t)shape->max_position_embeddings * shape->head_dim;
@@ -80,7 +83,7 @@ void network_bind_memory(struct network *network, struct machine *machine, float
     network->cache = cache;
 }
 
-/* In single precision throughout, as transformers computes them. */
+/* Computes the rotation table in single precision throughout, as transformers does. */
 static void fill_rotations(struct network *network)
 {
     const struct model_shape *shape = &network->model->shape;
@@ -116,7 +119,7 @@ void network_fini(struct network *network)
     *network = (struct network){0};
 }
 
-/* Brings what the pass needs of the host's to the machine. */
+/* Copies the rows, and the rotations of the positions that they need, to the machine. */
 static tdm_status write_rows(const struct network *network, const struct row *rows, size_t count)
 {
     const struct ops *ops = network->machine->ops;
@@ -132,6 +135,7 @@ static tdm_status write_rows(const struct network *network, const struct row *ro
     return ops->write(network->machine, network->rows, rows, count * sizeof(*rows));
 }
 
+/* Looks up the embeddings of the rows as input of the first layer. */
 static void embed(const struct network *network, size_t count)
 {
     const struct embedding work = {
@@ -145,6 +149,7 @@ static void embed(const struct network *network, size_t count)
     network->machine->ops->embed(network->machine, &work);
 }
 
+/* Norms the hidden values of the rows with the norm at offset `norm`. */
 static void norm_rows(const struct network *network, float *y, const float *x, size_t norm,
                       size_t count)
 {
@@ -162,7 +167,7 @@ static void norm_rows(const struct network *network, float *y, const float *x, s
     network->machine->ops->norm(network->machine, &work);
 }
 
-/* y = x · wᵀ, with w at `weight`; widths are those of inputs and outputs. */
+/* Computes y = x · wᵀ with the weights at offset `weight`; widths are those of input and output. */
 static void project(const struct network *network, float *y, const float *x, size_t weight,
                     size_t count, const size_t widths[2])
 {
@@ -178,8 +183,9 @@ static void project(const struct network *network, float *y, const float *x, siz
     network->machine->ops->linear(network->machine, &work);
 }
 
-/* Norms and rotates the heads of all rows; with `by_slot` they go to the rows' slots. */
-static void turn_heads(const struct network *network, struct norm *work, int by_slot)
+/* Norms and rotates the heads of all rows. With by_slot the results lie in the rows of their
+ * slots. */
+static void rotate_heads(const struct network *network, struct norm *work, int by_slot)
 {
     const struct ops *ops = network->machine->ops;
     const struct rotation rotation = {
@@ -198,8 +204,8 @@ static void turn_heads(const struct network *network, struct norm *work, int by_
     ops->rotate(network->machine, &rotation);
 }
 
-/* Takes what was projected apart: queries for this pass, keys and values for the cache. */
-static void place_heads(const struct network *network, uint32_t layer, size_t count)
+/* Splits the common projection: queries for this pass, keys and values for the cache. */
+static void split_heads(const struct network *network, uint32_t layer, size_t count)
 {
     const struct model_shape *shape = &network->model->shape;
     const float *projected = network_value(network, layer, QUERY_KEY_VALUE);
@@ -233,14 +239,15 @@ static void place_heads(const struct network *network, uint32_t layer, size_t co
         .count = count,
     };
 
-    turn_heads(network, &queries, 0);
-    turn_heads(network, &keys, 1);
+    rotate_heads(network, &queries, 0);
+    rotate_heads(network, &keys, 1);
     network->machine->ops->transfer(network->machine, &values);
 }
 
-/* Sums this rank's part with the others', then adds the way around the block. */
-static tdm_status close_block(const struct network *network, float *part, const float *around,
-                              size_t count)
+/* Sums this rank's partial result over the ranks, then adds the input of the block (residual
+ * connection). */
+static tdm_status add_residual(const struct network *network, float *part, const float *around,
+                               size_t count)
 {
     const struct ops *ops = network->machine->ops;
     const struct sum sum = {part, around, count * network->model->shape.hidden_size};
@@ -252,6 +259,7 @@ static tdm_status close_block(const struct network *network, float *part, const 
     return TDM_OK;
 }
 
+/* Computes the attention block of a layer. */
 static tdm_status attention_block(const struct network *network, uint32_t layer, size_t count)
 {
     const struct model *model = network->model;
@@ -266,13 +274,14 @@ static tdm_status attention_block(const struct network *network, uint32_t layer,
     norm_rows(network, normed, input, model_layer(model, layer, INPUT_NORM), count);
     project(network, network_value(network, layer, QUERY_KEY_VALUE), normed,
             model_layer(model, layer, QUERY_PROJ), count, (const size_t[2]){hidden, bundle});
-    place_heads(network, layer, count);
+    split_heads(network, layer, count);
     network->machine->ops->attend(network->machine, &attention);
     project(network, middle, attention.attended, model_layer(model, layer, OUTPUT_PROJ), count,
             (const size_t[2]){q, hidden});
-    return close_block(network, middle, input, count);
+    return add_residual(network, middle, input, count);
 }
 
+/* Computes the MLP block of a layer. */
 static tdm_status mlp_block(const struct network *network, uint32_t layer, size_t count)
 {
     const struct model *model = network->model;
@@ -295,7 +304,7 @@ static tdm_status mlp_block(const struct network *network, uint32_t layer, size_
     network->machine->ops->swiglu(network->machine, &swiglu);
     project(network, output, swiglu.y, model_layer(model, layer, DOWN_PROJ), count,
             (const size_t[2]){width, hidden});
-    return close_block(network, output, middle, count);
+    return add_residual(network, output, middle, count);
 }
 
 tdm_status network_forward(struct network *network, const struct row *rows, size_t count)

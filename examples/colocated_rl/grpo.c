@@ -4,9 +4,11 @@
 
 #include <math.h>
 
-static const double deviation_floor = 1e-4; /* equal rewards teach nothing: 0 / floor */
+/* Is added to the deviation, so that equal rewards give advantages of 0. */
+static const double deviation_floor = 1e-4;
 
-/* The advantages of token `at`; returns how many answers have one. */
+/* Computes the advantages of token `at` for all answers and returns how many answers have that
+ * token. */
 static uint32_t advantages_at(const struct tdm_sample *samples, uint32_t count, uint32_t at,
                               float *advantages, size_t stride)
 {

@@ -1,4 +1,4 @@
-/* model.c - the Qwen3 architecture: sizes, tensors, where each lies, how ranks split them. */
+/* model.c - the Qwen3 architecture: sizes, tensors, their offsets, and how ranks split them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/model.h"
 
@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The dimension that tensor-parallel ranks split; the other one is whole everywhere. */
+/* The dimension of a tensor that is split over tensor-parallel ranks. */
 enum split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLUMNS };
 
+/* Name and split dimension of each tensor of a layer. */
 static const struct {
     const char *name;
     enum split split;
@@ -27,13 +28,14 @@ static const struct {
     [DOWN_PROJ] = {"mlp.down_proj", SPLIT_COLUMNS},
 };
 
+/* Limits of sizes and counts in a configuration. */
 enum { SIZE_MAX_ALLOWED = 1 << 18, COUNT_MAX_ALLOWED = 1 << 12 };
 
 tdm_status model_shape_check(const struct model_shape *shape)
 {
     const struct {
         const char *name;
-        uint32_t value, most; /* small enough that no product of sizes overflows */
+        uint32_t value, most; /* Limit, small enough that no product of sizes overflows. */
     } sizes[] = {
         {"vocab_size", shape->vocab_size, SIZE_MAX_ALLOWED},
         {"hidden_size", shape->hidden_size, SIZE_MAX_ALLOWED},
@@ -66,12 +68,13 @@ tdm_status model_shape_check(const struct model_shape *shape)
     return TDM_OK;
 }
 
+/* Returns the number of tensors of the model. */
 static uint32_t tensors_of(const struct model_shape *shape)
 {
     return shape->num_hidden_layers * LAYER_TENSORS + (shape->tie_word_embeddings ? 2 : 3);
 }
 
-/* The rows and columns of a layer's tensor; a vector has no columns. */
+/* Stores the rows and columns of a layer's tensor. A vector has 0 columns. */
 static void layer_tensor_dims(const struct model_shape *shape, enum layer_tensor tensor,
                               uint32_t dims[2])
 {
@@ -114,7 +117,9 @@ static void layer_tensor_dims(const struct model_shape *shape, enum layer_tensor
     }
 }
 
-static tdm_status append(struct model *model, const uint32_t dims[2], const char *name)
+/* Appends a tensor with its name, shape and offset. TDM_E_NOMEM if there is no memory for the
+ * name. */
+static tdm_status append_tensor(struct model *model, const uint32_t dims[2], const char *name)
 {
     struct tdm_tensor_info *info = &model->tensors[model->tensors_count];
 
@@ -140,23 +145,23 @@ static tdm_status append_layer(struct model *model, uint32_t layer)
         layer_tensor_dims(&model->shape, (enum layer_tensor)i, dims);
         (void)snprintf(name, sizeof(name), "model.layers.%" PRIu32 ".%s.weight", layer,
                        layer_tensors[i].name);
-        TDM_TRY(append(model, dims, name));
+        TDM_TRY(append_tensor(model, dims, name));
     }
     return TDM_OK;
 }
 
-static tdm_status append_all(struct model *model)
+static tdm_status append_all_tensors(struct model *model)
 {
     const struct model_shape *shape = &model->shape;
     const uint32_t table[2] = {shape->vocab_size, shape->hidden_size};
     const uint32_t norm[2] = {shape->hidden_size, 0};
 
-    TDM_TRY(append(model, table, "model.embed_tokens.weight"));
+    TDM_TRY(append_tensor(model, table, "model.embed_tokens.weight"));
     for (uint32_t layer = 0; layer < shape->num_hidden_layers; layer++) {
         TDM_TRY(append_layer(model, layer));
     }
-    TDM_TRY(append(model, norm, "model.norm.weight"));
-    return shape->tie_word_embeddings ? TDM_OK : append(model, table, "lm_head.weight");
+    TDM_TRY(append_tensor(model, norm, "model.norm.weight"));
+    return shape->tie_word_embeddings ? TDM_OK : append_tensor(model, table, "lm_head.weight");
 }
 
 tdm_status model_init(struct model *model, const struct model_shape *shape, uint32_t ranks_count)
@@ -179,7 +184,7 @@ tdm_status model_init(struct model *model, const struct model_shape *shape, uint
     model->offsets = calloc(tensors_of(shape), sizeof(*model->offsets));
     status = model->tensors == NULL || model->offsets == NULL
                  ? tdm_fail(TDM_E_NOMEM, "%" PRIu32 " tensors", tensors_of(shape))
-                 : append_all(model);
+                 : append_all_tensors(model);
     if (status != TDM_OK) {
         model_fini(model);
     }
@@ -227,6 +232,7 @@ uint32_t model_find(const struct model *model, const char *name)
     return index;
 }
 
+/* Returns the split dimension of tensor `index`. */
 static enum split split_of(const struct model *model, uint32_t index)
 {
     if (index == 0 || index > model->shape.num_hidden_layers * LAYER_TENSORS) {
@@ -250,6 +256,7 @@ void model_whole_tensor(const struct model *model, uint32_t index, struct tdm_te
     }
 }
 
+/* TDM_E_INVAL if dtype or shape of a view are not the wanted ones. */
 static tdm_status check_view(const struct tdm_tensor_info *want, const struct tdm_tensor_info *got)
 {
     uint64_t columns = want->dims_count == 2 ? want->shape[1] : 1;
@@ -270,6 +277,7 @@ static tdm_status check_view(const struct tdm_tensor_info *want, const struct td
     return TDM_OK;
 }
 
+/* Returns element `index` of a view of F32 or BF16 as a float. */
 static float read_element(const struct tdm_tensor_view *view, uint64_t index)
 {
     uint32_t bits;
@@ -283,7 +291,7 @@ static float read_element(const struct tdm_tensor_view *view, uint64_t index)
     return value;
 }
 
-/* Copies `count` elements, `stride` apart, from element `from` on. */
+/* Copies `count` elements from element `from` on; `stride` is the distance in elements. */
 static void read_elements(const struct tdm_tensor_view *view, uint64_t from, uint64_t stride,
                           uint64_t count, float *to)
 {

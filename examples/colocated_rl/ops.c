@@ -1,4 +1,4 @@
-/* ops.c - the two machines by their names. */
+/* ops.c - opens a machine by its name. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/ops.h"
 

@@ -1,17 +1,17 @@
-/* ops.cu - on a GPU: the arithmetic of a transformer but for its matrix products. */
+/* ops.cu - the operations of a transformer on a GPU, except for its matrix products. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/ops_work.h"
 
-/* Each thread computes results of its own, in an order that does not depend on the shape of the
- * grid: so the same numbers give the same numbers, to the bit.
+/* Each thread computes results of its own in an order that does not depend on the shape of the
+ * grid, so that the same input gives the same bits.
  *
- * This is C that a C++ compiler takes too, so that tests run it on the host
+ * This is C that a C++ compiler accepts as well, so that tests run it on the host
  * (tests/fake/kernel_shim.h). */
 #ifndef KERNEL
 #define KERNEL extern "C" __global__
 #endif
 
-/* `index` of the thread's items, of `count` in all. */
+/* Loops over the items of this thread, of `count` items in all. */
 #define EACH(index, count)                                                                     \
     for (size_t index = (size_t)blockIdx.x * blockDim.x + threadIdx.x; index < (count);        \
          index += (size_t)gridDim.x * blockDim.x)
@@ -26,7 +26,7 @@ static __device__ float dot(const float *a, const float *b, size_t count)
     return sum;
 }
 
-/* ---- moving and adding ------------------------------------------------------------------ */
+/* ---- copying and adding ----------------------------------------------------------------- */
 
 KERNEL void colocated_rl_transfer(struct transfer work)
 {
@@ -76,7 +76,7 @@ KERNEL void colocated_rl_embed(struct embedding work)
     }
 }
 
-/* A column each: rows of the same token never meet. */
+/* One thread per column, so that rows of the same token do not conflict. */
 KERNEL void colocated_rl_embed_back(struct embedding_back work)
 {
     EACH(column, work.width)
@@ -96,7 +96,7 @@ static __device__ float inverse_rms(const struct rms_norm *norm, const float *x)
     return 1.0F / sqrtf(dot(x, x, norm->width) / (float)norm->width + norm->epsilon);
 }
 
-/* Where vector `at` of all rows' heads begins. */
+/* Returns the offset of vector `at` among the heads of all rows. */
 static __device__ size_t vector_at(size_t at, size_t heads, size_t pitch, size_t width)
 {
     return at / heads * pitch + at % heads * width;
@@ -119,9 +119,10 @@ KERNEL void colocated_rl_norm(struct norm work)
     }
 }
 
-/* The way back in four: each vector's inverse, to the start of scratch; sums of the weights'
- * gradients over NORM_VECTORS vectors each, behind; these sums' sums; the values' gradients,
- * last as they may take the place of dy. */
+/* The backward pass of a norm in four kernels: first the inverse of each vector, at the start of
+ * scratch; then sums of the weights' gradients over NORM_VECTORS vectors each, after the inverses;
+ * then the sum of these sums; at last the gradients of the values, because these may overwrite
+ * dy. */
 KERNEL void colocated_rl_norm_inverses(struct norm_back work)
 {
     EACH(at, work.count * work.heads)
@@ -178,7 +179,7 @@ KERNEL void colocated_rl_norm_values(struct norm_back work)
         const float *dy = work.dy + at * width;
         float *dx = work.dx + vector_at(at, work.heads, work.dx_pitch, width);
         float inverse = work.scratch[at];
-        float along = 0.0F; /* what of the gradient points along x, which the norm takes away */
+        float along = 0.0F; /* Component of the gradient along x, which the norm removes. */
 
         for (size_t i = 0; i < width; i++) {
             along += weights[i] * dy[i] * x[i];
@@ -220,7 +221,7 @@ static __device__ size_t key_head(const struct attention *work, size_t head)
     return head * work->key_heads / work->heads;
 }
 
-/* A head of a row each.  Scores are computed anew where they are needed, not kept. */
+/* One thread per head of a row. Scores are computed again where they are needed, not stored. */
 KERNEL void colocated_rl_attend(struct attention work)
 {
     float scale = 1.0F / sqrtf((float)work.width);
@@ -260,19 +261,21 @@ KERNEL void colocated_rl_attend(struct attention work)
     }
 }
 
+/* How a head of a row depends on one key and value. */
 struct pull {
-    float share; /* of the row's head in the value */
-    float score; /* the gradient for the score */
+    float share; /* Weight of the value in the row's result. */
+    float score; /* Gradient of the score. */
 };
 
-/* What head `at` of all rows' has to do with the key and value at `slot` (in floats). */
+/* Returns how head `at` of all rows depends on the key and value at `slot` (an offset in
+ * floats). */
 static __device__ struct pull pull_of(const struct attention_back *work, size_t at, size_t slot)
 {
     const struct attention *forward = &work->forward;
     size_t width = forward->width;
     const float *gradient = work->gradient + at * width;
     float scale = 1.0F / sqrtf((float)width);
-    /* what the softmax takes away from each score */
+    /* The part of the gradient that the softmax subtracts from each score. */
     float through = dot(gradient, forward->attended + at * width, width);
     struct pull pull;
 
@@ -309,18 +312,19 @@ KERNEL void colocated_rl_attend_back_queries(struct attention_back work)
     }
 }
 
+/* Returns 1 if the row attends to the slot. */
 static __device__ int row_sees(const struct row *row, size_t slot)
 {
     return slot - row->prefix_first < row->prefix_count ||
            (slot >= row->first && slot <= row->slot);
 }
 
-/* A key head of a slot each, which gathers from all rows that look at it. */
+/* One thread per key head of a slot, which sums over all rows that attend to the slot. */
 KERNEL void colocated_rl_attend_back_slots(struct attention_back work)
 {
     size_t heads = work.forward.heads;
     size_t key_heads = work.forward.key_heads;
-    size_t shared = heads / key_heads; /* heads that one key head serves, next to each other */
+    size_t shared = heads / key_heads; /* Number of adjacent heads that share one key head. */
     size_t width = work.forward.width;
 
     EACH(at, work.forward.count * key_heads)
@@ -348,7 +352,7 @@ KERNEL void colocated_rl_attend_back_slots(struct attention_back work)
     }
 }
 
-/* ---- what is done value by value -------------------------------------------------------- */
+/* ---- element-wise operations ------------------------------------------------------------ */
 
 static __device__ float sigmoid(float x)
 {
@@ -413,7 +417,8 @@ KERNEL void colocated_rl_choose(struct choice work)
     }
 }
 
-/* A token of the vocabulary each, for all targets: those of one row never meet. */
+/* One thread per token of the vocabulary, for all targets, so that targets of one row do not
+ * conflict. */
 KERNEL void colocated_rl_spread(struct spreading work)
 {
     EACH(token, work.width)

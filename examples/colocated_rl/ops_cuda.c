@@ -1,5 +1,11 @@
 /* ops_cuda.c - the arithmetic of a transformer on a GPU: cuBLAS and the kernels of ops.cu. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA machine. Operations are submitted to one stream of its own, in the primary context, in
+ * which the regions' memory is mapped. They run in order, and read() and finish() wait for them.
+ * Matrix products and norms use cuBLAS; everything else uses the kernels of ops.cu, whose image is
+ * built in or read from a file. The first error is stored and returned by the next call that waits;
+ * later results are meaningless. Functions may be called on any thread, and each sets the context
+ * first. Collective calls go through a staging buffer in host memory. */
 #include "examples/colocated_rl/cuda_library.h"
 #include "examples/colocated_rl/ops.h"
 
@@ -8,7 +14,7 @@
 #include <string.h>
 
 #ifdef COLOCATED_RL_KERNELS_FILE
-/* The image that nvcc made, as it is. */
+/* The image that nvcc made, included as it is. */
 __asm__(".pushsection .rodata\n"
         ".balign 16\n"
         "colocated_rl_kernels_image:\n"
@@ -28,7 +34,7 @@ static const char *built_in_image(void)
 }
 #endif
 
-/* The kernels of ops.cu, by what follows colocated_rl_. */
+/* The kernels of ops.cu, whose names have the prefix colocated_rl_. */
 #define KERNELS(X)                                                                                 \
     X(transfer)                                                                                    \
     X(zero)                                                                                        \
@@ -59,24 +65,27 @@ enum kernel {
         KERNELS_COUNT
 };
 
+/* Threads per block, limits of a launch and of an image file, length of a GPU's UUID as text. */
 enum { THREADS = 128, BLOCKS_MAX = 4096, IMAGE_BYTES_MAX = 64 << 20, UUID_CHARACTERS = 40 };
 
-/* Everything is done in one stream of its own, in the context that the regions' memory is
- * mapped in; so reads see what was given before, and nothing else waits for it. */
+/* A machine that computes on one GPU. Its own stream keeps it independent of other streams. */
 struct cuda_machine {
-    struct machine base;
+    struct machine base; /* The base, whose address is the handle. */
     const struct cuda_library *library;
-    int device;
-    void *context; /* NULL until it is retained; like all below, made in this order */
+    int device; /* The device's handle in the driver. */
+    /* The primary context, retained; NULL until then. The handles below are created in this
+     * order. */
+    void *context;
     void *stream;
     void *module;
     void *blas;
-    void *functions[KERNELS_COUNT];
-    float *staging; /* owned: the host's, for the group */
-    size_t staging_bytes;
-    char failure[160]; /* of the first operation that failed; "": none has */
+    void *functions[KERNELS_COUNT]; /* The kernels, by enum kernel. */
+    float *staging;       /* Staging buffer for collective calls in host memory (owned). */
+    size_t staging_bytes; /* Size of the staging buffer. */
+    char failure[160];    /* Text of the first error; "" if no operation has failed. */
 };
 
+/* Returns the CUDA machine that a machine is. */
 static struct cuda_machine *self(struct machine *machine)
 {
     return (struct cuda_machine *)machine;
@@ -84,8 +93,8 @@ static struct cuda_machine *self(struct machine *machine)
 
 /* ---- errors ----------------------------------------------------------------------------- */
 
-/* Keeps what failed first; what is done on the GPU afterwards means nothing. */
-static void check(struct cuda_machine *cuda, int result, const char *what)
+/* Stores the error of `what` if it is the first one. Results after an error are meaningless. */
+static void record_cuda_error(struct cuda_machine *cuda, int result, const char *what)
 {
     const char *name = NULL;
 
@@ -98,7 +107,8 @@ static void check(struct cuda_machine *cuda, int result, const char *what)
     (void)snprintf(cuda->failure, sizeof(cuda->failure), "%s: %d, %s", what, result, name);
 }
 
-static void check_blas(struct cuda_machine *cuda, int result, const char *what)
+/* Stores a cuBLAS error if it is the first one. */
+static void record_blas_error(struct cuda_machine *cuda, int result, const char *what)
 {
     if (result != 0 && cuda->failure[0] == '\0') {
         (void)snprintf(cuda->failure, sizeof(cuda->failure), "%s: status %d of cuBLAS", what,
@@ -106,45 +116,50 @@ static void check_blas(struct cuda_machine *cuda, int result, const char *what)
     }
 }
 
-static tdm_status outcome(const struct cuda_machine *cuda)
+/* Returns the first error as TDM_E_DEVICE, or TDM_OK. */
+static tdm_status first_error(const struct cuda_machine *cuda)
 {
     return cuda->failure[0] == '\0' ? TDM_OK : tdm_fail(TDM_E_DEVICE, "%s", cuda->failure);
 }
 
-/* The calls come on any thread, and each has a context of its own. */
-static void enter(struct cuda_machine *cuda)
+/* Makes the context current. Functions may be called on any thread, and each thread has a current
+ * context of its own. */
+static void set_context(struct cuda_machine *cuda)
 {
-    check(cuda, cuda->library->cuCtxSetCurrent(cuda->context), "cuCtxSetCurrent");
+    record_cuda_error(cuda, cuda->library->cuCtxSetCurrent(cuda->context), "cuCtxSetCurrent");
 }
 
-/* ---- moving ----------------------------------------------------------------------------- */
+/* ---- copying ---------------------------------------------------------------------------- */
 
+/* Waits for the stream and returns the first error. */
 static tdm_status cuda_finish(struct machine *machine)
 {
     struct cuda_machine *cuda = self(machine);
 
-    enter(cuda);
-    check(cuda, cuda->library->cuStreamSynchronize(cuda->stream), "cuStreamSynchronize");
-    return outcome(cuda);
+    set_context(cuda);
+    record_cuda_error(cuda, cuda->library->cuStreamSynchronize(cuda->stream),
+                      "cuStreamSynchronize");
+    return first_error(cuda);
 }
 
-/* The driver knows from the addresses where they are. */
+/* Copies in either direction and waits. The driver knows from an address which memory it is in. */
 static tdm_status cuda_move(struct machine *machine, void *to, const void *from, size_t size_bytes)
 {
     struct cuda_machine *cuda = self(machine);
 
-    enter(cuda);
+    set_context(cuda);
     if (size_bytes > 0) {
-        check(cuda,
-              cuda->library->cuMemcpyAsync((uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from,
-                                           size_bytes, cuda->stream),
-              "cuMemcpyAsync");
+        record_cuda_error(cuda,
+                          cuda->library->cuMemcpyAsync((uint64_t)(uintptr_t)to,
+                                                       (uint64_t)(uintptr_t)from, size_bytes,
+                                                       cuda->stream),
+                          "cuMemcpyAsync");
     }
     return cuda_finish(machine);
 }
 
-/* Groups exchange in the host's memory: room there for `count` floats. */
-static tdm_status stage(struct cuda_machine *cuda, size_t count)
+/* Makes the staging buffer at least `count` floats large. */
+static tdm_status staging_reserve(struct cuda_machine *cuda, size_t count)
 {
     float *staging;
 
@@ -165,7 +180,7 @@ static tdm_status cuda_all_reduce(struct machine *machine, tdm_collective_group 
 {
     struct cuda_machine *cuda = self(machine);
 
-    TDM_TRY(stage(cuda, count));
+    TDM_TRY(staging_reserve(cuda, count));
     TDM_TRY(cuda_move(machine, cuda->staging, data, count * sizeof(float)));
     TDM_TRY(tdm_collective_all_reduce(group, cuda->staging, count, TDM_SUM));
     return cuda_move(machine, data, cuda->staging, count * sizeof(float));
@@ -178,7 +193,7 @@ static tdm_status cuda_all_gather(struct machine *machine, tdm_collective_group 
     size_t all = count * tdm_collective_ranks_count(group);
     float *own;
 
-    TDM_TRY(stage(cuda, all));
+    TDM_TRY(staging_reserve(cuda, all));
     own = cuda->staging + count * tdm_collective_rank(group);
     TDM_TRY(cuda_move(machine, own, in, count * sizeof(float)));
     TDM_TRY(tdm_collective_all_gather(group, own, count * sizeof(float), cuda->staging));
@@ -191,7 +206,7 @@ static tdm_status cuda_reduce_scatter(struct machine *machine, tdm_collective_gr
     struct cuda_machine *cuda = self(machine);
     size_t all = count * tdm_collective_ranks_count(group);
 
-    TDM_TRY(stage(cuda, all + count));
+    TDM_TRY(staging_reserve(cuda, all + count));
     TDM_TRY(cuda_move(machine, cuda->staging, in, all * sizeof(float)));
     TDM_TRY(tdm_collective_reduce_scatter(group, cuda->staging, count, cuda->staging + all));
     return cuda_move(machine, out, cuda->staging + all, count * sizeof(float));
@@ -199,7 +214,7 @@ static tdm_status cuda_reduce_scatter(struct machine *machine, tdm_collective_gr
 
 /* ---- kernels ---------------------------------------------------------------------------- */
 
-/* One kernel on `items` items, told `work`. */
+/* Submits one kernel over `items` items with `work` as its argument. */
 static void launch(struct machine *machine, enum kernel kernel, const void *work, size_t items)
 {
     static const char *const names[KERNELS_COUNT] = {
@@ -209,20 +224,21 @@ static void launch(struct machine *machine, enum kernel kernel, const void *work
     };
     struct cuda_machine *cuda = self(machine);
     size_t blocks = (items + THREADS - 1) / THREADS;
-    void *arguments[1] = {(void *)(uintptr_t)work}; /* only read */
+    void *arguments[1] = {(void *)(uintptr_t)work}; /* The driver only reads the argument. */
 
     if (items == 0) {
         return;
     }
-    enter(cuda);
-    check(cuda,
-          cuda->library->cuLaunchKernel(cuda->functions[kernel],
-                                        (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), 1, 1,
-                                        THREADS, 1, 1, 0, cuda->stream, arguments, NULL),
-          names[kernel]);
+    set_context(cuda);
+    record_cuda_error(
+        cuda,
+        cuda->library->cuLaunchKernel(cuda->functions[kernel],
+                                      (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX), 1, 1,
+                                      THREADS, 1, 1, 0, cuda->stream, arguments, NULL),
+        names[kernel]);
 }
 
-/* An operation that is one kernel. */
+/* Defines an operation that is one kernel. */
 #define OPERATION(name, work_type, items)                                                          \
     static void cuda_##name(struct machine *machine, const struct work_type *work)                 \
     {                                                                                              \
@@ -271,16 +287,17 @@ static tdm_status cuda_squares(struct machine *machine, const float *values, siz
     struct cuda_machine *cuda = self(machine);
     float length = 0.0F;
 
-    enter(cuda);
-    check_blas(cuda, cuda->library->cublasSnrm2_v2(cuda->blas, (int)count, values, 1, &length),
-               "cublasSnrm2");
+    set_context(cuda);
+    record_blas_error(cuda,
+                      cuda->library->cublasSnrm2_v2(cuda->blas, (int)count, values, 1, &length),
+                      "cublasSnrm2");
     TDM_TRY(cuda_finish(machine));
     *sum_out = (double)length * (double)length;
     return TDM_OK;
 }
 
-/* Of matrices whose columns follow each other, as cuBLAS has them: c[rows × columns] = beta · c
- * + a · b, over `inner`; each of the pitches is that of its matrix as it lies in memory. */
+/* A product of column-major matrices, as cuBLAS expects them: c[rows × columns] = beta · c + a · b,
+ * over `inner`. Each pitch is the distance of the matrix's columns in floats. */
 struct gemm {
     int a_form, b_form;
     size_t rows, columns, inner;
@@ -290,21 +307,22 @@ struct gemm {
     float *c;
 };
 
+/* Submits a product to cuBLAS. */
 static void multiply(struct machine *machine, const struct gemm *work)
 {
     const float alpha = 1.0F;
     struct cuda_machine *cuda = self(machine);
 
-    enter(cuda);
-    check_blas(cuda,
-               cuda->library->cublasSgemm_v2(
-                   cuda->blas, work->a_form, work->b_form, (int)work->rows, (int)work->columns,
-                   (int)work->inner, &alpha, work->a, (int)work->a_pitch, work->b,
-                   (int)work->b_pitch, &work->beta, work->c, (int)work->rows),
-               "cublasSgemm");
+    set_context(cuda);
+    record_blas_error(cuda,
+                      cuda->library->cublasSgemm_v2(
+                          cuda->blas, work->a_form, work->b_form, (int)work->rows,
+                          (int)work->columns, (int)work->inner, &alpha, work->a, (int)work->a_pitch,
+                          work->b, (int)work->b_pitch, &work->beta, work->c, (int)work->rows),
+                      "cublasSgemm");
 }
 
-/* A row-major matrix is its transpose to cuBLAS: so what is asked for is toᵀ. */
+/* The library regards a row-major matrix as its transpose, so that this computes toᵀ. */
 static void cuda_linear(struct machine *machine, const struct product *work)
 {
     multiply(machine, &(const struct gemm){.a_form = CUBLAS_TRANSPOSE,
@@ -370,6 +388,7 @@ static void cuda_close(struct machine *machine)
     free(cuda);
 }
 
+/* Writes a UUID in the form of CUDA_VISIBLE_DEVICES. */
 static void write_uuid(const struct cuda_uuid *uuid, char text[UUID_CHARACTERS + 1])
 {
     char *at = text + snprintf(text, UUID_CHARACTERS + 1, "GPU-");
@@ -380,32 +399,34 @@ static void write_uuid(const struct cuda_uuid *uuid, char text[UUID_CHARACTERS +
     }
 }
 
-/* The actor's first GPU: Tandem names all of them, by UUID, in CUDA_VISIBLE_DEVICES. */
+/* Finds the actor's first GPU. Tandem lists the actor's GPUs, by UUID, in CUDA_VISIBLE_DEVICES. */
 static tdm_status find_device(struct cuda_machine *cuda)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int count = 0;
 
-    check(cuda, cuda->library->cuDeviceGetCount(&count), "cuDeviceGetCount");
+    record_cuda_error(cuda, cuda->library->cuDeviceGetCount(&count), "cuDeviceGetCount");
     for (int i = 0; i < count; i++) {
         char text[UUID_CHARACTERS + 1];
         struct cuda_uuid uuid = {{0}};
 
-        check(cuda, cuda->library->cuDeviceGet(&cuda->device, i), "cuDeviceGet");
-        check(cuda, cuda->library->cuDeviceGetUuid_v2(&uuid, cuda->device), "cuDeviceGetUuid");
-        TDM_TRY(outcome(cuda));
+        record_cuda_error(cuda, cuda->library->cuDeviceGet(&cuda->device, i), "cuDeviceGet");
+        record_cuda_error(cuda, cuda->library->cuDeviceGetUuid_v2(&uuid, cuda->device),
+                          "cuDeviceGetUuid");
+        TDM_TRY(first_error(cuda));
         write_uuid(&uuid, text);
         if (visible == NULL || strncmp(visible, "GPU-", 4) != 0 ||
             strncmp(visible, text, strlen(text)) == 0) {
             return TDM_OK;
         }
     }
-    TDM_TRY(outcome(cuda));
+    TDM_TRY(first_error(cuda));
     return tdm_fail(TDM_E_NOT_FOUND, "none of %d GPUs is the first of CUDA_VISIBLE_DEVICES, %s",
                     count, visible != NULL ? visible : "which is not set");
 }
 
-/* All of a file and a zero, which the driver wants behind text; free() it. */
+/* Reads a file and appends a zero byte, which the driver requires after a text image. The caller
+ * frees *image_out. */
 static tdm_status read_image(const char *path, char **image_out)
 {
     FILE *file = fopen(path, "rbe");
@@ -431,6 +452,7 @@ static tdm_status read_image(const char *path, char **image_out)
     return TDM_OK;
 }
 
+/* Loads the module and looks up its kernels. */
 static tdm_status load_kernels(struct cuda_machine *cuda)
 {
     static const char *const names[KERNELS_COUNT] = {
@@ -450,36 +472,41 @@ static tdm_status load_kernels(struct cuda_machine *cuda)
     if (path != NULL) {
         TDM_TRY(read_image(path, &image));
     }
-    check(cuda, cuda->library->cuModuleLoadData(&cuda->module, image != NULL ? image : built_in),
-          "cuModuleLoadData");
+    record_cuda_error(
+        cuda, cuda->library->cuModuleLoadData(&cuda->module, image != NULL ? image : built_in),
+        "cuModuleLoadData");
     free(image);
     for (int i = 0; i < KERNELS_COUNT && cuda->failure[0] == '\0'; i++) {
-        check(cuda, cuda->library->cuModuleGetFunction(&cuda->functions[i], cuda->module, names[i]),
-              names[i]);
+        record_cuda_error(
+            cuda, cuda->library->cuModuleGetFunction(&cuda->functions[i], cuda->module, names[i]),
+            names[i]);
     }
-    return outcome(cuda);
+    return first_error(cuda);
 }
 
-static tdm_status start(struct cuda_machine *cuda)
+/* Retains the context and creates stream, module and cuBLAS handle. */
+static tdm_status cuda_machine_start(struct cuda_machine *cuda)
 {
     const struct cuda_library *library;
 
     TDM_TRY(cuda_library_open(&cuda->library));
     library = cuda->library;
     TDM_TRY(find_device(cuda));
-    check(cuda, library->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
-          "cuDevicePrimaryCtxRetain");
-    TDM_TRY(outcome(cuda));
-    enter(cuda);
-    check(cuda, library->cuStreamCreate(&cuda->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate");
-    TDM_TRY(outcome(cuda));
+    record_cuda_error(cuda, library->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
+                      "cuDevicePrimaryCtxRetain");
+    TDM_TRY(first_error(cuda));
+    set_context(cuda);
+    record_cuda_error(cuda, library->cuStreamCreate(&cuda->stream, CUDA_STREAM_NON_BLOCKING),
+                      "cuStreamCreate");
+    TDM_TRY(first_error(cuda));
     TDM_TRY(load_kernels(cuda));
-    check_blas(cuda, library->cublasCreate_v2(&cuda->blas), "cublasCreate");
-    TDM_TRY(outcome(cuda));
-    check_blas(cuda, library->cublasSetStream_v2(cuda->blas, cuda->stream), "cublasSetStream");
-    check_blas(cuda, library->cublasSetMathMode(cuda->blas, CUBLAS_PEDANTIC_MATH),
-               "cublasSetMathMode");
-    return outcome(cuda);
+    record_blas_error(cuda, library->cublasCreate_v2(&cuda->blas), "cublasCreate");
+    TDM_TRY(first_error(cuda));
+    record_blas_error(cuda, library->cublasSetStream_v2(cuda->blas, cuda->stream),
+                      "cublasSetStream");
+    record_blas_error(cuda, library->cublasSetMathMode(cuda->blas, CUBLAS_PEDANTIC_MATH),
+                      "cublasSetMathMode");
+    return first_error(cuda);
 }
 
 static const struct ops cuda_ops = {
@@ -523,7 +550,7 @@ tdm_status machine_open_cuda(struct machine **machine_out)
         return tdm_fail(TDM_E_NOMEM, "a machine of %zu bytes", sizeof(*cuda));
     }
     cuda->base.ops = &cuda_ops;
-    status = start(cuda);
+    status = cuda_machine_start(cuda);
     if (status != TDM_OK) {
         cuda_close(&cuda->base);
         return status;

@@ -1,18 +1,23 @@
 /* ops_host.c - the arithmetic of a transformer on the processor. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The host machine. Its operations run at once, in one thread, on the memory of regions of the
+ * device "host". Matrix products use OpenBLAS with one thread, because ranks share the cores
+ * already and the order of sums must not depend on the number of threads. Results are the same in
+ * every run. */
 #include "examples/colocated_rl/ops.h"
 
 #include <cblas.h>
 #include <math.h>
 #include <string.h>
 
-/* ---- moving ----------------------------------------------------------------------------- */
+/* ---- copying ---------------------------------------------------------------------------- */
 
 static void host_close(struct machine *machine)
 {
     (void)machine;
 }
 
+/* Copies memory; read() and write() are the same on the host. */
 static tdm_status host_move(struct machine *machine, void *to, const void *from, size_t size_bytes)
 {
     (void)machine;
@@ -47,6 +52,7 @@ static tdm_status host_reduce_scatter(struct machine *machine, tdm_collective_gr
     return tdm_collective_reduce_scatter(group, in, count, out);
 }
 
+/* Copies rows, by slot if the rows are given. */
 static void host_transfer(struct machine *machine, const struct transfer *work)
 {
     (void)machine;
@@ -71,6 +77,7 @@ static float dot(const float *a, const float *b, size_t count)
     return sum;
 }
 
+/* Computes y += scale · x. */
 static void add_scaled(float *y, float scale, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -78,6 +85,7 @@ static void add_scaled(float *y, float scale, const float *x, size_t count)
     }
 }
 
+/* Computes y += x. */
 static void add(float *y, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -176,6 +184,7 @@ static void host_embed_back(struct machine *machine, const struct embedding_back
 
 /* ---- norms ------------------------------------------------------------------------------ */
 
+/* Returns 1 / sqrt(mean(x²) + epsilon). */
 static float inverse_rms(const struct rms_norm *norm, const float *x)
 {
     return 1.0F / sqrtf(dot(x, x, norm->width) / (float)norm->width + norm->epsilon);
@@ -206,13 +215,14 @@ static void host_norm(struct machine *machine, const struct norm *work)
     }
 }
 
+/* Backward through one vector's norm. */
 static void norm_vector_back(const struct norm_back *work, float *dx, const float *dy,
                              const float *x)
 {
     const float *weights = work->norm.weights;
     size_t width = work->norm.width;
     float inverse = inverse_rms(&work->norm, x);
-    float along = 0.0F; /* what of the gradient points along x, which the norm takes away */
+    float along = 0.0F; /* Component of the gradient along x, which the norm removes. */
 
 #pragma omp simd reduction(+ : along)
     for (size_t i = 0; i < width; i++) {
@@ -248,6 +258,7 @@ size_t norm_scratch_floats(size_t vectors, size_t width)
 
 /* ---- rotations -------------------------------------------------------------------------- */
 
+/* Rotates one head. cosine[0 … half) are cosines, followed by as many sines. */
 static void rotate_head(float *head, const float *cosine, size_t half)
 {
     const float *sine = cosine + half;
@@ -261,6 +272,7 @@ static void rotate_head(float *head, const float *cosine, size_t half)
     }
 }
 
+/* Rotates one head in the opposite direction. */
 static void rotate_head_back(float *head, const float *cosine, size_t half)
 {
     const float *sine = cosine + half;
@@ -292,7 +304,8 @@ static void host_rotate(struct machine *machine, const struct rotation *work)
 
 /* ---- attention -------------------------------------------------------------------------- */
 
-/* One head of one row looks at its context; returns the log of the sum of exponents. */
+/* Computes the attention of one head of one row. Returns the logarithm of the sum of the
+ * exponentials of the scores. */
 static float attend_head(const struct attention *work, const struct row *row, const float *query,
                          size_t key_head, float *out)
 {
@@ -335,7 +348,8 @@ static void host_attend(struct machine *machine, const struct attention *work)
     }
 }
 
-/* `at` is the head's number among all rows' heads, `key_head` that of its key and value. */
+/* Backward through the attention of one head of one row. `at` is the index of the head among the
+ * heads of all rows, `key_head` that of its key and value. */
 static void attend_head_back(const struct attention_back *work, const struct row *row, size_t at,
                              size_t key_head)
 {
@@ -346,7 +360,7 @@ static void attend_head_back(const struct attention_back *work, const struct row
     const float *gradient = work->gradient + at * width;
     float *dquery = work->dqueries + at * width;
     float scale = 1.0F / sqrtf((float)width);
-    /* what the softmax takes away from each score */
+    /* The part of the gradient that the softmax subtracts from each score. */
     float through = dot(gradient, forward->attended + at * width, width);
     size_t context = row_context(row);
 
@@ -380,7 +394,7 @@ static void host_attend_back(struct machine *machine, const struct attention_bac
     }
 }
 
-/* ---- what is done value by value -------------------------------------------------------- */
+/* ---- element-wise operations ------------------------------------------------------------ */
 
 static float sigmoid(float x)
 {
@@ -522,8 +536,8 @@ static const struct ops host_ops = {
     .adam = host_adam,
 };
 
-/* One thread for every product: ranks share the cores already, and the order of sums must not
- * depend on how many there are. */
+/* OpenBLAS uses one thread for every product, because the ranks share the cores already and the
+ * order of sums must not depend on the number of threads. */
 struct machine *machine_host(void)
 {
     static struct machine host = {&host_ops};

@@ -1,11 +1,11 @@
-/* pack.c - lays the samples of a batch out as rows of a forward pass. */
+/* pack.c - lays out the samples of a batch as rows of a forward pass. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One sample in tokens. */
+/* One encoded sample; the tokens are borrowed from the pack and the sample. */
 struct sequence {
     uint32_t prompt_count;
     uint32_t answer_count;
@@ -41,6 +41,7 @@ void pack_fini(struct pack *pack)
     *pack = (struct pack){0};
 }
 
+/* Checks that the answer's tokens fit the settings and the vocabulary. */
 static tdm_status check_answer(const struct settings *settings, const struct tdm_sample *sample)
 {
     if (sample->tokens_count == 0 || sample->tokens_count > settings->answer_max) {
@@ -56,8 +57,9 @@ static tdm_status check_answer(const struct settings *settings, const struct tdm
     return TDM_OK;
 }
 
-static tdm_status encode(struct pack *pack, const struct settings *settings,
-                         const struct tdm_sample *sample, struct sequence *sequence_out)
+/* Encodes the prompt and, in supervised steps, the answer of a sample. */
+static tdm_status encode_sample(struct pack *pack, const struct settings *settings,
+                                const struct tdm_sample *sample, struct sequence *sequence_out)
 {
     int32_t *answer = pack->tokens + settings->prompt_max;
 
@@ -74,6 +76,7 @@ static tdm_status encode(struct pack *pack, const struct settings *settings,
     return check_answer(settings, sample);
 }
 
+/* Appends the rows of a prompt. */
 static void append_prompt(struct pack *pack, const struct sequence *sequence)
 {
     uint32_t first = pack->rows_count;
@@ -85,7 +88,8 @@ static void append_prompt(struct pack *pack, const struct sequence *sequence)
     }
 }
 
-/* The answer's rows, less its last token, from which nothing is predicted. */
+/* Appends the rows of an answer with their targets. The last token gets no row, since nothing is
+ * predicted from it. */
 static void append_answer(struct pack *pack, const struct sequence *sequence, uint32_t prompt_first,
                           uint32_t sample)
 {
@@ -126,7 +130,7 @@ tdm_status pack_fill(struct pack *pack, const struct settings *settings,
         struct sequence sequence;
         uint32_t rows;
 
-        TDM_TRY(encode(pack, settings, sample, &sequence));
+        TDM_TRY(encode_sample(pack, settings, sample, &sequence));
         rows = sequence.answer_count - 1 + (follows ? 0 : sequence.prompt_count);
         if (pack->rows_count + rows > pack->rows_max ||
             pack->targets_count + sequence.answer_count > pack->targets_max) {

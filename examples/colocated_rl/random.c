@@ -1,10 +1,10 @@
-/* random.c - numbers that depend on a key and a counter alone. */
+/* random.c - random numbers that are a pure function of a key and a counter. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/random.h"
 
 #include <math.h>
 
-/* The finisher of splitmix64. */
+/* Mixes the bits of x: the last stage of the generator splitmix64. */
 static uint64_t scramble(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15U;

@@ -1,15 +1,19 @@
-/* random.h - numbers that depend on a key and a counter alone. */
+/* random.h - random numbers that are a pure function of a key and a counter. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_RANDOM_H
 #define COLOCATED_RL_RANDOM_H
 
 #include <stdint.h>
 
-/* There is no state: the number for (key, counter) is the same whoever asks, in whatever order.
- * So an answer does not depend on its batch, nor first weights on how many ranks share them. */
+/* There is no state: a number depends on (key, counter) only, not on the order of calls. An answer
+ * therefore does not depend on the batch that it is computed in, nor do the initial weights on the
+ * number of ranks. */
 
+/* Returns 64 random bits. */
 uint64_t random_bits(uint64_t key, uint64_t counter);
-double random_uniform(uint64_t key, uint64_t counter); /* 0 <= x < 1 */
-double random_normal(uint64_t key, uint64_t counter);  /* mean 0, deviation 1 */
+/* Returns a number x with 0 <= x < 1. */
+double random_uniform(uint64_t key, uint64_t counter);
+/* Returns a number from the normal distribution with mean 0 and deviation 1. */
+double random_normal(uint64_t key, uint64_t counter);
 
 #endif

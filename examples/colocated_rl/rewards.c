@@ -1,9 +1,10 @@
-/* rewards.c - what an answer earns, token by token. */
+/* rewards.c - the rewards of an answer, token by token. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/library.h"
 
 #include <string.h>
 
+/* Additional reward of every token of an exactly right answer. */
 static const float exact_bonus = 0.5F;
 
 float reward_answer(const char *prompt, const char *answer, const struct tdm_completion *completion,

@@ -7,7 +7,9 @@
 int32_t sampler_draw(const float *logprobs, size_t count, double uniform)
 {
     double sum = 0.0;
-    size_t last = 0; /* where rounding leaves the sum below `uniform` */
+    /* Last token with a probability above 0; the result if rounding leaves the sum below
+     * `uniform`. */
+    size_t last = 0;
 
     for (size_t token = 0; token < count; token++) {
         double probability = exp((double)logprobs[token]);

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The token at which the distribution's running sum passes `uniform`, 0 <= uniform < 1. */
+/* Returns the token at which the cumulative probability passes `uniform`, 0 <= uniform < 1. */
 int32_t sampler_draw(const float *logprobs, size_t count, double uniform);
-/* The likeliest token, the first of equals. */
+/* Returns the token with the highest log-probability, the first one if several are equal. */
 int32_t sampler_best(const float *logprobs, size_t count);
 
 #endif

@@ -7,21 +7,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One number of the file: where it goes, and between which bounds it must lie. */
+/* An integer setting of at least 1. */
 struct count_setting {
-    const char *key;
-    uint32_t *value_out;
-    uint32_t otherwise;
+    const char *key;     /* Key below the section's prefix. */
+    uint32_t *value_out; /* Where the value is stored. */
+    uint32_t otherwise;  /* Default value. */
 };
 
+/* A floating-point setting. */
 struct number_setting {
-    const char *key;
-    double *value_out;
+    const char *key;   /* Key in the job file. */
+    double *value_out; /* Where the value is stored. */
+    /* Default value, and the smallest and largest value that is allowed. */
     double otherwise, least, most;
 };
 
 enum { KEY_BYTES_MAX = 96 };
 
+/* Reads `count` integer settings below `prefix`. */
 static tdm_status read_counts(const tdm_config *config, const char *prefix,
                               const struct count_setting *settings, size_t count)
 {
@@ -40,6 +43,7 @@ static tdm_status read_counts(const tdm_config *config, const char *prefix,
     return TDM_OK;
 }
 
+/* Reads `count` floating-point settings and checks their bounds. */
 static tdm_status read_numbers(const tdm_config *config, const struct number_setting *settings,
                                size_t count)
 {
@@ -58,7 +62,7 @@ static tdm_status read_numbers(const tdm_config *config, const struct number_set
     return TDM_OK;
 }
 
-/* What Qwen3 configurations may ask for and this library does not do. */
+/* Returns TDM_E_UNSUPPORTED for features of Qwen3 configurations that this library lacks. */
 static tdm_status refuse_variants(const tdm_config *config, const char *prefix)
 {
     static const char *const switches[] = {"attention_bias", "use_sliding_window"};
@@ -83,6 +87,7 @@ static tdm_status refuse_variants(const tdm_config *config, const char *prefix)
                           tdm_config_where(config, path), path, type);
 }
 
+/* Reads the sizes of the model from the keys below `prefix`. */
 static tdm_status read_shape(struct settings *settings, const tdm_config *config,
                              const char *prefix)
 {
@@ -114,7 +119,7 @@ static tdm_status read_shape(struct settings *settings, const tdm_config *config
     TDM_TRY(refuse_variants(config, prefix));
     TDM_TRY(read_counts(config, prefix, counts, sizeof(counts) / sizeof(counts[0])));
     TDM_TRY(read_numbers(config, &(struct number_setting){nested_path, &theta, 1e4, 1.0, 1e9},
-                         1)); /* where transformers 5 keeps it */
+                         1)); /* The place of rope_theta in configurations of transformers 5. */
     TDM_TRY(read_numbers(config, &(struct number_setting){theta_path, &theta, theta, 1.0, 1e9}, 1));
     TDM_TRY(read_numbers(config, &(struct number_setting){eps_path, &eps, 1e-6, 1e-12, 1e-1}, 1));
     TDM_TRY(tdm_config_bool(config, tie_path, 1, &shape->tie_word_embeddings));
@@ -128,6 +133,7 @@ static tdm_status read_shape(struct settings *settings, const tdm_config *config
     return TDM_OK;
 }
 
+/* Reads the section `model`, or the config.json in the folder model.path. */
 static tdm_status read_model(struct settings *settings, const tdm_config *config)
 {
     const char *characters;
@@ -155,6 +161,7 @@ static tdm_status read_model(struct settings *settings, const tdm_config *config
     return TDM_OK;
 }
 
+/* Reads the lengths of prompts and answers. */
 static tdm_status read_lengths(struct settings *settings, const tdm_config *config)
 {
     const struct count_setting rollout[] = {
@@ -175,6 +182,7 @@ static tdm_status read_lengths(struct settings *settings, const tdm_config *conf
     return TDM_OK;
 }
 
+/* Reads the settings of training. */
 static tdm_status read_learning(struct settings *settings, const tdm_config *config)
 {
     struct optimizer_settings *optimizer = &settings->optimizer;
@@ -208,6 +216,7 @@ static tdm_status read_learning(struct settings *settings, const tdm_config *con
                           &settings->warmup_schedule.lr_warmup_iters);
 }
 
+/* Reads the capacities of trainer and engine. */
 static tdm_status read_capacities(struct settings *settings, const tdm_config *config)
 {
     const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu, 512};

@@ -1,4 +1,4 @@
-/* shard.c - one rank's share of the parameters and of what AdamW remembers about them. */
+/* shard.c - one rank's share of the parameters and of the moments of AdamW. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/shard.h"
 
@@ -20,6 +20,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Computes which parts of tensors lie in this share. */
 static void make_slices(struct shard *shard)
 {
     const struct model *model = shard->model;
@@ -61,7 +62,7 @@ void shard_fini(struct shard *shard)
     *shard = (struct shard){0};
 }
 
-/* Where a slice starts in this share. */
+/* Returns the index in this share of a slice's first element. */
 static size_t slice_start(const struct shard *shard, const struct tdm_slice *slice)
 {
     return shard->model->offsets[slice->tensor] + slice->offset[0] - shard->first;
@@ -76,13 +77,13 @@ void shard_bind_memory(struct shard *shard, struct machine *machine, float *para
     }
 }
 
-/* Norms are vectors, everything else is a matrix. */
+/* Returns 1 if the slice belongs to a norm. Norms are vectors, all other tensors are matrices. */
 static int is_norm(const struct shard *shard, const struct tdm_slice *slice)
 {
     return shard->model->tensors[slice->tensor].dims_count == 1;
 }
 
-/* A share of zeros in the host's memory, to be filled and brought to its place. */
+/* Allocates a share of zeros in host memory. The caller frees it. */
 static tdm_status make_share(const struct shard *shard, float **share_out)
 {
     float *share = calloc(shard->count, sizeof(float));
@@ -94,6 +95,7 @@ static tdm_status make_share(const struct shard *shard, float **share_out)
     return TDM_OK;
 }
 
+/* Copies a share from host memory to the parameters on the machine. */
 static tdm_status write_share(const struct shard *shard, const float *share)
 {
     return shard->machine->ops->write(shard->machine, shard->parameters, share,
@@ -121,6 +123,7 @@ tdm_status shard_init_random(struct shard *shard, uint64_t seed, double deviatio
     return status;
 }
 
+/* Copies one slice from a file to the share in host memory. */
 static tdm_status read_slice(const struct shard *shard, const tdm_safetensors *file,
                              const struct tdm_slice *slice, float *share)
 {
@@ -146,6 +149,7 @@ static tdm_status read_slice(const struct shard *shard, const tdm_safetensors *f
     return status;
 }
 
+/* Reads the slices of this share from one safetensors file. */
 static tdm_status read_share(const struct shard *shard, const char *path, float *share)
 {
     tdm_status status = TDM_OK;
@@ -199,7 +203,8 @@ tdm_status shard_gather(const struct shard *shard, const float *share, float *al
     return shard->machine->ops->all_gather(shard->machine, shard->group, share, shard->count, all);
 }
 
-static tdm_status reduce(struct shard *shard, const float *gradients)
+/* Sums the gradients over the ranks. Each rank gets the sum of its share. */
+static tdm_status shard_reduce_gradients(struct shard *shard, const float *gradients)
 {
     if (shard->group == NULL) {
         shard_copy(shard, shard->gradients, gradients);
@@ -209,7 +214,8 @@ static tdm_status reduce(struct shard *shard, const float *gradients)
                                                shard->count, shard->gradients);
 }
 
-static tdm_status measure(const struct shard *shard, double *norm_out)
+/* Computes the norm of the complete gradient over all ranks. TDM_E_METHOD if it is not finite. */
+static tdm_status gradient_norm(const struct shard *shard, double *norm_out)
 {
     double squares = 0.0;
 
@@ -223,7 +229,8 @@ static tdm_status measure(const struct shard *shard, double *norm_out)
                : tdm_fail(TDM_E_METHOD, "the gradient is not finite (%g)", *norm_out);
 }
 
-static void decay(struct shard *shard, float factor)
+/* Multiplies the matrices of this share by a factor; norms are not decayed. */
+static void shard_decay_weights(struct shard *shard, float factor)
 {
     for (uint32_t i = 0; i < shard->slices_count; i++) {
         const struct tdm_slice *slice = &shard->slices[i];
@@ -236,8 +243,9 @@ static void decay(struct shard *shard, float factor)
     }
 }
 
-static void move_along(struct shard *shard, const struct optimizer_settings *settings, float scale,
-                       const struct shard_step *step)
+/* Updates the share and its moments by one step of Adam. `scale` is the factor of the gradients. */
+static void shard_run_adam(struct shard *shard, const struct optimizer_settings *settings,
+                           float scale, const struct shard_step *step)
 {
     double number = (double)step->number;
     const struct adam work = {
@@ -262,14 +270,14 @@ tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_sett
 {
     double scale = 1.0;
 
-    TDM_TRY(reduce(shard, gradients));
-    TDM_TRY(measure(shard, &step->grad_norm));
+    TDM_TRY(shard_reduce_gradients(shard, gradients));
+    TDM_TRY(gradient_norm(shard, &step->grad_norm));
     if (settings->clip_grad > 0.0) {
         scale = fmin(1.0, settings->clip_grad / (step->grad_norm + 1e-6));
     }
     if (settings->weight_decay != 0.0) {
-        decay(shard, (float)(1.0 - step->lr * settings->weight_decay));
+        shard_decay_weights(shard, (float)(1.0 - step->lr * settings->weight_decay));
     }
-    move_along(shard, settings, (float)scale, step);
+    shard_run_adam(shard, settings, (float)scale, step);
     return TDM_OK;
 }

@@ -1,4 +1,4 @@
-/* shard.h - one rank's share of the parameters and of what AdamW remembers about them. */
+/* shard.h - one rank's share of the parameters and of the moments of AdamW. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_SHARD_H
 #define COLOCATED_RL_SHARD_H
@@ -10,48 +10,55 @@
 #include <tandem/collective.h>
 #include <tandem/tensor.h>
 
-/* All parameters are one list of floats, cut into equal shares, one a rank; the last is filled
- * up with zeros.  A rank keeps its share, and all of the list only while it computes. */
+/* All parameters form one array of floats, which is cut into one equal share per rank. The last
+ * share is padded with zeros. A rank keeps its share, and holds the complete array only during a
+ * step. */
 struct shard {
-    const struct model *model;
-    tdm_collective_group *group; /* NULL: a single rank */
+    const struct model *model; /* The whole model (borrowed). */
+    /* The group of the trainer's ranks (borrowed); NULL if there is one rank only. */
+    tdm_collective_group *group;
     uint32_t ranks_count;
-    size_t first;             /* of the share in the list */
-    size_t count;             /* of every share, filling included */
-    struct tdm_slice *slices; /* owned: the parts of tensors in this share */
+    size_t first;             /* Index of the share's first parameter in the complete array. */
+    size_t count;             /* Floats of every share, padding included. */
+    struct tdm_slice *slices; /* The parts of tensors that lie in this share (owned). */
     uint32_t slices_count;
 
-    struct machine *machine; /* borrowed */
-    float *parameters;       /* count, like all below; where the caller placed them */
-    float *mean;             /* AdamW's first … */
-    float *square;           /* … and second moment */
-    float *gradients;
+    struct machine *machine; /* The machine that computes (borrowed). */
+    /* The parameters, `count` floats like the three arrays below. The caller allocates all four. */
+    float *parameters;
+    float *mean;      /* First moment of AdamW. */
+    float *square;    /* Second moment of AdamW. */
+    float *gradients; /* Gradients of this share, summed over the ranks. */
 };
 
+/* Computes the bounds of the share and its slices. */
 tdm_status shard_init(struct shard *shard, const struct model *model, tdm_collective_group *group,
                       uint32_t rank, uint32_t ranks_count);
 void shard_fini(struct shard *shard);
-/* Tells where the parameters lie, and the slices with them, and on which machine. */
+/* Sets the machine and the memory of the parameters, also in the slices. */
 void shard_bind_memory(struct shard *shard, struct machine *machine, float *parameters);
 
-/* Makes this share of random first weights, the same for any number of ranks. */
+/* Sets the share to random initial weights, which are the same for any number of ranks. */
 tdm_status shard_init_random(struct shard *shard, uint64_t seed, double deviation);
-/* Takes this share from a Hugging Face checkpoint directory. */
+/* Reads the share from a Hugging Face checkpoint directory. */
 tdm_status shard_read(struct shard *shard, const char *directory);
+/* Sets both moments of AdamW to 0. */
 void shard_reset_moments(struct shard *shard);
 
-/* From a share's place to another's. */
+/* Copies an array of `count` floats on the machine. */
 void shard_copy(const struct shard *shard, float *to, const float *from);
-/* all[ranks_count × count]: everybody's `share`. */
+/* Gathers the `share` of every rank into all[ranks_count × count]. Waits for all ranks. */
 tdm_status shard_gather(const struct shard *shard, const float *share, float *all);
 
+/* Input and result of one optimizer step. */
 struct shard_step {
-    double lr;
-    uint64_t number;  /* of this step since the moments were forgotten: 1, 2, … */
-    double grad_norm; /* out: of the whole gradient, before clipping */
+    double lr;        /* Learning rate. */
+    uint64_t number;  /* Number of the step since the moments were reset: 1, 2, … */
+    double grad_norm; /* Result: the norm of the complete gradient before clipping. */
 };
 
-/* Sums gradients[ranks_count × count] over the ranks and moves this share along. */
+/* Sums gradients[ranks_count × count] over the ranks and updates this share by one step of AdamW.
+ * Waits for all ranks. */
 tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_settings *settings,
                                 const float *gradients, struct shard_step *step);
 

@@ -1,4 +1,4 @@
-/* text_file.c - writes a small text file whole or not at all. */
+/* text_file.c - writes a small text file completely or not at all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/text_file.h"
 
@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static tdm_status fail(const char *what, const char *path, int error_number)
+/* Returns TDM_E_IO with operation, path and cause. */
+static tdm_status text_file_fail(const char *what, const char *path, int error_number)
 {
     char reason[64];
 
@@ -24,7 +25,7 @@ tdm_status text_file_open(struct text_file *file, const char *directory, const c
     }
     (void)snprintf(file->temporary, sizeof(file->temporary), "%s.new", file->path);
     file->stream = fopen(file->temporary, "we");
-    return file->stream == NULL ? fail("open", file->temporary, errno) : TDM_OK;
+    return file->stream == NULL ? text_file_fail("open", file->temporary, errno) : TDM_OK;
 }
 
 tdm_status text_file_close(struct text_file *file)
@@ -42,7 +43,7 @@ tdm_status text_file_close(struct text_file *file)
     }
     error_number = failed ? error_number : errno;
     (void)unlink(file->temporary);
-    return fail("write", file->path, error_number);
+    return text_file_fail("write", file->path, error_number);
 }
 
 void text_file_string(struct text_file *file, const char *text, size_t bytes)

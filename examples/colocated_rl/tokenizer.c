@@ -1,4 +1,4 @@
-/* tokenizer.c - one token a character, and the three that a model needs besides. */
+/* tokenizer.c - a tokenizer of one token per character, with three special tokens. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/tokenizer.h"
 
@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Stands for padding and end tokens in decoded text. */
 enum { UNPRINTABLE = '_' };
 
 static const char *const special_names[TOKENS_SPECIAL] = {"<pad>", "<eos>", "="};
@@ -66,6 +67,7 @@ tdm_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
     return TDM_OK;
 }
 
+/* Returns the character of a token, UNPRINTABLE for special ones. */
 static char character_of(const struct tokenizer *tokenizer, int32_t token)
 {
     if (token == TOKEN_ANSWER) {
@@ -89,6 +91,7 @@ void tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, 
     text[length] = '\0';
 }
 
+/* Writes the entry of a special token. */
 static void write_added_token(struct text_file *file, int32_t id)
 {
     (void)fprintf(file->stream,
@@ -98,8 +101,8 @@ static void write_added_token(struct text_file *file, int32_t id)
                   id, special_names[id]);
 }
 
-/* A byte-pair model without pairs leaves single characters; the template puts '=' after every
- * prompt, as the trainer and the engine do. */
+/* Writes a byte-pair model without pairs, which leaves single characters. Its template appends '='
+ * to every prompt, as trainer and engine do. */
 static void write_tokenizer(const struct tokenizer *tokenizer, struct text_file *file)
 {
     (void)fputs("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"

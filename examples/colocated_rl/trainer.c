@@ -1,5 +1,11 @@
 /* trainer.c - one data-parallel rank of the trainer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer rank computes the gradients of its part of each batch with the whole model, and keeps a
+ * share of the parameters and of the optimizer's moments. Tandem calls the functions of
+ * `trainer_ops` from one thread of the trainer actor. A step gathers all parameters into the
+ * workspace, computes gradients, sums them over the ranks, and updates the share. While the engines
+ * use the GPU, only the share and the moments are kept in host memory. The contents of the other
+ * regions are recomputed in each step. */
 #include "examples/colocated_rl/batch_loss.h"
 #include "examples/colocated_rl/checkpoint.h"
 #include "examples/colocated_rl/library.h"
@@ -9,36 +15,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the memory lies, in the order in which regions are declared.  Only shares are kept
- * while the engines have the device; what is made anew in each step is dropped. */
+/* The regions of a trainer rank, in the order in which they are declared to Tandem. REFERENCE is
+ * omitted if the loss has no KL term. The first three are kept through a pause, the other two are
+ * dropped. */
 enum region { PARAMETERS, OPTIMIZER, REFERENCE, GRADIENTS, WORKSPACE, REGIONS };
 
+/* A trainer rank; owned by Tandem through the `state` argument of the functions below. */
 struct trainer {
-    const struct tdm_rank_context *context; /* borrowed */
-    struct machine *machine;                /* owned; NULL before start() */
+    const struct tdm_rank_context *context; /* Configuration, rank and group (borrowed). */
+    struct machine *machine; /* The machine that computes (owned); NULL before start(). */
     struct settings settings;
-    struct model model;
-    struct shard shard;
-    struct batch_loss_memory memory;
+    struct model model;              /* The whole model. */
+    struct shard shard;              /* This rank's share of the parameters and moments. */
+    struct batch_loss_memory memory; /* Memory of the passes, in the workspace. */
 
-    float *reference;     /* share of the weights at the start of reinforcement */
-    float *all_weights;   /* everybody's shares, while a step lasts */
-    float *all_gradients; /* the like */
+    /* Share of the weights at the start of reinforcement; NULL without a KL term. */
+    float *reference;
+    float *all_weights;   /* All parameters, gathered for a step; in the workspace. */
+    float *all_gradients; /* Gradients of all parameters from this rank's part of the batch. */
 
-    int supervised;      /* the kind of the last step */
-    uint64_t adam_steps; /* since that kind began */
+    int supervised;      /* 1 if the last step was a supervised one. */
+    uint64_t adam_steps; /* Number of steps since the last change of the phase. */
 };
 
+/* Returns the floats of all shares together, padding included. */
 static size_t all_floats(const struct trainer *trainer)
 {
     return trainer->shard.count * trainer->shard.ranks_count;
 }
 
+/* Returns the floats of the logits of one pass. */
 static size_t logits_floats(const struct trainer *trainer)
 {
     return (size_t)trainer->settings.max_tokens_per_gpu * trainer->settings.shape.vocab_size;
 }
 
+/* Returns 1 if the loss has a KL term, so that reference weights are kept. */
 static int has_reference(const struct trainer *trainer)
 {
     return trainer->settings.grpo.kl_loss_coef != 0.0;
@@ -59,7 +71,8 @@ static void trainer_close(void *state)
     free(trainer);
 }
 
-static tdm_status make(struct trainer *trainer)
+/* Reads the settings and allocates everything but the regions. */
+static tdm_status trainer_init(struct trainer *trainer)
 {
     const struct tdm_rank_context *context = trainer->context;
 
@@ -87,7 +100,7 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
         return tdm_fail(TDM_E_NOMEM, "a trainer of %zu bytes", sizeof(*trainer));
     }
     trainer->context = context;
-    status = make(trainer);
+    status = trainer_init(trainer);
     if (status != TDM_OK) {
         trainer_close(trainer);
         return status;
@@ -96,6 +109,7 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     return TDM_OK;
 }
 
+/* Returns the floats that the targets of a pass take in the workspace. */
 static size_t target_floats(const struct trainer *trainer)
 {
     size_t bytes = trainer->memory.pack.targets_max * sizeof(struct target);
@@ -103,6 +117,7 @@ static size_t target_floats(const struct trainer *trainer)
     return (bytes + sizeof(float) - 1) / sizeof(float);
 }
 
+/* Returns the floats of the workspace. */
 static size_t workspace_floats(const struct trainer *trainer)
 {
     size_t rows = trainer->settings.max_tokens_per_gpu;
@@ -136,7 +151,8 @@ static tdm_status trainer_regions(void *state, struct tdm_region_spec specs[TDM_
     return TDM_OK;
 }
 
-static void place_workspace(struct trainer *trainer, float *workspace)
+/* Divides the workspace among the arrays of the passes. */
+static void trainer_divide_workspace(struct trainer *trainer, float *workspace)
 {
     struct batch_loss_memory *memory = &trainer->memory;
     size_t rows = trainer->settings.max_tokens_per_gpu;
@@ -153,6 +169,7 @@ static void place_workspace(struct trainer *trainer, float *workspace)
     memory->targets = (void *)(memory->numbers + memory->pack.targets_max);
 }
 
+/* Sets the share to the weights of the checkpoint folder or to random weights. */
 static tdm_status make_weights(struct trainer *trainer)
 {
     struct shard *shard = &trainer->shard;
@@ -170,6 +187,7 @@ static tdm_status make_weights(struct trainer *trainer)
     return trainer->machine->ops->finish(trainer->machine);
 }
 
+/* Opens the machine, divides the regions, and sets the first weights. */
 static tdm_status trainer_start(void *state, void *const *addresses)
 {
     struct trainer *trainer = state;
@@ -185,7 +203,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     }
     shard->gradients = addresses[next++];
     trainer->all_gradients = shard->gradients + shard->count;
-    place_workspace(trainer, addresses[next]);
+    trainer_divide_workspace(trainer, addresses[next]);
     return make_weights(trainer);
 }
 
@@ -202,8 +220,9 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
     return TDM_OK;
 }
 
-/* Reinforcement starts with fresh moments, and its start is what the KL term holds on to. */
-static void turn_to(struct trainer *trainer, int supervised)
+/* Changes between supervised and reinforcement steps. Reinforcement starts with moments of 0, and
+ * the weights at its start become the reference of the KL term. */
+static void trainer_switch_phase(struct trainer *trainer, int supervised)
 {
     if (trainer->adam_steps > 0 && supervised == trainer->supervised) {
         return;
@@ -216,7 +235,8 @@ static void turn_to(struct trainer *trainer, int supervised)
     }
 }
 
-static void append(struct tdm_metrics *metrics, const char *name, double value)
+/* Appends one metric. The name is shorter than the entry's. */
+static void metrics_append(struct tdm_metrics *metrics, const char *name, double value)
 {
     struct tdm_metric *entry = &metrics->entries[metrics->count++];
 
@@ -224,33 +244,35 @@ static void append(struct tdm_metrics *metrics, const char *name, double value)
     entry->value = value;
 }
 
-static void report(const struct batch_loss *batch_loss, const struct shard_step *step,
-                   struct tdm_metrics *metrics)
+/* Computes the metrics of a step from the sums. */
+static void report_metrics(const struct batch_loss *batch_loss, const struct shard_step *step,
+                           struct tdm_metrics *metrics)
 {
     const double *sums = batch_loss->sums;
     double tokens = sums[SUM_TOKENS] > 0.0 ? sums[SUM_TOKENS] : 1.0;
     double samples = sums[SUM_SAMPLES] > 0.0 ? sums[SUM_SAMPLES] : 1.0;
 
     *metrics = (struct tdm_metrics){0};
-    append(metrics, "loss", sums[SUM_LOSS] / tokens);
-    append(metrics, "grad_norm", step->grad_norm);
-    append(metrics, "lr", step->lr);
-    append(metrics, "tokens", sums[SUM_TOKENS]);
+    metrics_append(metrics, "loss", sums[SUM_LOSS] / tokens);
+    metrics_append(metrics, "grad_norm", step->grad_norm);
+    metrics_append(metrics, "lr", step->lr);
+    metrics_append(metrics, "tokens", sums[SUM_TOKENS]);
     if (batch_loss->batch->supervised) {
         return;
     }
-    append(metrics, "reward", sums[SUM_REWARD] / samples);
-    append(metrics, "logprob_diff_max", batch_loss->logprob_difference_max);
-    append(metrics, "logprob_diff_mean", sums[SUM_LOGPROB_DIFFERENCE] / tokens);
-    append(metrics, "kl", sums[SUM_KL] / tokens);
-    append(metrics, "clip_fraction", sums[SUM_CLIPPED] / tokens);
+    metrics_append(metrics, "reward", sums[SUM_REWARD] / samples);
+    metrics_append(metrics, "logprob_diff_max", batch_loss->logprob_difference_max);
+    metrics_append(metrics, "logprob_diff_mean", sums[SUM_LOGPROB_DIFFERENCE] / tokens);
+    metrics_append(metrics, "kl", sums[SUM_KL] / tokens);
+    metrics_append(metrics, "clip_fraction", sums[SUM_CLIPPED] / tokens);
     if (batch_loss->settings->grpo.kl_loss_coef != 0.0) {
-        append(metrics, "kl_start", sums[SUM_KL_START] / tokens);
+        metrics_append(metrics, "kl_start", sums[SUM_KL_START] / tokens);
     }
 }
 
-static tdm_status learn(struct trainer *trainer, struct batch_loss *batch_loss,
-                        struct tdm_metrics *metrics)
+/* Runs one training step on a batch whose loss is prepared. */
+static tdm_status trainer_learn(struct trainer *trainer, struct batch_loss *batch_loss,
+                                struct tdm_metrics *metrics)
 {
     const struct tdm_batch *batch = batch_loss->batch;
     const struct schedule *schedule =
@@ -273,7 +295,7 @@ static tdm_status learn(struct trainer *trainer, struct batch_loss *batch_loss,
     TDM_TRY(
         shard_optimizer_step(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
     trainer->adam_steps++;
-    report(batch_loss, &step, metrics);
+    report_metrics(batch_loss, &step, metrics);
     return trainer->machine->ops->finish(trainer->machine);
 }
 
@@ -284,18 +306,19 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     struct batch_loss batch_loss;
     tdm_status status;
 
-    turn_to(trainer, batch->supervised);
+    trainer_switch_phase(trainer, batch->supervised);
     status = batch_loss_init(&batch_loss, &trainer->settings, batch, trainer->shard.group);
     if (status == TDM_OK) {
-        status = learn(trainer, &batch_loss, metrics);
+        status = trainer_learn(trainer, &batch_loss, metrics);
     }
     batch_loss_fini(&batch_loss);
     return status;
 }
 
+/* Capacity of the array lists below. */
 enum { SAVED_ARRAYS_MAX = 4 };
 
-/* What a rank's file holds besides the counters, on the machine. */
+/* Lists the arrays of a rank's checkpoint, which lie on the machine, and returns their number. */
 static uint32_t saved_arrays(const struct trainer *trainer,
                              struct checkpoint_array arrays[SAVED_ARRAYS_MAX])
 {
@@ -306,7 +329,8 @@ static uint32_t saved_arrays(const struct trainer *trainer,
     return has_reference(trainer) ? 4 : 3;
 }
 
-/* Room for copies of them in the host's memory, which copies[] then names; free() it. */
+/* Allocates host memory for copies of the arrays and fills copies[] with them. The caller frees
+ * *room_out. */
 static tdm_status make_copies(const struct trainer *trainer, const struct checkpoint_array *arrays,
                               uint32_t count, struct checkpoint_array copies[SAVED_ARRAYS_MAX],
                               float **room_out)
@@ -323,6 +347,7 @@ static tdm_status make_copies(const struct trainer *trainer, const struct checkp
     return TDM_OK;
 }
 
+/* Returns the counters that this rank's file should have. */
 static struct checkpoint_counters counters_of(const struct trainer *trainer)
 {
     return (struct checkpoint_counters){
@@ -334,6 +359,7 @@ static struct checkpoint_counters counters_of(const struct trainer *trainer)
     };
 }
 
+/* Writes this rank's share to its file. */
 static tdm_status save_share(const struct trainer *trainer, const char *directory)
 {
     const struct checkpoint_counters counters = counters_of(trainer);
@@ -356,6 +382,7 @@ static tdm_status save_share(const struct trainer *trainer, const char *director
     return status;
 }
 
+/* Writes the gathered weights as a Hugging Face model. */
 static tdm_status save_model(const struct trainer *trainer, const char *directory)
 {
     struct machine *machine = trainer->machine;

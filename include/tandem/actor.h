@@ -30,20 +30,24 @@ typedef struct tdm_call tdm_call;
  * tdm_call_keep(). */
 typedef tdm_status tdm_method(tdm_call *call, void *self);
 
+/* One method of a class. */
 struct tdm_method_entry {
-    /* 1 to 63 bytes.  "*" stands for every name that the class does not list; tdm_call_method()
-     * tells which name was called. */
+    /* Name of the method, 1 to 63 bytes. "*" stands for every name that the class does not list;
+     * tdm_call_method() returns the name that was called. */
     const char *name;
-    tdm_method *run;
+    tdm_method *run;               /* The function that a call runs. */
     const char *concurrency_group; /* A group of the class; NULL is the default group. */
 };
 
-/* Methods that wait for one another only. */
+/* A concurrency group: methods that share a queue and a number of threads. Methods of different
+ * groups do not wait for each other. */
 struct tdm_concurrency_group {
-    const char *name; /* Any name but "default", the group of methods that have none. */
-    uint32_t max_concurrency;
+    /* Name of the group. "default" is reserved for the group of methods that have none. */
+    const char *name;
+    uint32_t max_concurrency; /* Largest number of the group's methods that run at once. */
 };
 
+/* Capacities of the lists in struct tdm_actor_class. */
 enum { TDM_METHODS_MAX = 32, TDM_CONCURRENCY_GROUPS_MAX = 8 };
 
 /* A class of actors. */
@@ -115,6 +119,7 @@ __attribute__((format(printf, 3, 4))) TDM_API void tdm_call_fail(tdm_call *call,
  * TDM_E_CANCELED: the caller does not take items any more.  TDM_E_STATE: the caller did not ask
  * for a stream. */
 TDM_API tdm_status tdm_call_yield(tdm_call *call, const char *format, ...);
+/* Largest number of items of a stream that wait for the reader. */
 enum { TDM_STREAM_ITEMS_AHEAD = 16 };
 
 /* ---- actors ----------------------------------------------------------------------------- */
@@ -123,20 +128,24 @@ enum { TDM_STREAM_ITEMS_AHEAD = 16 };
  * may use it. */
 typedef struct tdm_actor tdm_actor;
 
+/* An amount of a resource that an actor needs. */
 struct tdm_resource {
-    const char *name; /* "CPU", "GPU", or a name of the user's. */
+    const char *name; /* "CPU", "GPU", or a name that the user defines. */
     double amount;    /* Counted in steps of 0.0001. */
 };
 
+/* Capacities of the lists in struct tdm_actor_options. */
 enum { TDM_ACTOR_RESOURCES_MAX = 8, TDM_ACTOR_ENVIRONMENT_MAX = 32, TDM_LABELS_MAX = 8 };
 
 /* Where an actor outside placement groups is placed. */
 enum tdm_scheduling {
-    TDM_SCHEDULE_DEFAULT,  /* The creator's node if it has room, else the fullest node with room.
-                            */
-    TDM_SCHEDULE_SPREAD,   /* The node with the fewest actors. */
-    TDM_SCHEDULE_NODE,     /* `node_id`, or no node. */
-    TDM_SCHEDULE_NODE_SOFT /* `node_id` while it lives and has room, else as by default. */
+    /* The creator's node if it has the resources free, else the fullest node that has. */
+    TDM_SCHEDULE_DEFAULT,
+    TDM_SCHEDULE_SPREAD, /* The node with the fewest actors. */
+    /* The node `node_id`; the creation fails if that node does not have the resources. */
+    TDM_SCHEDULE_NODE,
+    /* The node `node_id` while it lives and has free resources, else as TDM_SCHEDULE_DEFAULT. */
+    TDM_SCHEDULE_NODE_SOFT
 };
 
 /* Zero in a field means the default named beside it.  Texts are copied. */
@@ -149,7 +158,7 @@ struct tdm_actor_options {
     /* Placement group whose resources the actor takes, and its bundle, which may be
      * TDM_BUNDLE_ANY. Default: no group. */
     const tdm_placement_group *group;
-    uint32_t bundle;
+    uint32_t bundle; /* Index of the bundle in the group. */
     /* 1: actors that this actor creates are in any bundle of its group, and so are theirs.
      * Actors that ask for a group, a scheduling or labels of their own are not. */
     int capture_children;
@@ -173,13 +182,12 @@ struct tdm_actor_options {
      * The method then runs at least once. */
     int32_t max_task_retries;
     uint32_t max_concurrency; /* Methods of the default group that run at once.  Default: 1. */
-    int allow_out_of_order;   /* 1: a call that waits for an argument does not hold up later
-                                 calls. */
+    int allow_out_of_order;   /* 1: a call that waits for an argument does not delay later calls. */
     /* Calls of this process that may be without a reply; more fail at once with TDM_E_AGAIN.
      * Default: no limit. */
     uint32_t max_pending_calls;
-    enum tdm_scheduling scheduling;
-    const char *node_id; /* For TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
+    enum tdm_scheduling scheduling; /* Where the actor is placed if it has no placement group. */
+    const char *node_id;            /* For TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
     /* Conditions on the node's labels, all of which must hold: "NAME=value" or "NAME!=value".
      * The value may be a list, in(a,b), or exists().  "!=" also holds on nodes without the
      * label. */
@@ -231,13 +239,14 @@ TDM_API tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms);
  */
 TDM_API void tdm_actor_destroy(tdm_actor *actor);
 
+/* What a handle knows about its actor. */
 struct tdm_actor_info {
-    char id[33];   /* 32 hexadecimal digits. */
-    char name[64]; /* "" if it has none. */
-    char class_name[64];
-    char node_id[33]; /* 32 hexadecimal digits. */
-    int64_t pid;      /* Process ID on that node; 0 until it is known. */
-    uint32_t gpus_count;
+    char id[33];              /* 32 hexadecimal digits. */
+    char name[64];            /* "" if it has none. */
+    char class_name[64];      /* Name of the actor's class. */
+    char node_id[33];         /* 32 hexadecimal digits. */
+    int64_t pid;              /* Process ID on that node; 0 until it is known. */
+    uint32_t gpus_count;      /* Number of GPUs of the actor. */
     uint32_t gpu_indices[16]; /* Indices on that node, ascending. */
 };
 /* Writes what this process knows of the actor, which is complete once tdm_actor_wait_ready()
@@ -266,6 +275,7 @@ TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref 
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
                                          struct tdm_bytes arguments, tdm_ref **ref_out);
 
+/* Capacity of tdm_call_options.retry_failures. */
 enum { TDM_RETRY_FAILURES_MAX = 4 };
 /* All failures except TDM_E_CANCELED, TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND,
  * which must be named. */

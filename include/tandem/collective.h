@@ -21,15 +21,16 @@ extern "C" {
  * timing, because sums are taken in the order of ranks. */
 typedef struct tdm_collective_group tdm_collective_group;
 
+/* Options of a member of a collective group. */
 struct tdm_collective_options {
     /* The name under which the members find each other: the same for all of them, and unique on
      * the node. */
     const char *name;
     uint32_t rank;        /* This member's number, from 0 to ranks_count - 1. */
     uint32_t ranks_count; /* Number of members. */
-    size_t slot_bytes;    /* Staging memory of one rank in bytes; larger data moves in pieces.  0:
-                             1 MiB. */
-    int64_t timeout_ms;   /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */
+    /* Staging memory of one rank in bytes; larger data move in pieces. 0: 1 MiB. */
+    size_t slot_bytes;
+    int64_t timeout_ms; /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */
     /* NULL: all members are on this node.  Otherwise the ID of a node, the same for all
      * members; they meet at its daemon and `name` is unique there.  Members on one node use
      * shared memory, others TCP. */

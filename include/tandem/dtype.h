@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* The numbers travel between processes and never change. */
+/* The types of elements. The numbers are sent between processes and never change. */
 enum tdm_dtype {
     TDM_F32 = 1,
     TDM_F16 = 2,

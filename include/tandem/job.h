@@ -55,23 +55,26 @@ struct tdm_rank_context {
 
 /* A region that a rank declares before it has memory. */
 struct tdm_region_spec {
-    const char *tag; /* Any name; the weights of an engine are "weights". */
-    size_t size_bytes;
-    enum tdm_region_policy policy;
+    /* Name of the region, chosen by the library; the weights of an engine are "weights". */
+    const char *tag;
+    size_t size_bytes;             /* Size of the region in bytes. */
+    enum tdm_region_policy policy; /* What happens to the contents when the region is paused. */
 };
 
 enum { TDM_RANK_REGIONS_MAX = 8 };
 
 /* ---- what flows ------------------------------------------------------------------------- */
 
+/* How engines choose the tokens of an answer. */
 struct tdm_sampling {
-    double temperature;  /* 0: greedy. */
+    /* Temperature of the probabilities; 0: the most probable token is chosen. */
+    double temperature;
     uint32_t tokens_max; /* Most tokens of an answer, including the end token. */
 };
 
 /* A prompt to be answered. */
 struct tdm_prompt {
-    const char *text;
+    const char *text; /* Text of the prompt, NUL-terminated. */
     /* Decides the randomness of the answer alone, so that the answer depends neither on the
      * other prompts of the call nor on the engine. */
     uint64_t seed;
@@ -79,9 +82,9 @@ struct tdm_prompt {
 
 /* An answer, which generate() writes.  The arrays have room for tokens_max entries. */
 struct tdm_completion {
-    int32_t *tokens; /* The answer, including the end token if there is one. */
-    float *logprobs; /* Log probability of each token, at the sampling temperature. */
-    uint32_t tokens_count;
+    int32_t *tokens;       /* The answer, including the end token if there is one. */
+    float *logprobs;       /* Log probability of each token, at the sampling temperature. */
+    uint32_t tokens_count; /* Number of tokens of the answer. */
     char *text;            /* The decoded answer, NUL-terminated, without the end token. */
     size_t text_bytes_max; /* Room of `text` in bytes. */
     int finished;          /* 1: the answer has its end token, 0: it was cut at tokens_max. */
@@ -89,33 +92,35 @@ struct tdm_completion {
 
 /* An answer with its reward, as the trainer gets it. */
 struct tdm_sample {
-    uint32_t group; /* Number of the prompt; all samples of a prompt are on one rank. */
-    const char *prompt;
+    uint32_t group;        /* Number of the prompt; all samples of a prompt are on one rank. */
+    const char *prompt;    /* Text of the prompt. */
     const char *answer;    /* The right answer, from the data set. */
     const int32_t *tokens; /* NULL in supervised batches: the trainer encodes `answer` itself. */
     const float *logprobs; /* The engine's; NULL in supervised batches. */
     const float *token_rewards; /* Rewards of the tokens; NULL in supervised batches. */
     float reward;               /* Reward of the whole answer. */
-    uint32_t tokens_count;
-    uint64_t weight_version; /* Version of the weights that made the tokens. */
+    uint32_t tokens_count;      /* Number of tokens. */
+    uint64_t weight_version;    /* Version of the weights that made the tokens. */
 };
 
+/* The samples of one training step that one rank gets. */
 struct tdm_batch {
-    int supervised; /* 1: learn the right answers (warm-up); 0: reinforcement. */
-    uint32_t step;  /* 1 to steps_count, counted for each kind of batch. */
-    uint32_t steps_count;
+    int supervised;                   /* 1: learn the right answers (warm-up); 0: reinforcement. */
+    uint32_t step;                    /* 1 to steps_count, counted for each kind of batch. */
+    uint32_t steps_count;             /* Number of steps of this kind in the job. */
     const struct tdm_sample *samples; /* This rank's share of the batch. */
-    uint32_t samples_count;
+    uint32_t samples_count;           /* Number of samples in this rank's share. */
 };
 
 /* Named numbers for the progress line, trace and logs.  Those of rank 0 are shown. */
 struct tdm_metric {
     char name[32]; /* For example "loss" or "grad_norm". */
-    double value;
+    double value;  /* Value of the metric in this step. */
 };
 enum { TDM_METRICS_MAX = 16 };
+/* The metrics of one step. */
 struct tdm_metrics {
-    uint32_t count;
+    uint32_t count; /* Number of entries in use. */
     struct tdm_metric entries[TDM_METRICS_MAX];
 };
 
@@ -148,6 +153,7 @@ struct tdm_trainer_ops {
      * Face's format to `directory`/hf.  The directory exists.  Every rank is called; all
      * regions are resident. */
     tdm_status (*save)(void *state, const char *directory);
+    /* Restores the state from the files of save(). */
     tdm_status (*load)(void *state, const char *directory);
     /* Frees the state. */
     void (*close)(void *state);
@@ -158,10 +164,12 @@ struct tdm_trainer_ops {
 struct tdm_engine_ops {
     size_t size_bytes; /* sizeof(struct tdm_engine_ops) */
 
+    /* Creates the state. May use the group; there is no device memory yet. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
     /* As the trainer's.  One region has the tag "weights": updates write it. */
     tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out);
+    /* Stores the addresses of the regions, which are resident and have undefined contents. */
     tdm_status (*start)(void *state, void *const *addresses);
     /* Copies what this rank needs of the tensors to `weights`, a second copy of the region
      * "weights" that is not being served.  On a GPU both are on the GPU, except for tensors of
@@ -182,7 +190,7 @@ struct tdm_engine_ops {
      * the completions of rank 0 are read.  All regions are resident. */
     tdm_status (*generate)(void *state, const struct tdm_prompt *prompts, uint32_t prompts_count,
                            const struct tdm_sampling *sampling, struct tdm_completion *completions);
-    void (*close)(void *state);
+    void (*close)(void *state); /* Frees the state. */
     /* May be NULL: updates then go through load().  Gives the parts of the trainers' tensors
      * that this rank keeps.  Each part is contiguous at its address in the region "weights", in
      * the tensor's order, and in its dtype or the slice's own.  Trainers may share an FP8
@@ -201,11 +209,11 @@ typedef float tdm_reward(const char *prompt, const char *answer,
                          const struct tdm_completion *completion, float *token_rewards);
 
 struct tdm_job_library {
-    size_t size_bytes; /* Size of this struct, which TDM_JOB_LIBRARY sets. */
-    const char *name;  /* Appears in messages. */
-    const struct tdm_trainer_ops *trainer;
-    const struct tdm_engine_ops *engine;
-    tdm_reward *reward;
+    size_t size_bytes;                     /* Size of this struct, which TDM_JOB_LIBRARY sets. */
+    const char *name;                      /* Appears in messages. */
+    const struct tdm_trainer_ops *trainer; /* Functions of the trainer ranks. */
+    const struct tdm_engine_ops *engine;   /* Functions of the engine ranks. */
+    tdm_reward *reward;                    /* Function that computes the reward of an answer. */
     const char *devices; /* Where its models can be, such as "host cuda".  NULL: "host". */
 };
 

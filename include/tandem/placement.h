@@ -13,6 +13,7 @@ extern "C" {
 /* A handle to a placement group.  Any thread may use it; its owner frees it once. */
 typedef struct tdm_placement_group tdm_placement_group;
 
+/* Which nodes get the bundles of a group. */
 enum tdm_placement_strategy {
     TDM_PACK,         /* As few nodes as possible. */
     TDM_SPREAD,       /* As many nodes as possible. */
@@ -26,7 +27,7 @@ enum { TDM_BUNDLE_RESOURCES_MAX = 8, TDM_BUNDLE_GPUS_MAX = 16, TDM_BUNDLES_MAX =
 
 /* Resources that are reserved together on one node. */
 struct tdm_bundle {
-    double num_cpus;
+    double num_cpus; /* CPUs of the bundle. */
     double num_gpus; /* A fraction of one GPU, or a whole number of GPUs. */
     struct {
         const char *name;
@@ -75,8 +76,8 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_current(tdm_runtime *runti
 
 /* Where a bundle was reserved. */
 struct tdm_bundle_placement {
-    char node_id[33]; /* 32 hexadecimal digits. */
-    uint32_t gpus_count;
+    char node_id[33];                          /* 32 hexadecimal digits. */
+    uint32_t gpus_count;                       /* Number of GPUs of the bundle. */
     uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX]; /* Indices on that node, ascending. */
 };
 /* Writes where bundle number `bundle` was reserved.  Never blocks.  TDM_E_INVAL: the group has

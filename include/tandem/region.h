@@ -17,6 +17,7 @@ extern "C" {
  * threads. */
 typedef struct tdm_region tdm_region;
 
+/* What happens to the contents of a region while it is paused. */
 enum tdm_region_policy {
     TDM_REGION_KEEP, /* Pausing copies the contents to host memory, resuming copies them back.
                       */
@@ -25,12 +26,13 @@ enum tdm_region_policy {
 
 enum { TDM_REGION_TAG_BYTES_MAX = 32 };
 
+/* Options of a region. */
 struct tdm_region_options {
     /* What the memory is for, such as "weights" or "kv_cache": 1 to 31 bytes, copied. */
     const char *tag;
-    size_t size_bytes; /* Bytes, rounded up to whole blocks of 2 MiB. */
-    enum tdm_region_policy policy;
-    uint32_t gpu; /* Which of this actor's GPUs holds the region; 0 is the first. */
+    size_t size_bytes;             /* Bytes, rounded up to whole blocks of 2 MiB. */
+    enum tdm_region_policy policy; /* What happens to the contents while the region is paused. */
+    uint32_t gpu; /* Index of the region's GPU among this actor's GPUs; 0 is the first. */
     /* 1: the region starts paused, so that creating it needs no device memory.  The first
      * contents of a region are undefined in either case. */
     int paused;

@@ -16,32 +16,35 @@ extern "C" {
  * its texts; the caller frees it with tdm_list_free().  Texts are never NULL.  On failure the
  * list is NULL and its count 0. */
 
+/* An amount of a resource of a node or an actor. */
 struct tdm_amount {
-    const char *name; /* "CPU", "GPU", or a name of the user's. */
-    double total;
-    double free; /* What is free of a node's resource; 0 for an actor. */
+    const char *name; /* "CPU", "GPU", or a name that the user defines. */
+    double total;     /* Total of a node, or what an actor holds. */
+    double free;      /* Free amount of a node's resource; 0 for an actor. */
 };
 
+/* One actor in a list. Texts and arrays are borrowed from the list. */
 struct tdm_actor_state {
     const char *id;
     const char *class_name;
     const char *name; /* "" if it has no name. */
     const char *name_space;
     const char *state;   /* PENDING, STARTING, ALIVE, ENDING, RESTARTING or DEAD. */
-    const char *node_id; /* "" before it has a place. */
+    const char *node_id; /* ID of its node; "" before it is placed. */
     const char *node_name;
     const char *creator;     /* ID of the driver or actor that created it. */
     const char *group;       /* ID of its placement group; "" if it is in none. */
     const char *death_cause; /* Why it died, or what it waits for; "" if neither. */
     int64_t pid;             /* Process ID; 0 without a process. */
     int64_t restarts;        /* How often it has been restarted. */
-    int detached;
+    int detached;            /* 1: the actor does not end with its creator. */
     uint32_t amounts_count;
     const struct tdm_amount *amounts; /* Resources that it holds. */
     uint32_t gpus_count;
     const uint32_t *gpu_indices; /* Indices on its node, ascending. */
 };
 
+/* One node in a list. */
 struct tdm_node_state {
     const char *id;
     const char *name;
@@ -54,18 +57,19 @@ struct tdm_node_state {
 
 /* A reserved bundle of a placement group. */
 struct tdm_bundle_state {
-    const char *node_id;
+    const char *node_id; /* ID of the node that the bundle is on. */
     uint32_t amounts_count;
-    const struct tdm_amount *amounts;
+    const struct tdm_amount *amounts; /* Resources of the bundle. */
     uint32_t gpus_count;
-    const uint32_t *gpu_indices;
+    const uint32_t *gpu_indices; /* Indices of its GPUs on that node, ascending. */
 };
 
+/* One placement group in a list. */
 struct tdm_placement_group_state {
     const char *id;
     const char *name; /* "" if it has no name. */
     const char *name_space;
-    int detached;
+    int detached; /* 1: the group does not end with its creator. */
     uint32_t bundles_count;
     const struct tdm_bundle_state *bundles;
 };
@@ -105,10 +109,10 @@ struct tdm_calls_state {
     const char *node_name;
     int64_t pid;
     const char *method; /* "*" stands for all methods that the class does not list. */
-    uint64_t waiting;
-    uint64_t running;
-    uint64_t finished; /* Replied to with a value, also if the method goes on. */
-    uint64_t failed;   /* Replied to with a failure, or canceled. */
+    uint64_t waiting;   /* Calls that wait at the actor. */
+    uint64_t running;   /* Calls that run. */
+    uint64_t finished;  /* Replied to with a value, also if the method goes on. */
+    uint64_t failed;    /* Replied to with a failure, or canceled. */
 };
 
 /* One call without a result, as a process that has it reports it. */
@@ -133,7 +137,7 @@ struct tdm_call_state {
 struct tdm_list_missing {
     uint32_t nodes;     /* Nodes that did not reply in time. */
     uint32_t processes; /* Processes of the other nodes that did not reply in time. */
-    /* Objects or calls beyond the first 10,000 of a process. */
+    /* Number of objects or calls that were left out because a process lists 10,000 at most. */
     uint64_t rows;
 };
 

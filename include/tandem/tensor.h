@@ -19,7 +19,7 @@ struct tdm_tensor_info {
     const char *name; /* Hugging Face's name, 1 to 95 bytes. */
     enum tdm_dtype dtype;
     uint32_t dims_count;          /* 0 (a scalar) to 4. */
-    uint64_t shape[TDM_DIMS_MAX]; /* Row-major. */
+    uint64_t shape[TDM_DIMS_MAX]; /* Length of each dimension; the elements are row-major. */
 };
 
 /* Return the number of elements, or of bytes; UINT64_MAX if it does not fit or `info` is NULL.
@@ -30,7 +30,7 @@ TDM_API uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info);
 /* A tensor that can be read. */
 struct tdm_tensor_view {
     struct tdm_tensor_info info;
-    uint64_t stride[TDM_DIMS_MAX]; /* In elements. */
+    uint64_t stride[TDM_DIMS_MAX]; /* Distance of neighbours in each dimension, in elements. */
     const void *data;              /* The first element; borrowed for the call. */
 };
 
@@ -41,8 +41,8 @@ struct tdm_slice {
      * elements, as FSDP shards are.  0: the part is a box, with an offset and an extent in each
      * dimension. */
     uint32_t flat;
-    uint64_t offset[TDM_DIMS_MAX];
-    uint64_t extent[TDM_DIMS_MAX];
+    uint64_t offset[TDM_DIMS_MAX]; /* First index of the part in each dimension. */
+    uint64_t extent[TDM_DIMS_MAX]; /* Length of the part in each dimension. */
     const void *address; /* Where the part lies, contiguous, in one of the rank's regions. */
     /* Type in which an engine wants its part; 0: the tensor's own.  float32 becomes bfloat16,
      * rounded to nearest.  float32 and bfloat16 matrices become TDM_F8_E4M3 in blocks of 128 x

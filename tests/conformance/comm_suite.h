@@ -1,4 +1,4 @@
-/* comm_suite.h - what every communicator promises. */
+/* comm_suite.h - the promises that every communicator must keep. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_CONFORMANCE_COMM_SUITE_H
 #define TDM_TESTS_CONFORMANCE_COMM_SUITE_H
@@ -7,8 +7,9 @@
 
 enum { COMM_SUITE_RANKS_MAX = 4 };
 
-/* How a suite gets its communicators: `make` prepares a rendezvous_fd of so many ranks, `open` is
- * called once by each rank, in a process or a thread of its own. */
+/* Functions by which a suite gets its communicators: `make` creates a rendezvous for `ranks_count`
+ * ranks and returns its descriptor; each rank calls `open` once, in a process or thread of its
+ * own. */
 struct comm_suite_maker {
     int (*make)(uint32_t ranks_count, size_t slot_bytes);
     tdm_status (*open)(int rendezvous_fd, uint32_t rank, int64_t timeout_ms,
@@ -18,7 +19,8 @@ struct comm_suite_maker {
     uint32_t ranks_max;
 };
 
-/* Runs all promises as a cmocka group, ranks as processes or as threads; the exit code. */
+/* Runs all promises as a cmocka group, with ranks as processes or as threads. Returns the exit
+ * code. */
 int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int threads);
 
 #endif

@@ -144,7 +144,7 @@ static void an_importer_sees_the_exporters_bytes(void **state)
     TRY(importer->ops->map(importer, there, imported, TDM__READ_ONLY));
     assert_has(importer, there, 3, UNIT);
     remove_place(f->owner, here, block);
-    assert_has(importer, there, 3, UNIT); /* its mapping keeps the pages alive */
+    assert_has(importer, there, 3, UNIT); /* The mapping keeps the pages alive. */
     remove_place(importer, there, imported);
 }
 
@@ -194,7 +194,7 @@ static void exchange_moves_the_blocks_not_the_addresses(void **state)
     put(device, a, 4, UNIT);
     TRY(device->ops->unmap(device, a, 3 * UNIT));
     TRY(device->ops->map(device, a, blocks[1], TDM__READ_WRITE));
-    assert_has(device, a, 4, UNIT); /* the write went to the block that moved there */
+    assert_has(device, a, 4, UNIT); /* The write went to the block that moved there. */
     remove_place(device, a, blocks[1]);
     remove_place(device, b, blocks[0]);
 }

@@ -9,21 +9,23 @@
 #include <sys/types.h>
 
 struct nccl_suite_maker {
-    struct comm_suite_maker control_comm; /* opens it together with NCCL */
-    /* Tells the others that a rank's process has ended; NULL: they see it. */
+    /* Opens the communicator for control messages, which NCCL needs. */
+    struct comm_suite_maker control_comm;
+    /* Tells the other ranks that a rank's process has ended; NULL if they notice it themselves. */
     void (*lose)(int control_comm, uint32_t rank);
 };
 
-/* The promises that comm_suite.h has not; the exit code. */
+/* Runs the promises that comm_suite.h does not have. Returns the exit code. */
 int nccl_suite_run(const char *name, const struct nccl_suite_maker *how);
 
 /* ---- for more tests of it --------------------------------------------------------------- */
 
-/* On GPU number `place`, counted round the GPUs that there are; takes options->control_comm. */
+/* Opens a communicator on GPU number `place` modulo the number of GPUs. Takes ownership of
+ * options->control_comm. */
 tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_nccl_options *options,
                               struct tdm__comm **comm_out);
 
-/* What a rank does: 0, or something went wrong, which it told. */
+/* The code of one rank. Returns 0, or another value after printing the error. */
 typedef int nccl_rank_fn(int fd, uint32_t rank, uint32_t ranks_count);
 
 #define EXPECT(condition)                                                                          \

@@ -388,7 +388,8 @@ struct told {
     char keys[8][32];
 };
 
-static struct told told; /* watches stay until the store is closed, so their notes must too */
+/* Watches stay until the store is closed, and so must their notes. */
+static struct told told;
 
 static void on_changed(void *arg, const char *key)
 {
@@ -437,7 +438,7 @@ static void a_watch_tells_each_change_under_its_prefix_once(void **state)
 struct counting {
     struct store_fixture *fixture;
     const char *counter;
-    char mark[64]; /* the record that says which step was done last */
+    char mark[64]; /* The record that says which step was done last. */
     int step;
     bool ended;
     uint32_t *unknown_count;

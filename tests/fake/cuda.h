@@ -1,4 +1,4 @@
-/* cuda.h - a fake library for the CUDA driver's library: its parts, and how tests control it. */
+/* cuda.h - a fake CUDA driver library: its parts, and how tests control it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_FAKE_CUDA_H
 #define TDM_TESTS_FAKE_CUDA_H
@@ -27,12 +27,12 @@
 
 /* ---- for tests, found with dlsym -------------------------------------------------------- */
 
-/* The n-th call of that name from now on fails with `error`, once; 0 never. */
+/* The n-th call of that function from now on fails with `error`, once; 0 disables this. */
 void fake_cuda_fail(const char *name, uint64_t nth, int error);
-/* Calls of that name since; of all for "*". */
+/* Returns the number of calls of that function since then; of all functions for "*". */
 uint64_t fake_cuda_calls(void);
 void fake_cuda_defer(bool defer);
-/* The stream gets no further until it is let go as often as it was held. */
+/* The stream stops until it has been released as often as it was held; delta is 1 or -1. */
 void fake_cuda_hold(void *stream, int delta);
 /* Reservations, mappings and handles that this process has. */
 unsigned fake_cuda_resources_count(void);
@@ -41,7 +41,8 @@ unsigned fake_cuda_resources_count(void);
 
 enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256, CU_INVALID_CONTEXT = 201 };
 
-/* Locks the whole library until the function returns, and fails if it is told to. */
+/* Locks the whole library until the calling function returns. Returns an error if the call is to
+ * fail. */
 int fake_enter(const char *call, int *locked_out);
 void fake_leave(int *locked);
 #define ENTER()                                                                                    \
@@ -51,7 +52,7 @@ void fake_leave(int *locked);
         return told;                                                                               \
     }
 
-/* The device of the thread's context; -1 if there is none. */
+/* Returns the device of the thread's context, or -1. */
 int fake_device(void);
 const char *fake_path(int device);
 size_t fake_capacity(void);
@@ -62,12 +63,12 @@ bool fake_is_touchable(void);
 CU_CALLS(X)
 #undef X
 
-/* Copies now; either end may be on a device. */
+/* Copies at once. Either end may be on a device. */
 int fake_copy(uint64_t to, uint64_t from, size_t bytes);
-/* Lets the processor touch what is mapped, as far as it is mapped for the device, or no more.
- */
+/* Allows or forbids the processor to access mapped memory, as far as it is mapped for the
+ * device. */
 int fake_memory_open(bool open);
-/* A kernel that was started: run once, which frees it. */
+/* A started kernel. fake_kernel_run() runs it once and frees it. */
 struct fake_kernel;
 int fake_kernel_run(struct fake_kernel *kernel);
 int fake_submit_kernel(void *stream, struct fake_kernel *kernel);
@@ -87,7 +88,7 @@ int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t b
 /* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
 int fake_ops_find(void **function, const char *name);
 int fake_ops_launch(const void *function, void *stream, void **arguments);
-/* Runs all that was put off, in every stream. */
+/* Runs all deferred operations of all streams. */
 int fake_run_all(void);
 
 #endif

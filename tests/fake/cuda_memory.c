@@ -256,7 +256,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type)
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
-/* Aligned addresses that nobody may touch; they hold `fd` (-1: nothing) open. */
+/* Aligned addresses without access; they hold `fd` open (-1: none). */
 static uint64_t make_addresses(size_t bytes, int fd)
 {
     char *start = mmap(NULL, bytes + FAKE_UNIT, PROT_NONE,

@@ -20,12 +20,12 @@ struct stream {
 
 /* Of an event that other processes can open: shared with them. */
 struct times {
-    uint64_t recorded; /* cuEventRecord was called */
-    uint64_t happened; /* the stream came there */
+    uint64_t recorded; /* Number of calls of cuEventRecord. */
+    uint64_t happened; /* Number of recordings that the stream has reached. */
 };
 
 struct event {
-    struct times *times; /* owned; in a file if there is one */
+    struct times *times; /* The counters (owned); in a file if the event is shared. */
     char file[FAKE_PATH_BYTES + 32];
     bool opened;
 };
@@ -39,14 +39,15 @@ struct operation {
     uint64_t from;
     size_t bytes;
     struct event *event;
-    uint64_t time;              /* of the event: which recording */
+    uint64_t time;              /* Number of the event's recording. */
     struct fake_kernel *kernel; /* owned */
     fake_work_fn *work;
     void *argument; /* owned */
 };
 
 static struct operation *queue;
-static int sticky; /* after an illegal address nothing works any more */
+/* Error after an illegal address, which all later calls return. */
+static int sticky;
 
 void fake_cuda_hold(void *stream, int delta)
 {
@@ -58,7 +59,7 @@ static bool is_held(const struct stream *stream)
     return stream != NULL && __atomic_load_n(&stream->held, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Without the library's lock: whoever holds the stream needs it. */
+/* Is called without the library's lock, because the function that holds the stream needs it. */
 static void wait_while_held(const struct stream *stream)
 {
     const struct timespec pause = {.tv_nsec = 100000};
@@ -143,7 +144,7 @@ static int run_until(struct stream *stream, const struct operation *last)
         if (done) {
             break;
         }
-        link = &queue; /* a wait may have run others */
+        link = &queue; /* Starts again, since a wait may have run other operations. */
     }
     return sticky;
 }

@@ -44,7 +44,7 @@ struct comm {
     bool aborted;
     bool suspended;
     pthread_t worker;
-    bool working; /* there is a worker to be joined */
+    bool working; /* True: a worker thread has to be joined. */
     char last_error[128];
 };
 
@@ -54,7 +54,7 @@ struct operation {
     char *host;
     size_t bytes;
     size_t done;
-    uint64_t device; /* where received data goes; 0: stays in the host's memory */
+    uint64_t device; /* Device address that receives the data; 0: the data stay in host memory. */
 };
 
 /* What a stream is given at once. */
@@ -63,7 +63,7 @@ struct job {
     void *stream;
     struct operation operations[OPERATIONS_MAX];
     int count;
-    char *memory[3]; /* freed with the job */
+    char *memory[3]; /* Buffers that are freed with the job. */
     /* After the transfers: `parts` parts of `elements` numbers are made one. */
     int parts;
     size_t elements;

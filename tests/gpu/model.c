@@ -18,7 +18,7 @@ enum { GOLDEN_TOKENS = 12, PASS_ROWS = 512, SEQUENCE = 8, PASSES = 20, PATH_BYTE
 static const double logits_tolerance = 1e-4;   /* of numbers up to 10 */
 static const double gradient_tolerance = 1e-4; /* of the gradient's length */
 
-/* golden/config.json */
+/* The sizes in golden/config.json. */
 static const struct model_shape golden_shape = {
     .vocab_size = 15,
     .hidden_size = 16,
@@ -33,7 +33,7 @@ static const struct model_shape golden_shape = {
     .rms_norm_eps = 1e-6F,
 };
 
-/* job.yaml */
+/* The sizes in job.yaml. */
 static const struct model_shape job_shape = {
     .vocab_size = 15,
     .hidden_size = 64,

@@ -148,7 +148,7 @@ static void release(struct daemon_actor *actor)
 
     actor->released = true;
     if (actor->state != DAEMON_ALIVE) {
-        return; /* as soon as it lives */
+        return; /* The reply follows when the actor lives. */
     }
     actor->state = DAEMON_ENDING;
     if (actor->conn == NULL || tdm__conn_call(actor->conn, &request, NULL, NULL, NULL) != TDM_OK) {
@@ -320,7 +320,7 @@ static void serve_fate(struct daemon_actor *actor, struct tdm__incoming_call *in
     if (actor->conn == NULL ||
         tdm__conn_call(actor->conn, &request, on_pinged, ping, NULL) != TDM_OK) {
         free(ping);
-        ask(actor, OF_LIFE, incoming); /* it is just dying */
+        ask(actor, OF_LIFE, incoming); /* The actor is just dying. */
     }
 }
 
@@ -426,7 +426,7 @@ static void daemon_main(void *arg)
 
 static void on_kill(void *arg)
 {
-    (void)arg; /* nobody kills it */
+    (void)arg; /* The daemon is never killed. */
 }
 
 static bool listens(void *arg)

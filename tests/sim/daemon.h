@@ -1,4 +1,4 @@
-/* daemon.h - a node's daemon as actors see it: it starts, watches and ends their processes. */
+/* daemon.h - a model of the daemon: it starts, watches and ends the actors' processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SIM_DAEMON_H
 #define TDM_TESTS_SIM_DAEMON_H
@@ -14,50 +14,52 @@ enum daemon_state { DAEMON_STARTING, DAEMON_ALIVE, DAEMON_RESTARTING, DAEMON_END
 struct daemon_question;
 TAILQ_HEAD(daemon_questions, daemon_question);
 
-/* One actor, for ever.  The same promises as the real daemon's (actors/node): who asks for an
- * actor's life waits until it is constructed or dead, who asks for its end until it is dead. */
+/* One actor, which is never removed. The model keeps the promises of the real daemon
+ * (actors/daemon): a request about the actor's start waits until it is constructed or dead, one
+ * about its end until it is dead. */
 struct daemon_actor {
     TAILQ_ENTRY(daemon_actor) link;
     struct tdm__actor_spec *spec; /* owned */
     enum daemon_state state;
     uint32_t incarnation;
     int64_t pid;
-    struct sim_process *process; /* of this incarnation; NULL while there is none */
-    struct tdm__conn *conn;      /* its line to the daemon */
+    struct sim_process *process; /* The process of this incarnation; NULL while there is none. */
+    struct tdm__conn *conn;      /* The actor's connection to the daemon. */
     char address[TDM__ADDRESS_BYTES];
     bool released;
-    bool killed; /* somebody asked for its end at once */
+    bool killed; /* True: a process has requested a kill. */
     tdm_status death_status;
     char death[256];
     struct daemon_questions questions;
 };
 
+/* The daemon of the simulation. */
 struct daemon {
     char directory[64];
     char address[TDM__ADDRESS_BYTES];
     struct tdm__id node;
-    struct tdm__loop *loop; /* owned; the daemon is a process without a runtime */
+    struct tdm__loop *loop; /* The loop (owned); the daemon is a process without a runtime. */
     struct tdm__rpc *rpc;   /* owned */
     struct sim_process *process;
     bool listens;
     bool stopping;
     int64_t last_pid;
     TAILQ_HEAD(, daemon_actor) actors;
-    struct daemon_questions early; /* about actors that nobody has made yet */
+    struct daemon_questions early; /* Requests about actors that were not created yet. */
 };
 extern struct daemon daemon_here;
 extern const uint8_t daemon_token[TDM__TOKEN_BYTES];
 
 void daemon_start(const char *directory);
-/* Lets it end; sim_run_dry() does the rest. */
+/* Asks the daemon to end; sim_run_dry() completes this. */
 void daemon_stop(void);
 void daemon_destroy(void);
 
 struct daemon_actor *daemon_find(const struct tdm__id *id);
-/* Lives, in a process that could be killed. */
+/* Returns true if the actor lives in a process that can be killed. */
 bool daemon_can_crash(const struct daemon_actor *actor);
 
-/* Told when the actor's process is gone; `own_will`: it ended in good order. */
+/* Is called when the actor's process has ended. `own_will`: it ended gracefully. */
 void daemon_ended(struct daemon_actor *actor, bool own_will);
 
 #endif

@@ -1,4 +1,4 @@
-/* driver.c - a simulated process that makes actors and calls them, at random. */
+/* driver.c - a simulated process that creates actors and calls them at random. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/driver.h"
 
@@ -35,7 +35,7 @@ static struct reference_slot *free_slot(struct driver *driver)
     return NULL;
 }
 
-/* One that is in use, or NULL. */
+/* Returns a slot in use, or NULL. */
 static struct reference_slot *some_slot(struct driver *driver)
 {
     struct reference_slot *slot = &driver->slots[sim_below(DRIVER_SLOTS)];
@@ -50,7 +50,8 @@ static int64_t number_in(const tdm_value *value)
     return tdm_value_int(first, -1);
 }
 
-/* (number, reference, the reference's value): it gets a slot of its own. */
+/* Stores the reference of a value (number, reference, the reference's value) in a slot of its
+ * own. */
 static void take_given(struct driver *driver, const tdm_value *value)
 {
     struct reference_slot *slot = free_slot(driver);
@@ -82,14 +83,14 @@ static void check_lossy(const struct reference_slot *slot, tdm_status status,
     }
 }
 
-/* Of one that is done, or will be: it is waited for. */
+/* Waits for a reference that is done or will be, and checks its result. */
 static void take_result(struct driver *driver, struct reference_slot *slot, int64_t timeout_ms)
 {
     const tdm_value *value = NULL;
     tdm_status status = tdm_get_value(slot->ref, timeout_ms, &value);
 
     if (status == TDM_E_TIMEOUT && timeout_ms != TDM_FOREVER) {
-        return; /* not yet */
+        return; /* The result does not exist yet. */
     }
     if (slot->call < 0) {
         check_lossy(slot, status, value);
@@ -307,7 +308,7 @@ static void call_slow(struct driver *driver)
     }
 }
 
-/* With the value of another result. */
+/* Calls note with the value of another result. */
 static void call_note_of(struct driver *driver)
 {
     const struct reference_slot *source = some_slot(driver);
@@ -333,7 +334,7 @@ static void call_keep(struct driver *driver)
     }
 }
 
-/* Only of later actors, so that none waits for itself. */
+/* Calls relay with an actor of a higher index, so that no actor waits for itself. */
 static void call_relay(struct driver *driver)
 {
     const struct handle_slot *other = some_handle(driver);
@@ -476,7 +477,8 @@ static void stream_ended(struct stream_slot *streaming, tdm_status status)
     streaming->stream = NULL;
 }
 
-/* Not for ever: its actor may be busy with another stream that this driver does not take. */
+/* Reads with a timeout, because the actor may be busy with another stream that this driver does not
+ * read. */
 static void stream_take(struct stream_slot *streaming, uint32_t most)
 {
     tdm_status status = TDM_OK;
@@ -602,7 +604,8 @@ static void finish(struct driver *driver)
             release(&driver->slots[i]);
         }
     }
-    for (uint32_t i = 0; i < DRIVER_SLOTS; i++) { /* what was given meanwhile */
+    /* Releases also the references that were given meanwhile. */
+    for (uint32_t i = 0; i < DRIVER_SLOTS; i++) {
         release(&driver->slots[i]);
     }
     for (uint32_t i = 0; i < DRIVER_ACTORS; i++) {
@@ -668,10 +671,10 @@ static void driver_main(void *arg)
 
 static void on_kill(void *arg)
 {
-    (void)arg; /* nobody kills drivers */
+    (void)arg; /* Drivers are never killed. */
 }
 
-/* A third of the worlds are calm: there nothing at all may be lost. */
+/* A third of the simulations have no faults; in these nothing may be lost. */
 void drivers_plan(struct driver *drivers, uint32_t count)
 {
     static const uint32_t roughness[] = {0, 15, 60};

@@ -1,4 +1,4 @@
-/* driver.h - a simulated process that makes actors and calls them, at random. */
+/* driver.h - a simulated process that creates actors and calls them at random. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SIM_DRIVER_H
 #define TDM_TESTS_SIM_DRIVER_H
@@ -10,47 +10,51 @@
 
 enum { DRIVERS_MAX = 2, DRIVER_SLOTS = 24, DRIVER_ACTORS = 4, DRIVER_STREAMS = 3 };
 
-/* A reference the driver has, and what it must be. */
+/* A reference of the driver and its expected value. */
 struct reference_slot {
-    tdm_ref *ref; /* NULL: free */
+    tdm_ref *ref; /* The reference; NULL if the slot is free. */
     int64_t expected;
-    int32_t call; /* its result; -1: put, -2: given by an actor */
-    bool gives;   /* its result contains a reference */
+    int32_t call; /* The call whose result it is; -1: of a put, -2: given by an actor. */
+    bool gives;   /* True: the result contains a reference. */
     int64_t given_expected;
 };
 
+/* A handle of the driver. */
 struct handle_slot {
-    tdm_actor *actor; /* NULL: free */
-    uint32_t index;   /* in the model */
+    tdm_actor *actor; /* The handle; NULL if the slot is free. */
+    uint32_t index;   /* Index of the actor in the model. */
     bool counted;
 };
 
+/* A stream that the driver reads. */
 struct stream_slot {
-    tdm_stream *stream; /* NULL: free */
+    tdm_stream *stream; /* The stream; NULL if the slot is free. */
     uint32_t call;
     int64_t taken;
     int64_t items;
 };
 
+/* A simulated driver. */
 struct driver {
     uint32_t number;
     uint32_t steps;
-    uint32_t faults_per_mille; /* of 1000 steps, how many befall the world */
+    uint32_t faults_per_mille; /* Of 1000 steps, the number that inject a fault. */
     struct sim_process *process;
     tdm_runtime *runtime;
     struct reference_slot slots[DRIVER_SLOTS];
     struct handle_slot handles[DRIVER_ACTORS];
     struct stream_slot streams[DRIVER_STREAMS];
-    bool is_finished; /* its program is over, all is released */
+    bool is_finished; /* True: its program has ended and released everything. */
     bool may_leave;
-    struct tdm__ref_table_counts left; /* looked at last */
+    /* The counters of its reference table when they were last read. */
+    struct tdm__ref_table_counts left;
     struct tdm__object_memory_stats left_memory;
 };
 
 void drivers_plan(struct driver *drivers, uint32_t count);
 void driver_start(struct driver *driver);
 
-/* program.c: something bad happens, of `what` from 0 to 99. */
+/* Injects a fault of kind `what`, from 0 to 99 (program.c). */
 void program_inject_fault(struct driver *driver, uint32_t what);
 
 #endif

@@ -29,8 +29,8 @@ struct fiber {
     void (*fn)(void *arg);
     void *arg;
     bool ended;
-    void *shadow;         /* the address sanitizer's; of this stack while another one runs */
-    void *resumer_shadow; /* the same of the resumer's */
+    void *shadow;         /* Address sanitizer's state of this stack while another one runs. */
+    void *resumer_shadow; /* Address sanitizer's state of the resuming stack. */
     const void *resumer_bottom;
     size_t resumer_bytes;
     char detail[TDM__ERROR_DETAIL_BYTES];

@@ -1,4 +1,4 @@
-/* fiber.h - several stacks on one thread: the threads of simulated processes. */
+/* fiber.h - fibers: several stacks on one thread, for the threads of simulated processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SIM_FIBER_H
 #define TDM_TESTS_SIM_FIBER_H
@@ -7,16 +7,18 @@
 
 struct fiber;
 
-/* Runs nothing yet.  Ends the program when there is no memory. */
+/* Creates a fiber that has not run yet. Ends the program if there is no memory. */
 struct fiber *fiber_create(void (*fn)(void *arg), void *arg);
-/* From outside of all fibers: goes on where it left off, until it yields or ends. */
+/* Runs the fiber from outside of all fibers until it yields or ends. */
 void fiber_resume(struct fiber *fiber);
-/* Inside of one: back to who resumed it.  The detail of the last failure is the fiber's own. */
+/* Returns from the fiber to the caller of fiber_resume(). Each fiber has its own detail of the last
+ * failure. */
 void fiber_yield(void);
 bool fiber_has_ended(const struct fiber *fiber);
-/* The one that runs; NULL outside of all. */
+/* Returns the running fiber; NULL outside of all fibers. */
 struct fiber *fiber_current(void);
-void fiber_destroy(struct fiber *fiber); /* has ended */
+/* Frees a fiber that has ended. */
+void fiber_destroy(struct fiber *fiber);
 /* Gives back the stacks that are kept for the next fibers. */
 void fiber_trim(void);
 

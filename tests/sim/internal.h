@@ -9,17 +9,19 @@
 
 #include <sys/queue.h>
 
+/* A watched descriptor, which replaces that of runtime/loop. */
 struct tdm__fd_watch {
     TAILQ_ENTRY(tdm__fd_watch) link;
     struct tdm__loop *loop;
     int fd;
     unsigned wanted;
-    unsigned ready; /* at the last look */
-    bool again;
+    unsigned ready; /* Events that were ready at the last poll. */
+    bool again;     /* 1 if the function wants to be called again without a new event. */
     tdm__fd_watch_fn *fn;
     void *arg;
 };
 
+/* A timer, which replaces that of runtime/loop. */
 struct tdm__timer {
     TAILQ_ENTRY(tdm__timer) link;
     struct tdm__loop *loop;
@@ -28,72 +30,79 @@ struct tdm__timer {
     void *arg;
 };
 
+/* A function that was posted to a loop. */
 struct sim_post {
     STAILQ_ENTRY(sim_post) link;
     void (*fn)(void *arg);
     void *arg;
 };
 
+/* A simulated event loop, which replaces that of runtime/loop. */
 struct tdm__loop {
-    struct tdm__loop_lock loop_lock; /* first: tdm__loop_lock_of() gives it away */
+    /* Must be the first field, since tdm__loop_lock_of() returns it. */
+    struct tdm__loop_lock loop_lock;
     TAILQ_ENTRY(tdm__loop) link;
     struct sim_process *process;
     TAILQ_HEAD(, tdm__fd_watch) watches;
     TAILQ_HEAD(, tdm__timer) timers;
     STAILQ_HEAD(, sim_post) posts;
     TAILQ_HEAD(, tdm__poll_hook) hooks;
-    bool dirty; /* something has happened since the hooks ran */
+    bool dirty; /* True: something has happened since the hooks ran. */
 };
 TAILQ_HEAD(sim_loops, tdm__loop);
 
 struct fiber;
+/* A fiber, which simulates one thread of a process. */
 struct sim_fiber {
     TAILQ_ENTRY(sim_fiber) link;
     struct sim_process *process;
-    struct fiber *fiber;     /* owned */
-    bool (*done)(void *arg); /* what it waits for; NULL: only the deadline */
+    struct fiber *fiber; /* owned */
+    /* The condition that it waits for; NULL if it waits for its deadline only. */
+    bool (*done)(void *arg);
     void *done_arg;
     int64_t deadline_ms;
-    bool waits;     /* else it can go on */
-    uint32_t depth; /* how often it holds the lock of its loop */
-    bool joined;    /* nobody will join it: it goes when it has ended */
+    bool waits;     /* True while it waits; otherwise it can continue. */
+    uint32_t depth; /* How often it holds the lock of its loop. */
+    bool joined;    /* True if no thread will join it, so that it is freed when it has ended. */
     void *(*thread_main)(void *arg);
     void (*fn)(void *arg);
     void *arg;
 };
 
+/* A simulated process with its loop and fibers. */
 struct sim_process {
     TAILQ_ENTRY(sim_process) link;
     char name[32];
     tdm_runtime *runtime;
     struct tdm__loop *loop;
-    void (*on_kill)(void *arg);
+    void (*on_kill)(void *arg); /* Is called when the process is killed. */
     void *arg;
-    bool kill_wanted;
-    bool dying;
-    uint32_t skips_of_eight; /* of 8 times that it could do something, it lets pass so many */
+    bool kill_wanted;        /* True from sim_process_kill() until the kill happens. */
+    bool dying;              /* True from the kill on: every wait fails. */
+    uint32_t skips_of_eight; /* Of eight opportunities to act the process skips this many. */
     TAILQ_HEAD(, sim_fiber) fibers;
 };
 
+/* The state of the simulation. */
 struct sim {
     struct sim_loops loops;
     TAILQ_HEAD(, sim_process) processes;
     struct sim_process *current;
-    struct sim_fiber *fiber; /* that runs; NULL: the scheduler, or a callback */
-    uint32_t callback_depth; /* of the lock, in a callback */
+    struct sim_fiber *fiber; /* The running fiber; NULL in the scheduler or a callback. */
+    uint32_t callback_depth; /* How often a running callback holds the lock of its loop. */
     int64_t now_ms;
     uint64_t steps_count;
-    uint32_t steps_to_poll;
-    bool tracing;
+    uint32_t steps_to_poll; /* Steps until the next poll of all sockets. */
+    bool tracing;           /* True: sim_trace() prints. */
 };
 extern struct sim sim;
 
-/* The fiber that runs waits; TDM_OK, TDM_E_TIMEOUT, or TDM_E_CANCELED when its process is
+/* Lets the running fiber wait. Returns TDM_OK, TDM_E_TIMEOUT, or TDM_E_CANCELED if its process is
  * killed. */
 tdm_status sim_wait(bool (*done)(void *arg), void *arg, int64_t deadline_ms);
-/* The lock is free now: maybe somebody else goes on. */
+/* Is called when a lock was released. Another fiber may continue. */
 void sim_may_interrupt(void);
-/* Serves once what is ready in this loop. */
+/* Handles the ready events of this loop once. */
 void sim_loop_round(struct tdm__loop *loop);
 void sim_loop_flush(struct tdm__loop *loop);
 void sim_poll(void);

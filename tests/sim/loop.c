@@ -43,8 +43,8 @@ int64_t tdm__deadline_remaining_ms(int64_t deadline_ms)
 
 /* ---- the lock --------------------------------------------------------------------------- */
 
-/* Fibers change places only where none has the lock, so nobody ever waits for it: it is only
- * counted. */
+/* Fibers are switched only where none holds the lock, so that no fiber waits for it. The lock is
+ * only counted. */
 static uint32_t *depth_here(void)
 {
     return sim.fiber != NULL ? &sim.fiber->depth : &sim.callback_depth;
@@ -138,7 +138,7 @@ void tdm__loop_condition_signal(struct tdm__loop_lock *loop_lock,
 
 /* ---- running ---------------------------------------------------------------------------- */
 
-/* What waits is looked at after every step, so nobody need be woken. */
+/* Waiting fibers are checked after every step, so that no wake-up is needed. */
 void tdm__loop_wake(struct tdm__loop *loop)
 {
     (void)loop;
@@ -196,7 +196,7 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
     if (done != NULL && done(arg)) {
         return TDM_OK;
     }
-    if (deadline_ms <= sim.now_ms) { /* a look at what is there already */
+    if (deadline_ms <= sim.now_ms) { /* The caller polls without waiting. */
         sim_loop_round(loop);
         if (done != NULL && done(arg)) {
             return TDM_OK;

@@ -97,7 +97,7 @@ void model_ran(uint32_t number, const char *actor_id, uint32_t incarnation)
     struct model_call *call = &model.calls[number];
 
     if (sim_is_dying()) {
-        return; /* nobody sees it */
+        return; /* No process receives it. */
     }
     sim_trace("runs call %u, %s", number, call->method);
     if (number >= model.calls_count || strcmp(actor_id, model.actors[call->actor].id) != 0) {
@@ -121,7 +121,7 @@ bool model_may_lose(void)
 {
     for (uint32_t i = 0; i < model.actors_count; i++) {
         if (model.actors[i].dropped) {
-            return true; /* it may have owned the value, and ended */
+            return true; /* The actor may have owned the value and ended. */
         }
     }
     return model.cuts_count + model.owner_cuts_count + model.ends_count > 0;
@@ -140,7 +140,7 @@ static bool may_end_so(const struct model_call *call, tdm_status status)
 
     if (call->source >= 0 && status == model.calls[call->source].result &&
         model.calls[call->source].had_result) {
-        return true; /* its argument's failure is its own */
+        return true; /* The failure of its argument is the call's failure. */
     }
     if (call->source >= 0 && may_end_so(&model.calls[call->source], status)) {
         return true;

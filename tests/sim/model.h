@@ -1,4 +1,4 @@
-/* model.h - what must have happened: every call, where it ran, and how it ended. */
+/* model.h - the expected results: every call, where it ran, and how it ended. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SIM_MODEL_H
 #define TDM_TESTS_SIM_MODEL_H
@@ -11,31 +11,35 @@ enum { MODEL_CALLS_MAX = 512, MODEL_ACTORS_MAX = 8 };
 
 enum model_class { MODEL_PLAIN, MODEL_ASYNCHRONOUS, MODEL_THREADED };
 
+/* What the model knows about an actor. */
 struct model_actor {
     char id[33];
     enum model_class actor_class;
     bool may_restart;
     int32_t max_task_retries;
-    uint32_t ends_wanted; /* by a crash, a kill, a cancel by force */
-    bool dropped;         /* its creator has let go of it */
+    /* Number of expected ends, by a crash, a kill or a forced cancellation. */
+    uint32_t ends_wanted;
+    bool dropped; /* True: its creator has released the handle. */
 };
 
+/* What the model knows about a call. */
 struct model_call {
     uint32_t actor;
-    const void *caller; /* the process */
-    uint64_t order;     /* of the calls of that caller */
+    const void *caller; /* The process that made the call. */
+    uint64_t order;     /* Position among the calls of that caller. */
     const char *method;
     int64_t expected;
-    int32_t max_retries; /* the call's own, or the actor's */
+    int32_t max_retries; /* Retries of the call, or the default of the actor. */
     bool has_deadline;
     bool has_uncounted_handle;
     bool canceled;
-    bool fails;         /* on purpose */
-    bool reads_another; /* waits for some other result, with a deadline of its own */
-    int32_t source;     /* the call whose result is its argument; -1: none */
-    bool may_be_large;  /* its argument: that lives no longer than its connection */
+    bool fails;         /* True: the method fails on purpose. */
+    bool reads_another; /* True: the method waits for another result, with a deadline of its own. */
+    int32_t source;     /* The call whose result is the argument; -1: none. */
+    /* True: the argument may be large; large arguments exist only as long as their connection. */
+    bool may_be_large;
 
-    bool is_watched; /* model_done() will be told */
+    bool is_watched; /* True: model_done() will be called for its reference. */
     uint32_t runs_count;
     uint32_t last_incarnation;
     uint32_t results_count;
@@ -43,39 +47,39 @@ struct model_call {
     tdm_status result;
 };
 
-/* What has been done to the world; nothing of it, and nothing may be lost. */
+/* All actors and calls, and the faults that were injected. Without faults nothing may be lost. */
 struct model {
     uint32_t actors_count;
     struct model_actor actors[MODEL_ACTORS_MAX];
     uint32_t calls_count;
     struct model_call calls[MODEL_CALLS_MAX];
-    uint32_t cuts_count;       /* of connections to actors */
-    uint32_t owner_cuts_count; /* of connections to owners */
-    uint32_t ends_count;       /* of processes, at once */
-    uint32_t failures_count;   /* that were expected, for the summary */
+    uint32_t cuts_count;       /* Cut connections to actors. */
+    uint32_t owner_cuts_count; /* Cut connections to owners of values. */
+    uint32_t ends_count;       /* Processes that were killed. */
+    uint32_t failures_count;   /* Expected failures, for the summary. */
     uint32_t oks_count;
 };
 extern struct model model;
 
-/* Ends the program with the seed and what is wrong. */
+/* Prints the seed and the error, and ends the program. */
 __attribute__((format(printf, 1, 2))) _Noreturn void model_fail(const char *format, ...);
 
 void model_begin(uint64_t begun);
 uint32_t model_actor_add(enum model_class actor_class, bool may_restart);
-/* A new call; the caller fills in the rest.  Returns its number. */
+/* Adds a call and returns its number. The caller fills in the other fields. */
 uint32_t model_call_add(uint32_t actor, const char *method);
 bool model_is_full(void);
 int64_t model_reply(uint32_t number, int64_t value);
 
-/* Told by methods: this call runs now. */
+/* Methods call this when a call starts to run. */
 void model_ran(uint32_t number, const char *actor_id, uint32_t incarnation);
-/* Told by callers: this is its result. */
+/* Callers call this with the result of a call. */
 void model_result(uint32_t number, tdm_status status, int64_t value);
-/* Told when a reference is done. */
+/* Is called when a reference is done. */
 void model_done(uint32_t number);
-/* May a reference that came from another process have lost its value? */
+/* Returns true if a reference from another process may have lost its value. */
 bool model_may_lose(void);
-/* Everything has ended. */
+/* Checks all calls after everything has ended. */
 void model_check_all(void);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* One world from beginning to end; ends this process when a promise was broken. */
+/* Runs one simulation. Ends this process if a promise was broken. */
 void program_run(uint64_t seed, const char *directory);
 
 #endif

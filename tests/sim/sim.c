@@ -1,6 +1,5 @@
-/* sim.c - processes in one thread: what happens next, and what time it is, is decided by
- * chance.
- */
+/* sim.c - simulated processes in one thread, with a random order of events and a simulated
+ * clock. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
 
@@ -25,7 +24,8 @@ enum { THINGS_MAX = 512, POLLED_MAX = 256, STEPS_MAX = 400000, SETTLING_ROUNDS_M
 
 struct sim sim;
 static struct test_random chance;
-static struct test_random id_chance; /* ids do not change what happens */
+/* IDs have a generator of their own, since they do not affect the history. */
+static struct test_random id_chance;
 
 uint32_t sim_below(uint32_t bound)
 {
@@ -162,7 +162,7 @@ void sim_fiber_start(void (*fn)(void *arg), void *arg)
 {
     struct sim_fiber *fiber = sim_fiber_create(sim.current);
 
-    fiber->joined = true; /* by nobody */
+    fiber->joined = true; /* No fiber will join it. */
     fiber->fiber = fiber_create(fn, arg);
 }
 
@@ -401,7 +401,7 @@ static void run_post(struct tdm__loop *loop)
     free(post);
 }
 
-/* With the lock, as whoever drives a loop. */
+/* Calls a callback with the lock, as a thread that drives a loop does. */
 static void call_back(const struct thing *thing)
 {
     sim.callback_depth = 1;
@@ -439,7 +439,7 @@ static void cut_off(struct tdm__loop *loop)
     }
 }
 
-/* At one blow for all others. */
+/* Kills the process; for all others this is one event. */
 static void kill_process(struct sim_process *process)
 {
     sim_trace("%s is killed", process->name);
@@ -503,7 +503,7 @@ void sim_loop_round(struct tdm__loop *loop)
     for (uint32_t i = 0; i < count; i++) {
         TAILQ_FOREACH(watch, &loop->watches, link)
         {
-            if (watch == ready[i]) { /* it still is */
+            if (watch == ready[i]) { /* The watch still exists. */
                 struct thing thing = {SERVE_WATCH, loop->process, watch};
 
                 call_back(&thing);
@@ -553,7 +553,7 @@ static int64_t next_deadline(void)
     return next_ms;
 }
 
-/* false: nothing can happen. */
+/* Executes one event. Returns false if none is possible. */
 static bool step(void)
 {
     if (sim_below(24) == 0) {

@@ -5,8 +5,8 @@
 
 #include "tests/sim/daemon.h"
 
-/* The real worker (actors/server/worker.c) as far as it is not about processes: executor, objects,
- * links and all connections are the product's. */
+/* Starts the process of an actor. It replaces actors/server/worker.c: executor, objects, actor
+ * channels and connections are the product's code, and the process is simulated. */
 struct sim_process *worker_start(struct daemon_actor *actor);
 
 #endif

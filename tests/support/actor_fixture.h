@@ -1,37 +1,36 @@
-/* actor_fixture.h - a private node for tests of actors, and an actor that does what it is told.
- */
+/* actor_fixture.h - a private node for tests of actors, and an actor with methods for tests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_ACTOR_FIXTURE_H
 #define TDM_TESTS_SUPPORT_ACTOR_FIXTURE_H
 
 #include <tandem/tandem.h>
 
-/* What an answer may take on a busy machine, with sanitizers. */
+/* Deadline of a reply on a busy machine with sanitizers. */
 enum { TEST_TIMEOUT_MS = 30000 };
 
-/* First thing in main(): joins a private node with this build's tandemd, in a $TMPDIR of its
- * own; or, in a worker, becomes the actor.  `options` may be NULL. */
+/* Starts a private node with this build's tandemd and a $TMPDIR of its own. In a worker process it
+ * becomes the actor instead. Must be the first call in main(). `options` may be NULL. */
 tdm_runtime *actor_fixture_open(const struct tdm_runtime_options *options);
-/* Stops the runtime and removes the $TMPDIR; 0 if the daemon left nothing in it. */
+/* Stops the runtime and removes the $TMPDIR. Returns 0 if the daemon left nothing in it. */
 int actor_fixture_close(tdm_runtime *runtime);
 
-/* TANDEM_DAEMON and TMPDIR, for programs that start their runtime themselves; nothing in a
- * worker. actor_fixture_clean_up() is the other half. */
+/* Sets TANDEM_DAEMON and TMPDIR for programs that start their runtime themselves; does nothing in a
+ * worker. actor_fixture_clean_up() removes what it created. */
 void actor_fixture_prepare(void);
 int actor_fixture_clean_up(void);
 
-/* All fail the test when the call fails. */
+/* These functions fail the test when the call fails. */
 tdm_actor *actor_fixture_create(tdm_runtime *runtime, const struct tdm_actor_options *options);
 int64_t actor_fixture_call_int(tdm_actor *actor, const char *method);
-/* Copies the answer of a method that takes one text and gives one. */
+/* Copies the reply of a method that takes one text and replies one. */
 void actor_fixture_call_text(tdm_actor *actor, const char *method, const char *argument, char *text,
                              size_t room);
-/* Calls and waits; the status and tdm_error_detail() are the call's. */
+/* Calls and waits. Returns the status of the call, with its detail in tdm_error_detail(). */
 tdm_status actor_fixture_call(tdm_actor *actor, const char *method, const char *argument);
-/* True once nothing answers to the pid any more; waits for it. */
+/* Waits until no process has the PID. Returns 1 if that happened in time. */
 int wait_process_exit(int64_t pid, int64_t timeout_ms);
 
-/* Does nothing, but links the class "tester" into programs that call nothing else here. */
+/* Does nothing; a call links the class "tester" into a program. */
 void actor_fixture_link_tester(void);
 
 /* The class "tester".

@@ -128,7 +128,7 @@ static void serve_actor(struct channel_peer *peer, struct tdm__incoming_call *in
         tdm__incoming_reply_pack(incoming, "");
         return;
     }
-    assert_true(sequence > peer->acknowledged); /* else its answer was forgotten already */
+    assert_true(sequence > peer->acknowledged); /* Otherwise its reply was forgotten already. */
     note_acknowledged(peer, incoming);
     assert_int_equal(tdm__incoming_unpack(incoming, "i", &number), TDM_OK);
     if (run == NULL) {

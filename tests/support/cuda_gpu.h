@@ -1,4 +1,4 @@
-/* cuda_gpu.h - a GPU for tests, a real one or the fake library, with a broker and two tenants. */
+/* cuda_gpu.h - a GPU for tests, real or of the fake library, with a broker and two tenants. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_CUDA_GPU_H
 #define TDM_TESTS_SUPPORT_CUDA_GPU_H
@@ -9,25 +9,30 @@
 
 #include <stdbool.h>
 
+/* One GPU with a broker, two tenants and a device for each. */
 struct cuda_gpu {
     char uuid[TDM__UUID_BYTES];
     struct tdm__broker *broker;
     struct tdm__tenant tenants[2]; /* "trainer rank 1", "engine 0" */
     struct tdm__broker_client *clients[2];
-    struct tdm__device *devices[2]; /* faulty ones if asked for, never armed */
+    /* The devices of the tenants; faulty devices, not armed, if cuda_gpu_open() was asked for
+     * them. */
+    struct tdm__device *devices[2];
 };
 
-/* Once per program, first: the fake library of so many bytes, or with TANDEM_TEST_REAL_GPU set in
- * the environment the driver that there is. */
+/* Chooses the GPU. Each program calls it once, first. It is the fake library with `fake_bytes` of
+ * memory, or the installed driver if TANDEM_TEST_REAL_GPU is set. */
 void cuda_gpu_choose(size_t fake_bytes);
-/* Removes what the fake library left. */
+/* Removes the files of the fake library. */
 void cuda_gpu_forget(void);
 bool cuda_gpu_is_real(void);
 
 struct cuda_gpu *cuda_gpu_open(size_t capacity_bytes, bool faulty);
 void cuda_gpu_close(struct cuda_gpu *gpu);
-size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu); /* by the broker's ledger */
-size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu); /* by the device */
+/* Bytes that the broker has charged. */
+size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu);
+/* Bytes that are free according to the device. */
+size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu);
 
 /* The fake library's controls (tests/fake/cuda.h). */
 struct cuda_gpu_controls {

@@ -11,23 +11,24 @@
 
 enum { NOTES_MAX = 4096, KEPT_MAX = 1000, CALLERS = 2 };
 
-/* What the actor's methods did; they run on several threads. */
+/* What the actor's methods did. They run on several threads. */
 struct executor_log {
     pthread_mutex_t mutex;
     int64_t notes[NOTES_MAX];
     atomic_int notes_count;
-    atomic_int inside; /* of "gate" and "watch" */
-    atomic_bool open;
-    atomic_int canceled; /* seen by "watch" */
+    atomic_int inside;   /* Number of "gate" and "watch" calls that are running. */
+    atomic_bool open;    /* True: "gate" and "watch" return. */
+    atomic_int canceled; /* Number of cancellations that "watch" has seen. */
     tdm_call *kept[KEPT_MAX];
     atomic_int kept_count;
     atomic_int yielded;
     atomic_int streams_ended;
-    atomic_int yield_status; /* of the last one's last item */
+    atomic_int yield_status; /* Status of the last item of the latest stream. */
     struct tdm__executor *executor;
 };
 extern struct executor_log executor_log;
 
+/* The executor's callers and connections, all on one loop. */
 struct executor_fixture {
     struct tdm__loop *loop;
     struct tdm__rpc *callers[CALLERS];
@@ -38,28 +39,30 @@ struct executor_fixture {
 };
 extern struct executor_fixture executor_fixture;
 
-/* Methods: "note" (i) writes i down and replies it; "gate" stays until `open`; "watch" also
- * until it is canceled; "keep" keeps its call; "count" (i) yields so many items; "leave" ends
- * the actor.  The second class has groups: "gate" is in one of 2, "watch" in one of 1. */
+/* Methods: "note" (i) records i and replies it; "gate" runs until `open`; "watch" runs until `open`
+ * or until it is canceled; "keep" keeps its call; "count" (i) yields i items; "leave" ends the
+ * actor. In the second class "gate" is in a group of 2 threads and "watch" in one of 1. */
 extern const struct tdm_actor_class exec_plain;
 extern const struct tdm_actor_class exec_grouped;
 extern const struct tdm_actor_class exec_asynchronous;
 
-/* The actor's main thread is a thread; whoever waits drives the loop, too. */
+/* Starts the executor. A thread is the actor's main thread; a thread that waits drives the loop,
+ * too. */
 void exec_open(const struct tdm_actor_class *actor_class, uint32_t max_concurrency);
 void exec_close(void);
-/* The actor's own end, in whatever way it was asked for. */
+/* Waits for the end of the actor, however it was requested. */
 void exec_await_end(void);
 void exec_await(atomic_int *value, int goal);
 
-struct tdm_bytes exec_number(uint8_t number); /* below 128 */
+/* Returns a packed number below 128. */
+struct tdm_bytes exec_number(uint8_t number);
 struct tdm__rpc_request exec_request(const char *method, uint8_t number);
 uint64_t exec_send(int caller, const struct tdm__rpc_request *request, struct pair_reply *answer);
 uint64_t exec_call(int caller, const char *method, uint8_t number, struct pair_reply *answer);
-/* Waits for it. */
+/* Waits for the reply and returns its status. */
 tdm_status exec_outcome(struct pair_reply *answer);
 void exec_cancel(int caller, uint64_t call_id);
-/* Cuts the connection, and makes a new one. */
+/* Cuts the connection of a caller and connects again. */
 void exec_cut(int caller);
 void exec_connect(int index);
 

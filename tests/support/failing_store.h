@@ -5,16 +5,17 @@
 
 #include "runtime/store.h"
 
-/* All failures are TDM_E_TIMEOUT: whoever asks is not asked to try again. */
+/* A store that fails with TDM_E_TIMEOUT, for which callers do not retry. */
 struct failing_store {
-    struct tdm__store store; /* first */
-    struct tdm__store *inner;
-    const char *fail_pattern; /* the first pattern of a read; so many of those to come fail: */
+    struct tdm__store store;  /* The store's interface; must be the first field. */
+    struct tdm__store *inner; /* The store that does the work (borrowed). */
+    /* Reads whose first pattern is this one fail; the next field says how many. */
+    const char *fail_pattern;
     uint32_t fail_reads_count;
-    uint32_t lost_replies; /* so many commits to come succeed, and nobody hears of it */
+    uint32_t lost_replies; /* Number of next commits that succeed but whose replies are lost. */
 };
 
-/* `inner` is borrowed; there is nothing to close. */
+/* Fills `deaf`. `inner` is borrowed, and nothing has to be closed. */
 void failing_store_open(struct failing_store *deaf, struct tdm__store *inner);
 
 #endif

@@ -11,8 +11,8 @@
 struct faulty {
     struct tdm__device base;
     struct tdm__device *inner; /* owned */
-    uint64_t calls_count;      /* since it was armed */
-    uint64_t nth;              /* this one fails; 0: none */
+    uint64_t calls_count;      /* Number of calls since it was armed. */
+    uint64_t nth;              /* Number of the call that fails; 0: no call fails. */
 };
 
 static struct tdm__device *faulty_inner(struct tdm__device *device)

@@ -11,7 +11,8 @@ struct host_gpu {
     struct tdm__broker *broker;
     struct tdm__tenant tenants[2]; /* "trainer rank 1", "engine 0" */
     struct tdm__broker_client *clients[2];
-    struct tdm__device *devices[2]; /* faulty ones if asked for, never armed */
+    /* The devices; faulty ones, not armed, if they were asked for. */
+    struct tdm__device *devices[2];
 };
 
 struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty);

@@ -44,7 +44,7 @@ static int meet_until_failure(const struct lost_ranks *ranks, uint32_t rank, int
         return LOST_RANKS_LATE;
     }
     if (tdm__comm_barrier(comm) != status) {
-        return LOST_RANKS_SAW_OTHER; /* it must stay broken, for the same reason */
+        return LOST_RANKS_SAW_OTHER; /* The group must stay broken for the same reason. */
     }
     comm->ops->destroy(comm);
     return status == TDM_E_ABORTED   ? LOST_RANKS_SAW_DEATH

@@ -16,7 +16,7 @@
 
 struct entry {
     char *key;  /* owned */
-    char *data; /* owned; NULL when empty */
+    char *data; /* The value (owned); NULL if there is none. */
     size_t size_bytes;
     uint64_t version;
     int64_t expires_ms;
@@ -26,7 +26,7 @@ struct memory_store {
     struct tdm__store store; /* first */
     struct tdm__store_completions *outcomes;
     struct tdm__watchers watchers;
-    struct entry *entries; /* owned, sorted by key */
+    struct entry *entries; /* The records (owned), sorted by key. */
     uint32_t count;
     uint32_t capacity;
     uint64_t last_version;
@@ -137,7 +137,7 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
     struct tdm__store_records *records = NULL;
     tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
 
-    (void)deadline_ms; /* the answer is here at once */
+    (void)deadline_ms; /* The reply is available at once. */
     if (status == TDM_OK) {
         remove_expired(memory);
         status = snapshot(memory, patterns, patterns_count, &records);
@@ -253,7 +253,7 @@ static void apply(struct memory_store *memory, const struct tdm__store_write *wr
         }
         break;
     case TDM__STORE_RENEW_LEASE:
-        if (entry != NULL) { /* an earlier write of this commit may have removed it */
+        if (entry != NULL) { /* An earlier write of this commit may have removed it. */
             entry->expires_ms = lease_end(write->lease_ms);
         }
         break;

@@ -68,7 +68,7 @@ struct rendezvous_fd {
     uint32_t ranks_count;
     size_t piece_bytes;
     char addresses[RANKS_MAX][64];
-    sem_t told[RANKS_MAX]; /* once for each rank */
+    sem_t told[RANKS_MAX]; /* Once for each rank. */
 };
 
 static const struct tdm__id group_key = {{7}};

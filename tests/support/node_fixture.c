@@ -109,7 +109,7 @@ int node_fixture_close(void **state)
     assert_null(scene->last);
     scene->node.stopping = true;
     node_fixture_run(scene, has_given_back, scene);
-    scene->node.store = NULL; /* a daemon's store closes first */
+    scene->node.store = NULL; /* The store closes first, as in a daemon. */
     if (scene->node.workers != NULL) {
         tdm__workers_destroy(scene->node.workers);
     }

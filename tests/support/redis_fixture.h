@@ -7,15 +7,15 @@
 #include "tests/conformance/store_suite.h"
 
 struct redis_fixture {
-    struct store_fixture base; /* first: the suite's view */
+    struct store_fixture base; /* The view of the conformance suite; must be the first field. */
     struct tdm__redis_embedded *server;
     char directory[64];
 };
 
-/* 0, as cmocka wants it. */
+/* Opens the fixture. Returns 0, which cmocka expects. */
 int redis_fixture_open(struct redis_fixture *world);
 void redis_fixture_close(struct redis_fixture *world);
-/* Removes a directory and all in it. */
+/* Removes a directory and its contents. */
 void remove_tree(const char *directory);
 
 #endif

@@ -1,4 +1,4 @@
-/* reserve_fixture.h - nodes in a memory store, and reservations that are waited for. */
+/* reserve_fixture.h - nodes in a memory store, and reservations that the test waits for. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_RESERVE_FIXTURE_H
 #define TDM_TESTS_SUPPORT_RESERVE_FIXTURE_H
@@ -7,34 +7,37 @@
 
 enum { PLACES_MAX = 16 };
 
+/* A store with nodes, and the result of the last operation. */
 struct reserve_fixture {
     struct tdm__loop *loop;
     struct tdm__store *store;
     bool done;
-    tdm_status status; /* of the last operation, with its words */
+    tdm_status status; /* Status of the last operation; its detail is next. */
     char detail[512];
-    struct tdm__actor_placement reserved; /* by the last reserve_fixture_take() that succeeded */
-    struct tdm__id places[PLACES_MAX];    /* the node of each bundle of the last group, as far as
-                                             there is room */
-    uint32_t gpus[PLACES_MAX];            /* its first GPU */
-    struct tdm__placement_group_record group; /* and all of it; owned */
+    /* Result of the last successful reserve_fixture_take(). */
+    struct tdm__actor_placement reserved;
+    /* Node of each bundle of the last group, at most PLACES_MAX. */
+    struct tdm__id places[PLACES_MAX];
+    uint32_t gpus[PLACES_MAX];                /* First GPU of each bundle. */
+    struct tdm__placement_group_record group; /* The complete record of the last group (owned). */
 };
 
-/* Leases do not run out here, however slow the machine is: reserve_fixture_lose() ends them. */
+/* Opens the fixture. Leases do not end by themselves, however slow the machine is;
+ * reserve_fixture_lose() ends them. */
 int reserve_fixture_open(struct reserve_fixture *world);
 void reserve_fixture_close(struct reserve_fixture *world);
-/* A node with so many GPUs and eight CPUs; fails the test if it cannot join. */
+/* Adds a node with `gpus` GPUs and eight CPUs. Fails the test if it cannot join. */
 struct tdm__id reserve_fixture_join(struct reserve_fixture *world, const char *name, double gpus);
 void reserve_fixture_join_again(struct reserve_fixture *world, const struct tdm__id *id,
                                 const char *name, double gpus, const struct tdm__grant *grants,
                                 uint32_t grants_count);
 void reserve_fixture_join_as(struct reserve_fixture *world, const struct tdm__node_record *record,
                              const struct tdm__node_resources *totals);
-/* As when its lease runs out. */
+/* Removes the node's records, as when its lease ends. */
 void reserve_fixture_lose(struct reserve_fixture *world, const struct tdm__id *id);
-/* The store says that all of the node is free, which is wrong if something is held. */
+/* Writes into the store that all resources of the node are free. */
 void reserve_fixture_empty(struct reserve_fixture *world, const struct tdm__id *id);
-/* The store loses one record. */
+/* Removes one record from the store. */
 void reserve_fixture_forget(struct reserve_fixture *world, const char *key);
 tdm_status reserve_fixture_again(struct reserve_fixture *world,
                                  const struct tdm__actor_record *actor);
@@ -45,13 +48,13 @@ tdm_status reserve_fixture_give_back(struct reserve_fixture *world,
 tdm_status reserve_fixture_group(struct reserve_fixture *world, const struct tdm__id *id,
                                  double gpus_each, uint32_t bundles_count,
                                  enum tdm_placement_strategy strategy);
-/* The last group that reserve_fixture_group() made. */
+/* Reserves the last group of reserve_fixture_group() again. */
 tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost);
 tdm_status reserve_fixture_group_by(struct reserve_fixture *world,
                                     const struct tdm__placement_group_request *request);
 tdm_status reserve_fixture_find_group(struct reserve_fixture *world, const char *name_space,
                                       const char *name);
-/* TDM_E_NOT_FOUND when there is none. */
+/* Closes a group's record; TDM_E_NOT_FOUND if there is no such group. */
 tdm_status reserve_fixture_close_group(struct reserve_fixture *world, const struct tdm__id *id,
                                        const struct tdm__id *remover);
 tdm_status reserve_fixture_ungroup(struct reserve_fixture *world, const struct tdm__id *id);

@@ -50,16 +50,16 @@ static float as_held(float value, uint8_t dtype)
 /* ---- a side with real memory ------------------------------------------------------------ */
 
 struct memory {
-    uint8_t *bytes;  /* of one tensor; guarded by the sanitizer */
-    uint8_t *writes; /* to each of its elements */
+    uint8_t *bytes;  /* The memory of one tensor, guarded by the sanitizer. */
+    uint8_t *writes; /* Number of writes to each element. */
 };
 
 struct world {
     const struct tdm__model *model;
     const struct tdm__reshard *reshard;
-    struct memory **from; /* by rank, by tensor */
+    struct memory **from; /* By rank, then by tensor. */
     struct memory **to;
-    struct memory *staging; /* by destination rank */
+    struct memory *staging; /* By destination rank. */
 };
 
 static struct memory make_memory(uint64_t elements, uint64_t size_bytes)
@@ -263,7 +263,8 @@ static void check_fp8(const struct world *world, const struct tdm__rank_shards *
                         block_column / 128),
                sizeof(scale_value));
         assert_memory_equal(&scale_value, &wanted, sizeof(wanted));
-        for (uint32_t k = 0; k < 128 * 128; k += 7) { /* the reference is slow */
+        /* Only every seventh element is compared, because the reference is slow. */
+        for (uint32_t k = 0; k < 128 * 128; k += 7) {
             uint32_t row = block_row + k / 128;
             uint32_t column = block_column + k % 128;
 

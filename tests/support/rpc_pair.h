@@ -1,4 +1,4 @@
-/* rpc_pair.h - two endpoints on one loop, and what they saw of each other. */
+/* rpc_pair.h - two endpoints on one loop, with a record of what they received. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_RPC_PAIR_H
 #define TDM_TESTS_SUPPORT_RPC_PAIR_H
@@ -9,14 +9,16 @@
 
 enum { PAIR_WAIT_MS = 10000, PAIR_HELD_MAX = 8 };
 
+/* Two endpoints and a connection between them. */
 struct rpc_pair {
     struct tdm__loop *loop;
     struct tdm__rpc *rpcs[2];
-    struct tdm__conn *conns[2]; /* NULL once closed, or when only one end is ours */
-    tdm_status reasons[2];      /* why it was closed */
+    /* Each end of the connection; NULL once closed, or when the test has only one end. */
+    struct tdm__conn *conns[2];
+    tdm_status reasons[2]; /* Why each end was closed; the details are next. */
     char details[2][256];
     uint32_t closed;
-    struct tdm__incoming_call *held[PAIR_HELD_MAX]; /* calls of "hold", unanswered */
+    struct tdm__incoming_call *held[PAIR_HELD_MAX]; /* Calls of "hold" without a reply. */
     uint32_t held_count;
     uint32_t served;
 };
@@ -29,29 +31,31 @@ void pair_destroy(struct rpc_pair *pair);
 struct tdm__peer_identity pair_identity(const char *name);
 extern const uint8_t pair_token[TDM__TOKEN_BYTES];
 
-/* Connects them with a socket pair and waits until both are open. */
+/* Connects the endpoints with a socket pair and waits until both ends are open. */
 void pair_join(struct rpc_pair *pair);
-/* The same over two given sockets, at once. */
+/* Connects them over two given sockets without waiting. */
 void pair_adopt(struct rpc_pair *pair, int fd0, int fd1);
 /* Runs the loop until *value >= goal; fails the test after PAIR_WAIT_MS. */
 void pair_run_until(struct rpc_pair *pair, const uint32_t *value, uint32_t goal);
-/* Runs it for a while in which nothing is to happen. */
+/* Runs the loop for a time in which the test expects no event. */
 void pair_run_for(struct rpc_pair *pair, int64_t ms);
 
-/* A packed array of one string, in a static buffer that the eighth call after reuses. */
+/* Returns a packed array of one string, in a static buffer that is reused by the eighth call
+ * after. */
 struct tdm_bytes pair_text(const char *text);
 struct tdm__rpc_request pair_request(const char *method, const char *text);
 
-/* What came back of one call. */
+/* The result of one call. */
 struct pair_reply {
     uint32_t count;
     tdm_status status;
     char detail[256];
     size_t size_bytes;
-    uint64_t hash; /* of the packed bytes */
+    uint64_t hash; /* Hash of the packed reply. */
     uint32_t order;
 };
-extern uint32_t pair_replies_total; /* gives each answer its order */
+/* Total number of replies; gives each reply its order. */
+extern uint32_t pair_replies_total;
 tdm__rpc_reply_fn pair_on_reply;
 uint64_t pair_hash(struct tdm_bytes bytes);
 

@@ -1,4 +1,4 @@
-/* scheme_fixture.h - a small model, and an actor that receives it by whatever scheme. */
+/* scheme_fixture.h - a small model, and an actor that receives it by any scheme. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_SCHEME_FIXTURE_H
 #define TDM_TESTS_SUPPORT_SCHEME_FIXTURE_H
@@ -7,7 +7,7 @@
 
 enum { SCHEME_TENSORS = 4, SCHEME_TIMEOUT_MS = 30000 };
 
-/* A model whose every byte follows from a seed. */
+/* A model whose bytes follow from a seed. */
 struct scheme_model {
     struct tdm_weights_tensor tensors[SCHEME_TENSORS];
 };
@@ -31,9 +31,9 @@ enum pupil_flags { PUPIL_KEEPS = 1, PUPIL_BACKGROUND = 2, PUPIL_PARTIAL = 4 };
 tdm_actor *scheme_pupil(tdm_runtime *runtime, const char *model, uint64_t flags);
 tdm_ref *scheme_call(tdm_actor *pupil, const char *method, const char *model);
 tdm_ref *scheme_receive(tdm_actor *pupil, const char *model, int64_t timeout_ms);
-/* Waits and releases; the version goes to `version_out`, which may be NULL. */
+/* Waits for the result and releases it. Stores the version in *version_out, which may be NULL. */
 tdm_status scheme_end(tdm_ref *ref, uint64_t *version_out);
-/* The status of a check: version and bytes. */
+/* Returns the status of a check of version and bytes. */
 tdm_status scheme_check(tdm_actor *pupil, const char *model, uint64_t seed, uint64_t version);
 
 tdm_weights_sender *scheme_sender(tdm_runtime *runtime, const char *name,

@@ -11,7 +11,8 @@ enum { SLOTS_COUNT = 1 << 20, KEYS_MAX = 1 << 19, WAITING_MAX = 1 << 15 };
 
 static void make_table(struct state_explorer *walk)
 {
-    walk->keys = malloc(walk->keys_max * walk->key_bytes); /* touched as far as used */
+    /* The kernel provides only the pages that are used. */
+    walk->keys = malloc(walk->keys_max * walk->key_bytes);
     walk->slots = calloc(walk->slots_count, sizeof(walk->slots[0]));
     TDM_ASSERT(walk->keys != NULL && walk->slots != NULL);
 }

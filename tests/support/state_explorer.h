@@ -1,4 +1,4 @@
-/* state_explorer.h - visits every state that can be reached, once, nearest first. */
+/* state_explorer.h - visits every reachable state once, in breadth-first order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_STATE_EXPLORER_H
 #define TDM_TESTS_SUPPORT_STATE_EXPLORER_H
@@ -7,32 +7,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A state is any struct; its key is what tells it from others.  Start with state_explorer_add() of
- * the first state, then take each with state_explorer_next() and add those it leads to. */
+/* The sets of visited and waiting states. A state is any struct; its key distinguishes it from
+ * others. Start with state_explorer_add() of the first state, then take each with
+ * state_explorer_next() and add its successors. */
 struct state_explorer {
     size_t key_bytes;
     size_t state_bytes;
-    uint8_t *keys;   /* of all states seen, in the order seen; owned */
-    uint8_t *states; /* of those not visited yet: a ring; owned; NULL: keys are states */
-    uint32_t *slots; /* hash table of indices into keys, plus one; owned */
+    uint8_t *keys; /* Keys of all states seen, in the order seen (owned). */
+    /* Ring buffer of the states not visited yet (owned); NULL if keys are states. */
+    uint8_t *states;
+    uint32_t *slots; /* Hash table of indices into keys, plus one (owned). */
     uint32_t slots_count;
     uint32_t keys_max;
     uint32_t seen;
     uint32_t visited;
     uint32_t waiting_max;
-    uint64_t transitions; /* calls of state_explorer_add() but the first */
+    uint64_t transitions; /* Calls of state_explorer_add() without the first one. */
 };
 
 void state_explorer_init(struct state_explorer *walk, size_t key_bytes, size_t state_bytes);
-/* For states that are their own keys: no byte of them is padding. */
+/* Initialises an explorer for states that are their own keys, without padding bytes. */
 void state_explorer_init_plain(struct state_explorer *walk, size_t state_bytes,
                                uint32_t states_max);
 void state_explorer_fini(struct state_explorer *walk);
-/* Copies both.  Returns the number of the state, in the order seen. */
+/* Adds a state unless it was seen before; copies key and state. Returns the number of the state in
+ * the order seen. */
 uint32_t state_explorer_add(struct state_explorer *walk, const void *key, const void *state);
-/* False when all states were visited. */
+/* Takes the next state. Returns false when all states were visited. */
 bool state_explorer_next(struct state_explorer *walk, void *state_out);
-/* The key of one that was seen, which is the state itself if the walk is plain. */
+/* Returns the key of a state that was seen, which is the state itself after
+ * state_explorer_init_plain(). */
 const void *state_explorer_state(const struct state_explorer *walk, uint32_t number);
 
 #endif

@@ -1,4 +1,4 @@
-/* test_random.h - repeatable randomness for tests: the seed is printed, and can be given. */
+/* test_random.h - repeatable random numbers for tests: the seed is printed and can be set. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_TEST_RANDOM_H
 #define TDM_TESTS_SUPPORT_TEST_RANDOM_H
@@ -9,11 +9,11 @@ struct test_random {
     uint64_t state;
 };
 
-/* Seeded with `seed`, or with TANDEM_TEST_SEED from the environment where that is set; prints
- * which. */
+/* Returns a generator with `seed`, or with TANDEM_TEST_SEED from the environment if that is set,
+ * and prints the seed. */
 struct test_random test_random_init(const char *test, uint64_t seed);
 uint64_t test_random_next(struct test_random *chance);
-/* 0 … bound-1; bound is over 0. */
+/* Returns a number from 0 to bound - 1; bound is above 0. */
 uint32_t test_random_below(struct test_random *chance, uint32_t bound);
 
 #endif

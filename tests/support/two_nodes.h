@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <tandem/runtime.h>
 
-/* One of the two; what is started here is its supervisor. */
+/* One of the two nodes. The test starts its supervisor. */
 struct test_node {
     pid_t supervisor;
     pid_t daemon;
@@ -23,18 +23,17 @@ struct two_nodes {
     struct test_node second;
 };
 
-/* 0, or what went wrong is in tdm_error_detail().  Sets TANDEM_TOKEN_FILE for drivers. */
+/* Starts both nodes. Returns 0, or sets tdm_error_detail(). Sets TANDEM_TOKEN_FILE for drivers. */
 int two_nodes_open(struct two_nodes *nodes);
 void two_nodes_close(struct two_nodes *nodes);
 
-/* For main(): a cluster and a driver of its first node; NULL, and said on stderr, if there is
- * none.  In a process that is to be a worker it never returns.  two_nodes_leave() ends both and
- * returns how much was left behind. */
+/* For main(): starts the nodes and joins the first one as a driver. Returns NULL after a message on
+ * stderr if that fails. In a worker process it never returns. */
 tdm_runtime *two_nodes_join(struct two_nodes *nodes);
 int two_nodes_leave(struct two_nodes *nodes, tdm_runtime *runtime);
 
-/* Starts one more daemon; 0 if it says that it is ready.  `said` (1,024 bytes) is what it
- * says. */
+/* Starts one more daemon. Returns 0 if it reports that it is ready. `said` (1,024 bytes) gets its
+ * output. */
 int test_node_start(const struct two_nodes *nodes, const char *name, struct test_node *node,
                     char *said);
 void test_node_stop(struct test_node *node);

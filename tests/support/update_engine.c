@@ -1,4 +1,4 @@
-/* update_engine.c - an engine of the world of updates. */
+/* update_engine.c - an engine of the update simulator. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/update_simulator_internal.h"
 
@@ -43,7 +43,7 @@ static void set_tracker(struct update_member *member, const struct tdm__resume_t
     member->resume_log_unsettled = tracker->is_unsettled;
 }
 
-/* A new update begins; true: with what is here. */
+/* Begins a new update. Returns true if it continues with the staged bytes of the last one. */
 static bool go_on(struct update_scene *scene, uint8_t index, const struct update_message *message)
 {
     struct update_member *member = &scene->world->members[index];
@@ -100,7 +100,7 @@ static bool bytes_are(const uint8_t bytes[UPDATE_TENSOR_BYTES], const struct upd
                                 tdm__checksum_tensor(said->seen, UPDATE_TENSOR_BYTES)) == TDM_OK;
 }
 
-/* slime's way: there is no shadow, and no commit. */
+/* The mutation of slime: there is no shadow and no commit. */
 static void load_at_once(struct update_scene *scene, struct update_member *member,
                          const struct update_message *bucket)
 {
@@ -111,7 +111,7 @@ static void load_at_once(struct update_scene *scene, struct update_member *membe
     member->version = bucket->version;
 }
 
-/* Whether the bucket is to be taken, for the resume_log's sake. */
+/* Adds the bucket to the resume log. Returns false if the bucket must be ignored. */
 static bool enter_bucket(const struct update_limits *limits, struct update_member *member,
                          const struct update_message *bucket, bool update_begun)
 {
@@ -139,7 +139,7 @@ static bool enter_bucket(const struct update_limits *limits, struct update_membe
     return is_taken;
 }
 
-/* Into the shadow, if it is not there yet, and compared. */
+/* Copies the bucket into the shadow, unless it is there already, and compares it. */
 static bool put(struct update_scene *scene, struct update_member *member,
                 const struct update_message *bucket)
 {
@@ -150,7 +150,7 @@ static bool put(struct update_scene *scene, struct update_member *member,
             update_wrong(scene, "bytes are written to memory that is away");
         }
         if (!trainer->alive || trainer->incarnation != bucket->from) {
-            return false; /* what it would copy from is gone */
+            return false; /* The memory that it would copy from was released. */
         }
         memcpy(member->shadow[bucket->tensor], trainer->bucket[bucket->tensor % UPDATE_HALVES],
                UPDATE_TENSOR_BYTES);
@@ -221,7 +221,7 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
         return false;
     }
     if (limits->way != UPDATE_BY_NAME && (member->resume_log_open || hash != call->hash)) {
-        return false; /* what is here is not what was sent */
+        return false; /* The bytes here differ from those that were sent. */
     }
     tdm__replay_guard_vote(&guard);
     set_guard(member, &guard);
@@ -231,8 +231,8 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
     return true;
 }
 
-/* From now on, until its report is stored, it serves nothing.  Who serves the version already,
- * and is told again, only reports again. */
+/* Exchanges shadow and weights. The member serves nothing until its report is stored. A member that
+ * serves the version already only reports again. */
 static bool flip(struct update_member *member, uint8_t number, uint8_t version)
 {
     struct tdm__replay_guard guard = guard_of(member);
@@ -275,7 +275,7 @@ uint8_t update_image_sum(const struct update_member *member)
     return update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->image);
 }
 
-/* Copies what the peer has shown, as it is now. */
+/* Copies what the peer has exported, as it is now. */
 static bool pull(struct update_scene *scene, struct update_member *member,
                  const struct update_message *call)
 {
@@ -339,13 +339,13 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         break;
     }
     if (member->todo != MEMBER_RESTS) {
-        member->todo_from = from; /* answered when that is done */
+        member->todo_from = from; /* The reply follows when that is done. */
     } else {
         update_reply_call(scene, index, from, well);
     }
 }
 
-/* ---- what it asks the store ------------------------------------------------------------- */
+/* ---- requests to the store ---------------------------------------------------------------- */
 
 static void rest(struct update_scene *scene, uint8_t index, bool well)
 {

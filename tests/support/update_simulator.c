@@ -32,7 +32,8 @@ void update_simulator_init(struct update_simulator *world, const struct update_l
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-/* It has voted in the latest update.  Who has joined, or flipped already, need not flip. */
+/* Returns true if the member has voted in the latest update. Members that joined or flipped need
+ * not flip. */
 static bool must_flip(const struct update_simulator *world, uint8_t index)
 {
     const struct update_record *record = &world->record;
@@ -436,8 +437,8 @@ static void check_member(struct update_scene *scene, uint8_t index, uint8_t *ser
     member->version_highest = member->version;
 }
 
-/* Requests are sent to whoever the driver thinks is there; they wait while it is at something.
- */
+/* The driver sends requests to the engines that it believes to be alive; requests wait while an
+ * engine is busy. */
 static void check_generation(struct update_scene *scene, uint8_t index)
 {
     const struct update_simulator *world = scene->world;

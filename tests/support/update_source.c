@@ -1,5 +1,9 @@
-/* update_source.c - driver and trainer of the world of updates. */
+/* update_source.c - driver and trainer of the update simulator. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The driver and the trainer as small state machines, each step of which is one event of the
+ * exploration. Decisions of the driver come from phase.c and source_state.c. The steps carry the
+ * names of docs/protocols/commit.md. The file update_store.c executes the driver's requests;
+ * update_restore.c handles a lost record. */
 #include "tests/support/update_simulator_internal.h"
 
 #include "colocate/phase.h"
@@ -8,7 +12,7 @@
 
 static void act(struct update_scene *scene, enum tdm__phase_action action);
 
-/* ---- whose turn it is ------------------------------------------------------------------- */
+/* ---- the phase machine ------------------------------------------------------------------ */
 
 static struct tdm__phase phase_of(const struct update_driver *driver)
 {
@@ -72,7 +76,7 @@ bool update_driver_generates(const struct update_limits *limits,
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
-/* What an ended driver had sent may still come. */
+/* Keeps a call of an ended driver, which may still be delivered. */
 static void deliver_later(struct update_simulator *world, uint8_t index)
 {
     struct update_member *member = &world->members[index];
@@ -104,7 +108,7 @@ static void call_some(struct update_scene *scene, uint8_t whom,
     }
 }
 
-/* To all of its engines, at once. */
+/* Sends a call to all of its engines at once. */
 static void call_engines(struct update_scene *scene, enum update_call_kind kind)
 {
     const struct update_driver *driver = &scene->world->driver;
@@ -118,7 +122,7 @@ static void call_engines(struct update_scene *scene, enum update_call_kind kind)
                                        .hash = driver->hash});
 }
 
-/* Whoever lives now. */
+/* Lists the members that live now. */
 static void gather_workers(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
@@ -137,7 +141,7 @@ static void gather_workers(struct update_scene *scene)
     }
 }
 
-/* Those that have come back since: they live, and have no weights. */
+/* Adds the engines that were restarted: they live and have no weights. */
 static void welcome(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
@@ -155,7 +159,8 @@ static void welcome(struct update_scene *scene)
     }
 }
 
-/* What one that serves shows, to all that have nothing.  False: there is nobody to ask. */
+/* Sends the weights that a serving engine exports to all engines without weights. Returns false if
+ * no engine serves. */
 static bool let_join(struct update_scene *scene)
 {
     struct update_simulator *world = scene->world;
@@ -372,7 +377,7 @@ static void ask_decide(struct update_scene *scene, bool heard)
         return;
     }
     if (status == TDM_E_STATE && !driver->failed) {
-        driver->failed = 1; /* a vote is out */
+        driver->failed = 1; /* A vote is still missing. */
         return;
     }
     if (status != TDM_OK || update_outcome(scene->world, driver->update, &outcome) != TDM_OK) {
@@ -383,7 +388,8 @@ static void ask_decide(struct update_scene *scene, bool heard)
     outcome_heard(scene, outcome == TDM__UPDATE_COMMITTED);
 }
 
-/* Those that have not flipped may have been refused because the record is lost. */
+/* Handles the end of the flip calls. Members that did not flip may have been refused because the
+ * record is lost. */
 static void flips_replied_to(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
@@ -393,7 +399,7 @@ static void flips_replied_to(struct update_scene *scene)
         return;
     }
     if (driver->unflipped && !driver->takes_over) {
-        update_job_ends(scene); /* the record was lost, and is back by another's hand */
+        update_job_ends(scene); /* The record was lost and then restored by another source. */
         return;
     }
     driver->heard.settled = driver->heard.outcome == TDM__UPDATE_COMMITTED;
@@ -404,7 +410,7 @@ static void flips_replied_to(struct update_scene *scene)
     }
 }
 
-/* All have answered the call, or died. */
+/* Continues after all engines have replied to the call or died. */
 static void calls_replied_to(struct update_scene *scene)
 {
     struct update_driver *driver = &scene->world->driver;
@@ -487,17 +493,18 @@ void update_driver_wants_update(struct update_scene *scene)
 
 /* ---- a new driver ----------------------------------------------------------------------- */
 
-/* It brings the last update to its end, takes all engines off the card, and begins its own. */
+/* Starts a driver: it completes the last update, pauses all engines, and begins its own update. */
 void update_driver_starts(struct update_scene *scene)
 {
     struct update_simulator *world = scene->world;
     struct update_driver *driver = &world->driver;
 
     if (world->record.id == 0 && update_ends_old_members(scene)) {
-        return; /* the next one finds nobody but its own */
+        return; /* The next driver finds only its own members. */
     }
     if (world->record.id == 0) {
-        world->version_told = 0; /* a run of its own, with numbers above those of others */
+        /* This is a run of its own, with versions above those of other runs. */
+        world->version_told = 0;
     }
     if (scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {
         world->record = (struct update_record){.epoch = world->record.epoch};
@@ -519,7 +526,7 @@ void update_driver_starts(struct update_scene *scene)
     }
 }
 
-/* ---- deaths that it learns of ----------------------------------------------------------- */
+/* ---- deaths that the driver learns of --------------------------------------------------- */
 
 void update_driver_learns(struct update_scene *scene, uint8_t index)
 {
@@ -532,7 +539,7 @@ void update_driver_learns(struct update_scene *scene, uint8_t index)
                       (driver->todo == DRIVER_CALLS &&
                        (driver->call == UPDATE_TAKE_SHADOW || driver->call == UPDATE_PREPARE));
     if ((driver->workers & ~driver->fresh) == 0) {
-        driver->serving = 0; /* nobody is left who could go on with the version before */
+        driver->serving = 0; /* No engine is left that could continue with the previous version. */
     }
     feed(scene, TDM__PHASE_PARTICIPANT_DIED);
 }
@@ -562,7 +569,7 @@ bool update_trainer_can_go_on(const struct update_limits *limits,
     return trainer->alive && (trainer->todo != TRAINER_RESTS || trainer->order.here != 0);
 }
 
-/* Else it waits for the engines in between. */
+/* Returns true if the trainer writes a bucket before the engines have read the previous one. */
 static bool writes_ahead(const struct update_scene *scene)
 {
     return scene->limits->way == UPDATE_BY_COPY;
@@ -600,7 +607,7 @@ static bool reaches(const struct update_trainer *trainer, const struct update_me
            member->incarnation == trainer->work.incarnations[index];
 }
 
-/* One byte, wherever the engines will read it. */
+/* Writes one byte where the engines will read it. */
 static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
 {
     struct update_trainer *trainer = &scene->world->trainer;
@@ -619,11 +626,13 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
             update_wrong(scene, "bytes are written to memory that is away");
         } else if (member->shadow_here && member->shadow_key == trainer->work.keys[i]) {
             member->shadow[trainer->tensor][place] = byte;
-        } /* else into memory that is nobody's any more, but that this mapping holds */
+            /* Otherwise it writes into memory that has no owner any more but is kept by this
+             * mapping. */
+        }
     }
 }
 
-/* Engines that do not have this bucket. */
+/* Returns one bit per engine that does not have the current bucket. */
 static uint8_t wanting(const struct update_scene *scene)
 {
     const struct update_trainer *trainer = &scene->world->trainer;
@@ -656,7 +665,8 @@ static void tell(struct update_scene *scene)
     }
 }
 
-/* What it need not send again, of what engines say they have. */
+/* Skips the buckets that the engines' resume logs contain, as far as the trainer knows their
+ * checksums. */
 static void believe_resume_logs(struct update_scene *scene)
 {
     struct update_trainer *trainer = &scene->world->trainer;
@@ -689,7 +699,8 @@ static void take_order(struct update_scene *scene)
     trainer->todo = TRAINER_WRITES;
 }
 
-/* On to the next bucket that anybody needs; when all are told and read, that was all. */
+/* Continues with the next bucket that an engine needs, or finishes after all were announced and
+ * read. */
 static void next_bucket(struct update_scene *scene)
 {
     struct update_trainer *trainer = &scene->world->trainer;
@@ -706,7 +717,7 @@ static void next_bucket(struct update_scene *scene)
     }
 }
 
-/* All have read the bucket before. */
+/* Continues after all engines have read the previous bucket. */
 static void tell_or_finish(struct update_scene *scene)
 {
     struct update_trainer *trainer = &scene->world->trainer;

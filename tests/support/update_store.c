@@ -1,4 +1,4 @@
-/* update_store.c - the record of the world of updates, and what its bytes hash to. */
+/* update_store.c - the record of the update simulator, and the hashes of its bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/update_simulator_internal.h"
 
@@ -36,7 +36,7 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation)
     return (struct tdm__member){update_id('m', (uint8_t)(index + 1)), incarnation};
 }
 
-/* Different for all weights, tensors and places. */
+/* Fills a tensor with bytes that differ for all weights, tensors and positions. */
 void update_fill(uint8_t weights, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
 {
     for (unsigned i = 0; i < UPDATE_TENSOR_BYTES; i++) {
@@ -190,7 +190,8 @@ void update_told(struct update_simulator *world)
     world->version_told = update_committed(world);
 }
 
-/* Once, and upwards; to the same update again where its BEGIN was lost before anybody heard. */
+/* Checks that versions are given out once and grow. The same update may get its version again if
+ * its BEGIN was lost before a process knew it. */
 static void check_number(struct update_scene *scene)
 {
     struct update_simulator *world = scene->world;

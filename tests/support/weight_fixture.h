@@ -12,27 +12,29 @@
 
 enum { WORLD_TENSORS = 6, WORLD_RANKS = 2, WORLD_MODEL_BYTES_MAX = 1 << 16 };
 
-/* An engine that keeps the whole model: tensor after tensor, as in `truth`. */
+/* An engine that keeps the whole model, tensor after tensor as in `truth`. */
 struct world_engine {
     const struct weight_fixture *world; /* borrowed */
     uint32_t begins;
     uint32_t loads;
     uint32_t completes;
-    tdm_status load_fails; /* with this, when it is not TDM_OK */
+    tdm_status load_fails; /* Status with which load() fails; TDM_OK: it succeeds. */
 };
 
-/* Everything in one process; only filling a bucket takes a thread a rank. */
+/* The fixture, in one process. Only filling a bucket uses one thread per rank. */
 struct weight_fixture {
     struct test_random chance;
     struct host_gpu *gpu;
     struct tdm__location location;
-    struct tdm__arena *arenas[2]; /* of the trainers, of the engine; the same for the regions */
+    /* Arenas of the trainers and of the engine; next their regions. */
+    struct tdm__arena *arenas[2];
     struct tdm__regions *regions[2];
     struct tdm_tensor_info infos[WORLD_TENSORS];
     struct tdm__manifest *manifest;
-    uint64_t offsets[WORLD_TENSORS];            /* in `truth`, and in the engine's weights */
-    unsigned char truth[WORLD_MODEL_BYTES_MAX]; /* what the trainers hold */
-    tdm_region *params[WORLD_RANKS];            /* each rank's part of it */
+    /* Offset of each tensor in `truth` and in the engine's weights. */
+    uint64_t offsets[WORLD_TENSORS];
+    unsigned char truth[WORLD_MODEL_BYTES_MAX]; /* The weights of the trainers. */
+    tdm_region *params[WORLD_RANKS];            /* Each rank's part of the weights. */
     struct tdm_slice slices[WORLD_RANKS][WORLD_TENSORS];
     struct tdm__layout layouts[WORLD_RANKS];
     tdm_collective_group *groups[WORLD_RANKS];
@@ -44,40 +46,41 @@ struct weight_fixture {
     uint64_t epoch;
 };
 
-/* Runs a group of tests, which is given its name, once on each device: the virtual GPU, and
- * CUDA's by the fake library, where copies and kernels run at once, or as late as they may.
- * Returns the sum of what it returns. */
+/* Runs a group of tests, with its name as argument, on each device: the virtual GPU, and CUDA with
+ * the fake library, with copies and kernels that run at once or as late as possible. Returns the
+ * sum of the results. */
 int weight_fixture_everywhere(int (*run)(const char *device));
-/* Is it CUDA's at the moment? */
+/* Returns true if the current device is CUDA. */
 bool weight_fixture_is_cuda(void);
 
 struct weight_fixture *weight_fixture_open(const char *test, enum tdm__verify verify);
-/* Also checks that nothing is left on the GPU. */
+/* Closes the fixture and checks that nothing is left on the GPU. */
 void weight_fixture_close(struct weight_fixture *world);
 
-/* Bytes to and from a region, wherever it is: by the trainers' device, or the engine's. */
+/* These copy bytes to and from a region through a device: 0 is the trainers', 1 the engine's. */
 void weight_fixture_put(const struct weight_fixture *world, int device, void *address,
                         const void *bytes, size_t size_bytes);
 void weight_fixture_get(const struct weight_fixture *world, int device, void *bytes,
                         const void *address, size_t size_bytes);
 
-/* The trainers get other weights. */
+/* Gives the trainers other weights. */
 void weight_fixture_learn(struct weight_fixture *world);
-/* A new update: another id, a higher epoch; all buckets and the shadow get memory. */
+/* Begins an update with a new ID and a higher epoch, and acquires memory for all buckets and the
+ * shadow. */
 void weight_fixture_begin(struct weight_fixture *world);
-/* Both ranks at once. */
+/* Fills a bucket with both ranks at once. */
 tdm_status weight_fixture_fill(struct weight_fixture *world, uint32_t bucket);
 struct tdm_bytes weight_fixture_describe(struct weight_fixture *world, uint32_t rank,
                                          uint32_t bucket);
-/* Fills, describes by rank 0, and stages. */
+/* Fills a bucket, describes it on rank 0, and stages it. */
 tdm_status weight_fixture_send(struct weight_fixture *world, uint32_t bucket);
 void weight_fixture_send_all(struct weight_fixture *world);
-/* A whole update, committed. */
+/* Runs a complete update. */
 void weight_fixture_commit(struct weight_fixture *world);
-/* The trainers' buckets go. */
+/* Releases the memory of the trainers' buckets. */
 void weight_fixture_pause_buckets(struct weight_fixture *world);
 
-/* Does the served region hold the trainers' weights, byte for byte? */
+/* Returns true if the served region equals the trainers' weights. */
 bool weight_fixture_serves_truth(const struct weight_fixture *world);
 
 #endif

@@ -100,7 +100,7 @@ struct weight_writers *weight_writers_open(bool in_place, enum tdm__verify verif
     return weight_writers_open_with(in_place, verify, WRITERS_CHUNK_BYTES);
 }
 
-/* Also checks that nobody holds anything. */
+/* Also checks that no memory is held. */
 void weight_writers_close(struct weight_writers *m)
 {
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
@@ -440,7 +440,8 @@ bool weight_writers_update_while_a_call_fails(struct weight_writers *m, uint64_t
     cuda_gpu_fake.break_call("*", nth, CU_INVALID_VALUE);
     status = try_update(m, &target);
     *calls_out = cuda_gpu_fake.calls();
-    if (status == TDM_OK) { /* committed: it must end well, at the second try at the latest */
+    /* The update is committed, so that it must succeed at the second attempt at the latest. */
+    if (status == TDM_OK) {
         status = tdm__receiver_flip_shadow(world->receiver, &world->update);
         *calls_out = cuda_gpu_fake.calls();
         cuda_gpu_fake.break_call("", 0, 0);

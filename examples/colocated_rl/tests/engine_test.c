@@ -34,7 +34,7 @@ static void fill_prompts(struct tdm_prompt prompts[PROMPTS])
 static void weights_are_refused_by_name(void **state)
 {
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     void *engine = world->engines[0].state;
     float values[16] = {0};
     struct tdm_tensor_view view = {
@@ -54,14 +54,14 @@ static void weights_are_refused_by_name(void **state)
     assert_int_equal(engine_ops.load(engine, world->engines[0].addresses[0], &view, 1),
                      TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "model.layers.1.mlp.up_proj.weight"));
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
 static void missing_tensors_are_named(void **state)
 {
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     void *engine = world->engines[1].state;
 
     (void)state;
@@ -71,7 +71,7 @@ static void missing_tensors_are_named(void **state)
     assert_int_equal(engine_ops.complete(engine), TDM_E_STATE);
     assert_non_null(strstr(tdm_error_detail(), "24 of 24"));
     assert_non_null(strstr(tdm_error_detail(), "model.embed_tokens.weight"));
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -160,7 +160,7 @@ static void random_weights_arrive_in_every_part(void **state)
 {
     const char *const overrides[] = {"trainer.num_ranks=1", "engine.num_engines=2", NULL};
     tdm_config *config = tiny_config(overrides);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     struct tdm_completion *completions = world_completions(PROMPTS, TOKENS);
     struct tdm_prompt prompts[PROMPTS];
     float *place = world->trainers[0].addresses[0];
@@ -184,7 +184,7 @@ static void random_weights_arrive_in_every_part(void **state)
     }
     close_reference(&reference);
     world_completions_free(completions);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -205,7 +205,7 @@ static void answers_do_not_depend_on_their_batch(void **state)
     struct tdm_completion *alone = world_completions(PROMPTS, TOKENS);
     struct tdm_prompt prompts[PROMPTS];
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
 
     (void)state;
     fill_prompts(prompts);
@@ -215,17 +215,17 @@ static void answers_do_not_depend_on_their_batch(void **state)
         world_generate(world, prompts + i, 1, 1, &sampling, alone + i);
         assert_same_answer(&together[i], &alone[i]);
     }
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 
     config = tiny_config(tight);
-    world = actor_fixture_open(config, 3);
+    world = world_open(config, 3);
     world_update(world);
     world_generate(world, prompts, PROMPTS, 1, &sampling, alone);
     for (int i = 0; i < PROMPTS; i++) {
         assert_same_answer(&together[i], &alone[i]);
     }
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
     world_completions_free(together);
     world_completions_free(alone);
@@ -238,7 +238,7 @@ static void greedy_answers_need_no_seed(void **state)
     struct tdm_completion *second = world_completions(PROMPTS, TOKENS);
     struct tdm_prompt prompts[PROMPTS];
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
 
     (void)state;
     fill_prompts(prompts);
@@ -251,7 +251,7 @@ static void greedy_answers_need_no_seed(void **state)
     for (int i = 0; i < PROMPTS; i++) {
         assert_same_answer(&first[i], &second[i]);
     }
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
     world_completions_free(first);
     world_completions_free(second);
@@ -266,7 +266,7 @@ static void unfit_prompts_are_refused(void **state)
     const struct tdm_sampling endless = {1.0, TOKENS + 1};
     struct tdm_completion *completions = world_completions(1, TOKENS + 1);
     tdm_config *config = tiny_config(alone);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     void *engine = world->engines[0].state;
 
     (void)state;
@@ -276,7 +276,7 @@ static void unfit_prompts_are_refused(void **state)
     assert_int_equal(engine_ops.generate(engine, &good, 1, &endless, completions), TDM_E_INVAL);
     assert_int_equal(engine_ops.generate(engine, &good, 1, &sampling, completions), TDM_OK);
     assert_int_equal(engine_ops.generate(engine, &good, 0, &sampling, completions), TDM_OK);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
     world_completions_free(completions);
 }

@@ -22,7 +22,8 @@ static void advantages_compare_answers_place_by_place(void **state)
     const float rewards[3][3] = {{1.5F, 1.5F, 1.5F}, {1.0F, 0.0F, 0.0F}, {0.0F, 1.0F, 0.0F}};
     const struct tdm_sample samples[] = {
         {.token_rewards = rewards[0], .tokens_count = 3},
-        {.token_rewards = rewards[1], .tokens_count = 1}, /* ended early: left out later */
+        /* This answer ended early and is left out later. */
+        {.token_rewards = rewards[1], .tokens_count = 1},
         {.token_rewards = rewards[2], .tokens_count = 3},
     };
     float advantages[3 * 4] = {0};
@@ -34,7 +35,7 @@ static void advantages_compare_answers_place_by_place(void **state)
     near((double)advantages[8], -(2.5 / 3) / (0.62361 + 1e-4));
     near((double)advantages[1], 0.25 / (0.25 + 1e-4));
     near((double)advantages[9], -0.25 / (0.25 + 1e-4));
-    near((double)advantages[5], 0.0); /* there is no such token */
+    near((double)advantages[5], 0.0); /* There is no such token. */
     near((double)advantages[2], 0.75 / (0.75 + 1e-4));
 }
 
@@ -84,7 +85,7 @@ static void a_ratio_beyond_the_clip_teaches_nothing_more(void **state)
     near(grpo_token_loss(&settings, &token).gradient, 0.0);
     token.logprob = log(1.29);
     assert_false(grpo_token_loss(&settings, &token).clipped);
-    token.advantage = -2.0; /* what got worse although it is bad is not let off */
+    token.advantage = -2.0; /* A bad token that became more likely is not clipped. */
     token.logprob = log(1.5);
     assert_false(grpo_token_loss(&settings, &token).clipped);
     token.logprob = log(0.79);

@@ -267,13 +267,13 @@ int main(int count, char **words)
     job.steps_count = setting(config, "rollout.num_rollout");
     job.warmup_steps = setting(config, "rollout.warmup_steps");
     job.warmup_size = setting(config, "rollout.warmup_batch_size");
-    job.world = actor_fixture_open(config, job.seed);
+    job.world = world_open(config, job.seed);
     run(&job);
     TDM_CHECK(tdm_config_string(config, "job.save", NULL, &save));
     if (save != NULL) {
         world_save(job.world, save);
     }
-    actor_fixture_close(job.world);
+    world_close(job.world);
     free(job.train.pairs);
     free(job.unseen.pairs);
     tdm_config_destroy(config);

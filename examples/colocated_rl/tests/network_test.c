@@ -199,7 +199,8 @@ static void answers_may_share_their_prompt(void **state)
         alone[i] = (struct row){.token = second[i], .slot = i};
     }
     compute(&bench, alone, 5);
-    for (size_t i = 0; i < 7; i++) { /* rows 2, 3 and 4 alone are rows 2, 5 and 6 together */
+    /* Rows 2, 3 and 4 alone equal rows 2, 5 and 6 of the common pass. */
+    for (size_t i = 0; i < 7; i++) {
         assert_true(fabsf(bench.logits[14 + i] - shared[14 + i]) < 1e-5F);
         assert_true(fabsf(bench.logits[21 + i] - shared[35 + i]) < 1e-5F);
         assert_true(fabsf(bench.logits[28 + i] - shared[42 + i]) < 1e-5F);

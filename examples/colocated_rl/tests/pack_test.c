@@ -34,12 +34,12 @@ static void a_prompt_is_laid_out_once_for_its_group(void **state)
     assert_int_equal(pack.rows_count, 4 + 2 + 0 + 2 + 4 + 2);
     assert_int_equal(pack.targets_count, 10);
     assert_int_equal(pack.rows[3].token, TOKEN_ANSWER);
-    assert_int_equal(pack.targets[0].row, 3); /* the end of the prompt */
+    assert_int_equal(pack.targets[0].row, 3); /* The end of the prompt. */
     assert_int_equal(pack.targets[1].row, 4);
     assert_int_equal(pack.targets[3].row, 3);
     assert_int_equal(pack.targets[4].row, 3);
     assert_int_equal(pack.targets[5].row, 6);
-    assert_int_equal(pack.targets[7].row, 11); /* the other group's own prompt */
+    assert_int_equal(pack.targets[7].row, 11); /* The prompt of the other group. */
     assert_int_equal(row_context(&pack.rows[7]), 6);
     assert_int_equal(row_slot(&pack.rows[7], 3), 3);
     assert_int_equal(row_slot(&pack.rows[7], 4), 6);
@@ -70,7 +70,7 @@ static void what_does_not_fit_comes_next(void **state)
         fills++;
     }
     assert_int_equal(targets, 30 * 4);
-    assert_int_equal(fills, 8); /* four samples of nine rows in 40 */
+    assert_int_equal(fills, 8); /* Four samples of nine rows fit in 40. */
     pack_fini(&pack);
 }
 

@@ -26,7 +26,7 @@ static void tokens_are_drawn_as_often_as_they_are_likely(void **state)
 {
     float logprobs[TOKENS];
     uint32_t seen[TOKENS] = {0};
-    double surprise = 0.0; /* chi square of three degrees of freedom */
+    double surprise = 0.0; /* Chi-square statistic with three degrees of freedom. */
 
     (void)state;
     fill(logprobs);
@@ -39,7 +39,7 @@ static void tokens_are_drawn_as_often_as_they_are_likely(void **state)
 
         surprise += expected > 0.0 ? pow(seen[i] - expected, 2.0) / expected : 0.0;
     }
-    assert_true(surprise < 16.3); /* one in a thousand */
+    assert_true(surprise < 16.3); /* Quantile for a probability of one in a thousand. */
 }
 
 static void rounding_never_draws_the_impossible(void **state)

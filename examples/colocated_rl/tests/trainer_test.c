@@ -79,7 +79,7 @@ static struct tdm_metrics imitate(struct world *world, uint32_t step)
 static void expect_agreement(const char *const *overrides)
 {
     tdm_config *config = tiny_config(overrides);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
 
     for (uint32_t step = 1; step <= 3; step++) {
         struct tdm_metrics metrics = reinforce(world, step);
@@ -90,7 +90,7 @@ static void expect_agreement(const char *const *overrides)
         assert_true(world_metric(&metrics, "kl") < 1e-9);
         assert_true(world_metric(&metrics, "clip_fraction") == 0.0);
     }
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -117,7 +117,7 @@ static void engines_of_one_rank_and_two_agree_with_the_trainer(void **state)
 static void a_stale_weight_shows(void **state)
 {
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     /* in the embedding of the first character */
     float *place = (float *)world->trainers[0].addresses[0] + (size_t)TOKENS_SPECIAL * 16;
     struct machine *machine = world->trainers[0].machine;
@@ -131,14 +131,14 @@ static void a_stale_weight_shows(void **state)
     memory_write(machine, place, &value, sizeof(value));
     metrics = learn_from(world, 1);
     assert_true(world_metric(&metrics, "logprob_diff_max") > 5e-5);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
 static void imitation_brings_the_loss_down(void **state)
 {
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     struct tdm_metrics metrics = imitate(world, 1);
     double first = world_metric(&metrics, "loss");
 
@@ -147,7 +147,7 @@ static void imitation_brings_the_loss_down(void **state)
         metrics = imitate(world, step);
     }
     assert_true(world_metric(&metrics, "loss") < 0.3 * first);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -163,12 +163,12 @@ static void ranks_share_a_batch_without_changing_it(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         tdm_config *config = tiny_config(kinds[i]);
-        struct world *world = actor_fixture_open(config, 3);
+        struct world *world = world_open(config, 3);
         struct tdm_metrics metrics = imitate(world, 1);
 
         loss[i] = world_metric(&metrics, "loss");
         norm[i] = world_metric(&metrics, "grad_norm");
-        actor_fixture_close(world);
+        world_close(world);
         tdm_config_destroy(config);
     }
     assert_true(fabs(loss[0] - loss[1]) < 1e-6);
@@ -187,13 +187,13 @@ static void the_machines_learn_the_same(void **state)
     for (size_t i = 0; i < 2; i++) {
         const char *const overrides[] = {machines[i], NULL};
         tdm_config *config = tiny_config(overrides);
-        struct world *world = actor_fixture_open(config, 3);
+        struct world *world = world_open(config, 3);
 
         metrics[i][0] = imitate(world, 1);
         for (uint32_t step = 1; step <= STEPS; step++) {
             metrics[i][step] = reinforce(world, step);
         }
-        actor_fixture_close(world);
+        world_close(world);
         tdm_config_destroy(config);
     }
     for (uint32_t step = 0; step <= STEPS; step++) {
@@ -214,16 +214,16 @@ static void the_start_is_held_on_to(void **state)
     const char *const overrides[] = {"trainer.kl_loss_coef=0.05", "trainer.lr=1e-2",
                                      "trainer.min_lr=1e-2", NULL};
     tdm_config *config = tiny_config(overrides);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     struct tdm_metrics metrics;
 
     (void)state;
-    (void)imitate(world, 1); /* the start is where reinforcement starts, not before */
+    (void)imitate(world, 1); /* The reference is that of the start of reinforcement, not before. */
     metrics = reinforce(world, 1);
     assert_true(world_metric(&metrics, "kl_start") < 1e-9);
     metrics = reinforce(world, 2);
     assert_true(world_metric(&metrics, "kl_start") > 1e-7);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -251,7 +251,7 @@ static void a_saved_job_goes_on_bit_for_bit(void **state)
 {
     const char *const overrides[] = {"trainer.kl_loss_coef=0.01", NULL};
     tdm_config *config = tiny_config(overrides);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     const char *folder = tiny_folder();
     struct tdm_metrics straight[STEPS + 1];
     struct tdm_metrics resumed[STEPS + 1];
@@ -263,12 +263,13 @@ static void a_saved_job_goes_on_bit_for_bit(void **state)
     }
     world_save(world, folder);
     go_on(world, 4, straight);
-    actor_fixture_close(world);
+    world_close(world);
 
-    world = actor_fixture_open(config, 77); /* another seed: everything must come from the folder */
+    /* The seed differs, so that everything must come from the folder. */
+    world = world_open(config, 77);
     world_load(world, folder);
     go_on(world, 4, resumed);
-    actor_fixture_close(world);
+    world_close(world);
     for (uint32_t step = 4; step <= STEPS; step++) {
         assert_same(&straight[step], &resumed[step]);
     }
@@ -278,7 +279,7 @@ static void a_saved_job_goes_on_bit_for_bit(void **state)
 static void a_saved_model_is_a_start(void **state)
 {
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     const char *folder = tiny_folder();
     char path[512];
     const char *const overrides[] = {path, NULL};
@@ -290,15 +291,15 @@ static void a_saved_model_is_a_start(void **state)
     world_save(world, folder);
     metrics = imitate(world, 2);
     loss = world_metric(&metrics, "loss");
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 
     (void)snprintf(path, sizeof(path), "model.path=%s/hf", folder);
     config = tiny_config(overrides);
-    world = actor_fixture_open(config, 77);
+    world = world_open(config, 77);
     metrics = imitate(world, 1);
     assert_true(world_metric(&metrics, "loss") == loss);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 
@@ -306,20 +307,20 @@ static void another_number_of_ranks_cannot_go_on(void **state)
 {
     const char *const four[] = {"trainer.num_ranks=4", NULL};
     tdm_config *config = tiny_config(NULL);
-    struct world *world = actor_fixture_open(config, 3);
+    struct world *world = world_open(config, 3);
     const char *folder = tiny_folder();
 
     (void)state;
     world_save(world, folder);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 
     config = tiny_config(four);
-    world = actor_fixture_open(config, 3);
+    world = world_open(config, 3);
     assert_int_equal(trainer_ops.load(world->trainers[0].state, folder), TDM_E_STATE);
     assert_non_null(strstr(tdm_error_detail(), "rank 0 of 2"));
     assert_true(trainer_ops.load(world->trainers[3].state, folder) != TDM_OK);
-    actor_fixture_close(world);
+    world_close(world);
     tdm_config_destroy(config);
 }
 

@@ -18,7 +18,7 @@ static void calls_of_one_caller_run_in_the_order_made(void **state)
         MUST(tdm_actor_call(actor, "append", NULL, "i", i));
     }
     last = stage_call_int(actor, "append", CALLS);
-    assert_int_equal(stage_int(last), 0); /* none came out of order */
+    assert_int_equal(stage_int(last), 0); /* No call came out of order. */
     stage_end(actor);
 }
 
@@ -51,7 +51,7 @@ static void calls_may_pass_one_that_waits_where_the_actor_allows_it(void **state
 
     (void)state;
     MUST(tdm_actor_call(actor, "add", &held, "r", question));
-    for (int64_t i = 1; i <= 3; i++) { /* those that wait for nothing keep their order */
+    for (int64_t i = 1; i <= 3; i++) { /* Calls without arguments to wait for keep their order. */
         assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), i);
     }
     MUST(stage_status(stage_call_int(desk, "answer", 7)));
@@ -171,7 +171,8 @@ static void a_busy_concurrency_group_leaves_the_others_free(void **state)
     tdm_ref *refs[2] = {stage_call_int(actor, "meet", 2), NULL};
 
     (void)state;
-    while (stage_int(stage_call(actor, "here")) < 1) { /* answered while "meet" is inside */
+    /* The reply comes while "meet" is running. */
+    while (stage_int(stage_call(actor, "here")) < 1) {
     }
     refs[1] = stage_call_int(actor, "meet", 2);
     MUST(stage_status(refs[0]));
@@ -328,14 +329,14 @@ static void a_canceled_call_in_the_mailbox_never_runs(void **state)
 
     (void)state;
     MUST(tdm_actor_call(holder, "keep", NULL, "R", question));
-    read = stage_call(holder, "read"); /* runs until the desk answers */
+    read = stage_call(holder, "read"); /* It runs until the desk replies. */
     dropped = stage_call(holder, "drop");
     assert_int_equal(tdm_get(dropped, 20, ""), TDM_E_TIMEOUT);
     MUST(tdm_cancel(dropped, 0));
     assert_int_equal(stage_status(dropped), TDM_E_CANCELED);
     MUST(stage_status(stage_call_int(desk, "answer", 4)));
     assert_int_equal(stage_int(read), 4);
-    assert_int_equal(stage_int(stage_call(holder, "read")), 4); /* it is still there */
+    assert_int_equal(stage_int(stage_call(holder, "read")), 4); /* The actor still lives. */
     tdm_ref_release(question);
     stage_end(holder);
     stage_end(desk);
@@ -381,7 +382,7 @@ static void a_cancel_reaches_the_children_where_that_is_asked_for(void **state)
     assert_int_equal(stage_status(alone), TDM_E_CANCELED);
     MUST(tdm_actor_call(patients[1], "delegate", &ref, "hh", patients[2], patients[0]));
     stage_end(patients[2]);
-    patients[2] = make_patient(); /* the one before was never told */
+    patients[2] = make_patient(); /* The previous one was not told of the cancellation. */
     assert_int_equal(stage_status(ref), TDM_E_ACTOR_DIED);
 
     MUST(tdm_actor_call(patients[0], "delegate", &ref, "hh", patients[2], patients[1]));

@@ -46,7 +46,7 @@ static void making_an_actor_waits_for_nothing(void **state)
     (void)state;
     (void)snprintf(path, sizeof(path), "%s/gate", getenv("TMPDIR"));
     assert_int_equal(mkfifo(path, 0600), 0);
-    /* Its constructor opens the pipe to write, and waits for somebody who reads. */
+    /* The constructor opens the pipe for writing and blocks until a reader opens it. */
     MUST(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "s", path));
     ref = stage_call_int(actor, "perish", 0);
     assert_int_equal(tdm_actor_wait_ready(actor, 50), TDM_E_TIMEOUT);
@@ -92,10 +92,11 @@ static void a_constructor_gets_references_and_handles(void **state)
     pid = stage_pid(holder);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
     assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
-    assert_int_equal(stage_int_of_next_life(holder, "read"), 41); /* its arguments were kept */
+    assert_int_equal(stage_int_of_next_life(holder, "read"), 41); /* Its arguments were kept. */
     assert_int_equal(stage_int(stage_call_int(holder, "ask", 1)), 2);
     stage_end(holder);
-    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* nobody has a handle now */
+    /* No process has a handle now. */
+    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS));
 }
 
 static void a_constructor_gets_the_values_of_references(void **state)
@@ -111,7 +112,7 @@ static void a_constructor_gets_the_values_of_references(void **state)
     tdm_ref_release(ref);
     MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
     stage_end(actor);
-    assert_int_equal(unlink(path), 0); /* it wrote there */
+    assert_int_equal(unlink(path), 0); /* The actor wrote there. */
 }
 
 /* One whose constructor needs the answer to the desk's next question. */
@@ -141,7 +142,7 @@ static void a_constructor_waits_for_the_values_of_its_references(void **state)
     pid = stage_pid(actor);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
     assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
-    assert_int_equal(stage_int_of_next_life(actor, "runs"), 41); /* its arguments were kept */
+    assert_int_equal(stage_int_of_next_life(actor, "runs"), 41); /* Its arguments were kept. */
     stage_end(actor);
     stage_end(desk);
 }
@@ -466,7 +467,8 @@ static void an_actor_waits_for_what_others_hold(void **state)
     first = stage_make("tester", &all, NULL);
     MUST(tdm_actor_create(stage_runtime(), "tester", &all, &second, ""));
     assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
-    other = stage_make("tester", &none, NULL); /* those who need none of it do not wait */
+    /* Actors that do not need the resource do not wait. */
+    other = stage_make("tester", &none, NULL);
     stage_end(first);
     MUST(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS));
     stage_end(second);

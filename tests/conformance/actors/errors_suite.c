@@ -28,7 +28,7 @@ static void a_methods_failure_arrives_with_its_words(void **state)
     (void)state;
     assert_int_equal(actor_fixture_call(actor, "fail", "prompt 7 is too long"), TDM_E_METHOD);
     stage_detail_has("prompt 7 is too long");
-    assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 1); /* it lives on */
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 1); /* The actor still lives. */
     stage_end(actor);
 }
 

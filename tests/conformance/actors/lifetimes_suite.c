@@ -72,7 +72,7 @@ static void a_handle_elsewhere_keeps_it_alive(void **state)
 
     (void)state;
     MUST(tdm_actor_call(employer, "employ", NULL, "h", employee));
-    tdm_actor_destroy(employee); /* while the other is on its way */
+    tdm_actor_destroy(employee); /* The other handle is still travelling. */
     assert_int_equal(stage_int(stage_call_int(employer, "ask", 2)), 2);
     assert_int_equal(kill((pid_t)pid, 0), 0);
     MUST(stage_try(employer, "dismiss"));
@@ -163,7 +163,7 @@ static void an_actor_may_leave_by_itself(void **state)
     actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, path);
     pid = stage_pid(actor);
     ref = stage_call(actor, "leave");
-    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "s", &words)); /* what runs still answers */
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "s", &words)); /* The running call still gets its reply. */
     assert_string_equal(words, "farewell");
     tdm_ref_release(ref);
     assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
@@ -225,7 +225,8 @@ static void processes_it_started_end_with_it(void **state)
         tdm_ref *ref;
         int64_t pid;
 
-        MUST(tdm_actor_call(actor, "stray", &ref, "?", with_exec)); /* in another session */
+        /* The process is in another session. */
+        MUST(tdm_actor_call(actor, "stray", &ref, "?", with_exec));
         pid = stage_int(ref);
         assert_int_equal(kill((pid_t)pid, 0), 0);
         assert_int_equal(kill((pid_t)stage_pid(actor), SIGKILL), 0);

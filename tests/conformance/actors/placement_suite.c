@@ -103,7 +103,8 @@ static void soft_node_affinity_gives_way(void **state)
     stage_end(actors[0]);
     options.node_id = home();
     options.num_cpus = 4;
-    for (int i = 0; i < 2; i++) { /* with two nodes the second does not fit the first node */
+    /* With two nodes the second actor does not fit on the first node. */
+    for (int i = 0; i < 2; i++) {
         actors[i] = make_plain(&options);
     }
     assert_string_equal(about(actors[0]).node_id, home());
@@ -231,7 +232,8 @@ static void any_bundle_is_the_first_with_room(void **state)
     MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actors[2], ""));
     assert_int_equal(tdm_actor_wait_ready(actors[2], 20), TDM_E_TIMEOUT);
     stage_end(actors[0]);
-    MUST(tdm_actor_wait_ready(actors[2], TEST_TIMEOUT_MS)); /* where the first one was */
+    /* The actor is where the first one was. */
+    MUST(tdm_actor_wait_ready(actors[2], TEST_TIMEOUT_MS));
     assert_int_equal(about(actors[2]).gpu_indices[0], place_of(group, 0).gpu_indices[0]);
     stage_end(actors[1]);
     stage_end(actors[2]);
@@ -375,12 +377,12 @@ static void a_group_may_have_a_name(void **state)
     }
     actor = make_plain(&(struct tdm_actor_options){.group = found, .bundle = 1, .num_cpus = 1});
     assert_string_equal(about(actor).node_id, place_of(group, 1).node_id);
-    MUST(tdm_placement_group_remove(found, TEST_TIMEOUT_MS)); /* whoever made it */
+    MUST(tdm_placement_group_remove(found, TEST_TIMEOUT_MS)); /* Any process may remove it. */
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(actor);
     assert_int_equal(find_named(NULL, "stage"), TDM_E_NOT_FOUND);
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS)); /* gone already */
-    MUST(make_named("stage", 0, &group));                     /* the name is free */
+    MUST(make_named("stage", 0, &group));                     /* The name is free again. */
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
     stage_await_free("CPU", 8);
 }
@@ -399,7 +401,7 @@ static void a_detached_group_outlives_its_creator(void **state)
     MUST(stage_status(stage_call(founder, "found")));
     MUST(find_named(NULL, "founder's own"));
     stage_end(founder);
-    stage_await_free("CPU", 6); /* its own group is gone */
+    stage_await_free("CPU", 6); /* Its group was removed. */
     assert_int_equal(find_named(NULL, "founder's own"), TDM_E_NOT_FOUND);
     MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", TEST_TIMEOUT_MS, &group));
     MUST(tdm_list_placement_groups(stage_runtime(), TEST_TIMEOUT_MS, &groups, &count));
@@ -444,7 +446,7 @@ static void children_may_be_captured_by_the_group(void **state)
 {
     struct tdm_actor_options options = {.bundle = 1, .capture_children = 1};
     tdm_placement_group *group;
-    tdm_actor *family[3]; /* a parent, its child, and the child's */
+    tdm_actor *family[3]; /* A parent, its child, and the child's child. */
     tdm_actor *spread;
 
     (void)state;
@@ -459,7 +461,7 @@ static void children_may_be_captured_by_the_group(void **state)
     family[1] = child_of(family[0], TDM_SCHEDULE_DEFAULT);
     family[2] = child_of(family[1], TDM_SCHEDULE_DEFAULT);
     assert_int_equal(stage_int(stage_call(family[2], "current")), 2);
-    spread = child_of(family[1], TDM_SCHEDULE_SPREAD); /* it says where */
+    spread = child_of(family[1], TDM_SCHEDULE_SPREAD); /* The reply says where it runs. */
     assert_false(is_in_a_group(spread));
     assert_int_equal(stage_try(spread, "current"), TDM_E_NOT_FOUND);
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
@@ -467,7 +469,7 @@ static void children_may_be_captured_by_the_group(void **state)
         assert_int_equal(stage_try(family[i], "current"), TDM_E_ACTOR_DIED);
         tdm_actor_destroy(family[i]);
     }
-    tdm_actor_destroy(spread); /* it ends with its creator */
+    tdm_actor_destroy(spread); /* It ends with its creator. */
 }
 
 static void children_are_not_captured_unless_asked(void **state)

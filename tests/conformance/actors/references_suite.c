@@ -316,7 +316,7 @@ static void a_freed_value_is_lost_to_all_who_have_not_read_it(void **state)
     MUST(tdm_actor_call(reader, "keep", NULL, "R", ref));
     assert_int_equal(stage_int(stage_call(reader, "read")), 41);
     MUST(tdm_ref_free_value(ref));
-    MUST(tdm_ref_free_value(copy)); /* once more does nothing */
+    MUST(tdm_ref_free_value(copy)); /* Freeing a freed value does nothing. */
     assert_freed(ref);
     assert_freed(copy);
     assert_int_equal(stage_try(unread, "read"), TDM_E_VALUE_LOST);
@@ -461,7 +461,7 @@ static void a_large_value_of_this_node_is_read_in_place(void **state)
     MUST(tdm_get(ref, TEST_TIMEOUT_MS, "a", &array));
     assert_int_equal((uintptr_t)array.data % sizeof(int64_t), 0);
     rights_to(array.data, rights);
-    assert_string_equal(rights, "r--s"); /* shared, and nobody can write to it */
+    assert_string_equal(rights, "r--s"); /* The memory is shared and read-only. */
     stage_end(holder);
     assert_int_equal(((const int64_t *)array.data)[LARGE_NUMBERS - 1], LARGE_NUMBERS - 1);
     tdm_ref_release(ref);

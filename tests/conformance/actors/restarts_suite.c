@@ -81,7 +81,7 @@ static void check_kept_arguments(struct tdm_actor_options options, tdm_actor *bo
     assert_int_equal(stage_int_of_next_life(found, "read"), 41);
     assert_int_equal(stage_int(stage_call_int(found, "ask", 1)), 1);
     stage_end(found);
-    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* nothing is kept now */
+    assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* No arguments are kept now. */
 }
 
 static void its_arguments_stay_when_its_creator_lets_go(void **state)
@@ -114,7 +114,7 @@ static void a_restart_may_be_asked_for(void **state)
     MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS));
     assert_true(wait_process_exit(pid, TEST_TIMEOUT_MS));
     assert_int_not_equal(stage_int_of_next_life(actor, "pid"), pid);
-    MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS)); /* that was its only restart */
+    MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS)); /* That was its only restart. */
     while (stage_try(actor, "pid") == TDM_OK) {
     }
     assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
@@ -155,7 +155,7 @@ static void a_call_that_may_is_sent_again(void **state)
     (void)state;
     assert_int_equal(stage_int(stage_call_int(actor, "perish", 2)), 2);
     assert_int_equal(stage_status(stage_call_int(actor, "perish", 9)),
-                     TDM_E_ACTOR_RESTARTING); /* three deaths later */
+                     TDM_E_ACTOR_RESTARTING); /* Three deaths have happened. */
     stage_end(actor);
 }
 

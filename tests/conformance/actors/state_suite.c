@@ -196,7 +196,7 @@ static struct tdm_calls_state calls_of(const char *id, const char *method)
         }
     }
     tdm_list_free(calls);
-    return found; /* its texts are gone */
+    return found; /* Its texts are gone. */
 }
 
 static void expect_calls(const struct tdm_calls_state *calls, uint64_t waiting, uint64_t running,
@@ -225,7 +225,8 @@ static void calls_are_listed_by_method_and_state(void **state)
         looks++;
     } while (stage_int(stage_call(crowd, "here")) < 2);
     tdm_actor_describe(crowd, &info);
-    assert_int_equal(stage_try(crowd, "nonsense"), TDM_E_NOT_FOUND); /* no method's call */
+    /* This is not a call of a method. */
+    assert_int_equal(stage_try(crowd, "nonsense"), TDM_E_NOT_FOUND);
     calls = calls_of(info.id, "meet");
     expect_calls(&calls, 2, 2, 0, 0);
     assert_int_equal(calls.pid, info.pid);
@@ -290,7 +291,7 @@ static void each_call_is_listed_with_its_state(void **state)
     tdm_actor_describe(unborn, &info);
     assert_int_equal(calls_in_state(info.id, "runs", "ACTOR"), 1);
     tdm_actor_describe(desk, &info);
-    assert_int_equal(calls_in_state(info.id, "ask", "RUNNING"), 1); /* it keeps it */
+    assert_int_equal(calls_in_state(info.id, "ask", "RUNNING"), 1); /* The actor keeps the call. */
     MUST(stage_status(stage_call_int(desk, "answer", 7)));
     assert_int_equal(stage_int(refs[4]), 7);
     assert_int_equal(calls_in_state(info.id, "ask", "RUNNING"), 0);

@@ -120,7 +120,7 @@ static void a_stream_ends_with_its_actor(void **state)
     take(stream, 0, 3);
     MUST(tdm_actor_kill(source, TEST_TIMEOUT_MS));
     while ((status = tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref)) == TDM_OK) {
-        tdm_ref_release(ref); /* what had come already */
+        tdm_ref_release(ref); /* These items had arrived before. */
     }
     assert_int_equal(status, TDM_E_ACTOR_DIED);
     tdm_stream_destroy(stream);

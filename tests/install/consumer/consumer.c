@@ -1,4 +1,4 @@
-/* consumer.c - a program of somebody else, built against an installed Tandem. */
+/* consumer.c - an external program that is built against an installed Tandem. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>

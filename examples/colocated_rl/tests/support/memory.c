@@ -13,7 +13,7 @@
 static struct {
     pthread_mutex_t lock;
     struct machine *machine; /* NULL: not opened yet */
-    char folder[64];         /* of the fake library; "": a real GPU */
+    char folder[64];         /* Directory of the fake library; "" with a real GPU. */
     int (*allocate)(uint64_t *address, size_t bytes);
     int (*release)(uint64_t address);
 } cuda = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -67,7 +67,8 @@ static void choose_fake(void)
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     must(mkdtemp(cuda.folder) != NULL && atexit(remove_folder) == 0, "a folder");
     (void)setenv("FAKE_CUDA_DIRECTORY", cuda.folder, 1);
-    (void)setenv("FAKE_CUDA_DEFER", "1", 1); /* what is not waited for does not happen */
+    /* Deferred operations that no call waits for do not happen. */
+    (void)setenv("FAKE_CUDA_DEFER", "1", 1);
     (void)setenv("TANDEM_CUDA_LIBRARY", FAKES_FOLDER "/cuda_fake.so", 1);
     (void)setenv("COLOCATED_RL_CUBLAS_LIBRARY", FAKES_FOLDER "/cublas_fake.so", 1);
     write_kernels();
@@ -114,7 +115,8 @@ void *memory_take(struct machine *machine, size_t size_bytes)
         must(memory != NULL, "memory");
         return memory;
     }
-    must(machine->ops->finish(machine) == TDM_OK, "the machine"); /* makes its context ours */
+    /* Makes the machine's context current. */
+    must(machine->ops->finish(machine) == TDM_OK, "the machine");
     must(cuda.allocate(&address, floats * sizeof(float)) == 0, "cuMemAlloc");
     machine->ops->zero(machine, &(const struct filling){(float *)(uintptr_t)address, floats});
     must(machine->ops->finish(machine) == TDM_OK, "the machine");

@@ -5,12 +5,13 @@
 
 #include "examples/colocated_rl/ops.h"
 
-/* The machine of that name ("host", "cuda"), one for all tests of the program, not to be
- * closed. CUDA is a fake library under tests/ or, with TANDEM_TEST_REAL_GPU in the environment,
- * real.  Ends the program with the reason on any failure, as all of these do; any thread. */
+/* Returns the machine "host" or "cuda", one for all tests of the program, which is not closed. CUDA
+ * is a fake library under tests/ or, with TANDEM_TEST_REAL_GPU in the environment, the real one.
+ * This and the functions below end the program with the reason on any failure. Any thread may call
+ * them. */
 struct machine *memory_machine(const char *name);
 
-/* Zeros, of that machine. */
+/* Allocates zeroed memory of that machine. */
 void *memory_take(struct machine *machine, size_t size_bytes);
 void memory_give(struct machine *machine, void *memory);
 

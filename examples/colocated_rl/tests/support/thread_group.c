@@ -16,7 +16,7 @@ struct tdm_collective_group {
 struct thread_group {
     uint32_t ranks_count;
     pthread_barrier_t barrier;
-    const void *data[RANKS_MAX]; /* what each rank gives to the call under way */
+    const void *data[RANKS_MAX]; /* Data that each rank gives to the current call. */
     struct tdm_collective_group members[RANKS_MAX];
 };
 
@@ -53,7 +53,7 @@ static void meet(tdm_collective_group *group)
     (void)pthread_barrier_wait(&group->shared->barrier);
 }
 
-/* Shows this rank's data to the others, who may read it until the next meet(). */
+/* Publishes this rank's data; the other ranks may read it until the next meet(). */
 static void show(tdm_collective_group *group, const void *data)
 {
     group->shared->data[group->rank] = data;
@@ -135,7 +135,8 @@ tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in
     for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
         char *place = (char *)out + rank * bytes_per_rank;
 
-        if (place != group->shared->data[rank]) { /* its own, in place: others read it now */
+        /* The rank keeps its own data in place, since others read it now. */
+        if (place != group->shared->data[rank]) {
             memcpy(place, group->shared->data[rank], bytes_per_rank);
         }
     }

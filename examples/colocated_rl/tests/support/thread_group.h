@@ -5,13 +5,13 @@
 
 #include <tandem/collective.h>
 
-/* Stands in for the library's collective.c in the programs it is linked to: same contract, less the
- * deadlines. */
+/* Replaces the library's collective.c in programs that it is linked to. The contract is the same
+ * without deadlines. */
 struct thread_group;
 
 struct thread_group *thread_group_create(uint32_t ranks_count);
 void thread_group_destroy(struct thread_group *group); /* NULL is allowed */
-/* Rank's end, borrowed from the group. */
+/* Returns a rank's member, borrowed from the group. */
 tdm_collective_group *thread_group_member(struct thread_group *group, uint32_t rank);
 
 #endif

@@ -7,17 +7,17 @@
 
 #include <tandem/config.h>
 
-/* On which machine the job is: cluster.device of what follows; "host" first. */
+/* Chooses the machine of later configurations (cluster.device); it is "host" at first. */
 void tiny_choose(const char *machine);
 
-/* The settings of tiny.c with `overrides` ("a=b" each, NULL at the end) applied; destroy it. */
+/* Returns the settings of tiny.c with `overrides` ("a=b" each, NULL at the end). The caller
+ * destroys them. */
 tdm_config *tiny_config(const char *const *overrides);
 
-/* The settings of such a config with no overrides; valid until the program ends. */
+/* Returns the settings without overrides; valid until the program ends. */
 const struct settings *tiny_settings(void);
 
-/* A folder for this test's files, emptied before each call's return; the same path each time.
- */
+/* Empties and returns a folder for this test's files; the path is the same each time. */
 const char *tiny_folder(void);
 
 #endif

@@ -95,7 +95,7 @@ static struct machine *machine_of(const tdm_config *config)
     return memory_machine(name);
 }
 
-struct world *actor_fixture_open(const tdm_config *config, uint64_t seed)
+struct world *world_open(const tdm_config *config, uint64_t seed)
 {
     struct world *world = room(1, sizeof(*world));
     struct machine *machine = machine_of(config);
@@ -143,7 +143,7 @@ static void free_regions(struct world_rank *rank)
     }
 }
 
-void actor_fixture_close(struct world *world)
+void world_close(struct world *world)
 {
     for (uint32_t i = 0; i < world->trainers_count; i++) {
         trainer_ops.close(world->trainers[i].state);
