@@ -57,7 +57,7 @@ struct join_options {
 static tdm_status call_rendezvous(struct tdm__conn *daemon, const struct join_options *join_options,
                                   int *fd_out)
 {
-    const struct tdm__meet_join_message message = {
+    const struct tdm__rendezvous_join_message message = {
         join_options->name, join_options->rank, join_options->ranks_count, join_options->slot_bytes,
         join_options->timeout_ms};
     struct tdm__rpc_request request = {.method = "rendezvous.join"};
@@ -66,7 +66,7 @@ static tdm_status call_rendezvous(struct tdm__conn *daemon, const struct join_op
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__meet_join_encode(&message, writer);
+    status = tdm__rendezvous_join_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         request.deadline_ms =
@@ -110,10 +110,10 @@ struct rendezvous_members {
 static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks_count,
                                           struct rendezvous_members *members_out)
 {
-    struct tdm__meet_members_message message;
+    struct tdm__rendezvous_members_message message;
     struct tdm__id first_node = {{0}};
 
-    TDM_TRY(tdm__meet_members_decode(reply, &message));
+    TDM_TRY(tdm__rendezvous_members_decode(reply, &message));
     if (ranks_count > TDM__MESH_RANKS_MAX || message.members.count != ranks_count) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "the daemon's reply to rendezvous.join_multi_node has %u members",
@@ -122,7 +122,7 @@ static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks
     members_out->key = message.key;
     members_out->is_one_node = true;
     for (uint32_t i = 0; i < ranks_count; i++) {
-        struct tdm__meet_member_message member;
+        struct tdm__rendezvous_member_message member;
 
         tdm__message_list_read(&message.members, i, &member, sizeof(member));
         first_node = i == 0 ? member.node : first_node;
@@ -138,18 +138,18 @@ static tdm_status join_and_await_members(const struct join_options *join_options
                                          const char *node_id, const char *address,
                                          tdm_document **document_out)
 {
-    struct tdm__meet_across_message message = {.name = join_options->name,
-                                               .rank = join_options->rank,
-                                               .ranks_count = join_options->ranks_count,
-                                               .slot_bytes = join_options->slot_bytes,
-                                               .timeout_ms = join_options->timeout_ms,
-                                               .address = address};
+    struct tdm__rendezvous_across_message message = {.name = join_options->name,
+                                                     .rank = join_options->rank,
+                                                     .ranks_count = join_options->ranks_count,
+                                                     .slot_bytes = join_options->slot_bytes,
+                                                     .timeout_ms = join_options->timeout_ms,
+                                                     .address = address};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm__id_parse(node_id, &message.id));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__meet_across_encode(&message, writer);
+    status = tdm__rendezvous_across_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(
             join_options->runtime, "rendezvous.join_multi_node", tdm_writer_bytes(writer),

@@ -244,9 +244,9 @@ static tdm_status read_join_request(struct tdm__incoming_call *incoming,
                                     struct join_request *join_request_out)
 {
     struct join_request join_request = {.peer = tdm__incoming_peer(incoming)->id};
-    struct tdm__meet_join_message message;
+    struct tdm__rendezvous_join_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_join_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_join_table(), &message));
     join_request.name = message.name;
     join_request.options.slot_bytes = (size_t)message.slot_bytes;
     join_request.deadline_ms = tdm__deadline_after(message.timeout_ms);
@@ -345,20 +345,20 @@ static void reply_to_members(struct rendezvous *rendezvous, tdm_writer *writer, 
 static void get_member(const void *arg, uint32_t index, void *item_out)
 {
     const struct member *member = &((const struct rendezvous *)arg)->members[index];
-    struct tdm__meet_member_message *item = item_out;
+    struct tdm__rendezvous_member_message *item = item_out;
 
-    *item = (struct tdm__meet_member_message){member->node, member->address};
+    *item = (struct tdm__rendezvous_member_message){member->node, member->address};
 }
 
 /* Encodes a new key and the addresses of all members. */
 static tdm_status encode_member_addresses(const struct rendezvous *rendezvous, tdm_writer *writer)
 {
-    struct tdm__meet_members_message message = {
+    struct tdm__rendezvous_members_message message = {
         .members = {
             .count = rendezvous->options.ranks_count, .get = get_member, .arg = rendezvous}};
 
     TDM_TRY(tdm__id_generate(&message.key));
-    return tdm__meet_members_encode(&message, writer);
+    return tdm__rendezvous_members_encode(&message, writer);
 }
 
 /* Replies to all members of a group across nodes and removes the rendezvous; the members
@@ -396,9 +396,9 @@ static void complete_group(struct service *service, struct rendezvous *rendezvou
         status = tdm_writer_create(&writer);
     }
     if (status == TDM_OK) {
-        const struct tdm__meet_joined_message message = {++service->generation};
+        const struct tdm__rendezvous_joined_message message = {++service->generation};
 
-        status = tdm__meet_joined_encode(&message, writer);
+        status = tdm__rendezvous_joined_encode(&message, writer);
     }
     if (status != TDM_OK) {
         fail_rendezvous(service, rendezvous, status, tdm_error_detail());
@@ -524,9 +524,9 @@ static tdm_status read_multi_node_join(struct tdm__incoming_call *incoming,
                                        struct join_request *join_request, int64_t *timeout_ms_out,
                                        struct tdm__id *id_out)
 {
-    struct tdm__meet_across_message message;
+    struct tdm__rendezvous_across_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_across_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_across_table(), &message));
     if (message.address != NULL && strlen(message.address) >= ADDRESS_BYTES) {
         return tdm__fail(TDM_E_PROTOCOL, "an address of %zu bytes, at most %d",
                          strlen(message.address), ADDRESS_BYTES - 1);
@@ -574,14 +574,14 @@ static tdm_status forward_join(struct service *service, struct tdm__incoming_cal
                                const struct join_request *join_request,
                                const struct tdm__id *target_node, int64_t timeout_ms)
 {
-    const struct tdm__meet_across_message message = {.name = join_request->name,
-                                                     .rank = join_request->rank,
-                                                     .ranks_count =
-                                                         join_request->options.ranks_count,
-                                                     .slot_bytes = join_request->options.slot_bytes,
-                                                     .timeout_ms = timeout_ms,
-                                                     .address = join_request->address,
-                                                     .id = join_request->peer};
+    const struct tdm__rendezvous_across_message message = {
+        .name = join_request->name,
+        .rank = join_request->rank,
+        .ranks_count = join_request->options.ranks_count,
+        .slot_bytes = join_request->options.slot_bytes,
+        .timeout_ms = timeout_ms,
+        .address = join_request->address,
+        .id = join_request->peer};
     struct forwarded_join *forwarded_join = malloc(sizeof(*forwarded_join));
     tdm_writer *writer = NULL;
     tdm_status status = forwarded_join == NULL
@@ -589,7 +589,7 @@ static tdm_status forward_join(struct service *service, struct tdm__incoming_cal
                             : tdm_writer_create(&writer);
 
     if (status == TDM_OK) {
-        status = tdm__meet_across_encode(&message, writer);
+        status = tdm__rendezvous_across_encode(&message, writer);
     }
     if (status == TDM_OK) {
         add_forwarded_join(service, incoming, target_node, forwarded_join);
@@ -761,9 +761,9 @@ static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Serves rendezvous.cancel of a process of this node or of another daemon. */
 static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
 {
-    struct tdm__meet_off_message message;
+    struct tdm__rendezvous_off_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_off_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_off_table(), &message));
     if (message.name == NULL || message.name[0] == '\0' ||
         strlen(message.name) >= RENDEZVOUS_NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",

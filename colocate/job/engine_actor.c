@@ -473,15 +473,15 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     const struct tdm_rank_context *context = &engine->rank.context;
     uint32_t index = context->engine * context->ranks_count + context->rank;
     struct tdm__prepare_parts_message message;
-    struct tdm__journal_message resume_log = {.next = 0};
+    struct tdm__resume_log_message resume_log = {.next = 0};
     struct tdm__version_request request;
     struct tdm__resume_log sent;
 
     TDM_TRY(tdm__prepare_parts_decode(tdm_call_arguments(call), &message));
-    if (index < message.journals.count) {
-        tdm__message_list_read(&message.journals, index, &resume_log, sizeof(resume_log));
+    if (index < message.resume_logs.count) {
+        tdm__message_list_read(&message.resume_logs, index, &resume_log, sizeof(resume_log));
     }
-    sent = tdm__journal_of_message(&resume_log);
+    sent = tdm__resume_log_of_message(&resume_log);
     request = init_version_request(engine, TDM__VERSION_PREPARED, &message.update);
     request.hash.high = message.hash_high;
     request.hash.low = message.hash_low;

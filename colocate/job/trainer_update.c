@@ -324,12 +324,12 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         struct tdm__message_value target;
-        struct tdm__journal_message resume_log;
+        struct tdm__resume_log_message resume_log;
 
         tdm__message_list_read(list, i, &target, sizeof(target));
         tdm__message_list_read(resume_logs, i, &resume_log, sizeof(resume_log));
         status = tdm__transfer_target_read(target.value, &targets[i]);
-        targets[i].resume_log = tdm__journal_of_message(&resume_log);
+        targets[i].resume_log = tdm__resume_log_of_message(&resume_log);
         *resumes_out = *resumes_out || targets[i].resume_log.next > 0;
     }
     if (status == TDM_OK) {
@@ -570,7 +570,7 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
                                       const struct tdm__update_parts_message *message)
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
-    tdm_status status = open_targets(trainer, &message->targets, &message->journals);
+    tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
 
     status = status == TDM_OK ? share_scales(trainer) : status;
     for (uint32_t i = 0; i < trainer->transfer_plan->chunks_count && status == TDM_OK; i++) {

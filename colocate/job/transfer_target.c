@@ -25,10 +25,11 @@ static tdm_status reply_message(tdm_call *call, const struct tdm__message *messa
 }
 
 /* Converts a resume log to its message. */
-static struct tdm__journal_message resume_log_to_message(const struct tdm__resume_log *resume_log)
+static struct tdm__resume_log_message
+resume_log_to_message(const struct tdm__resume_log *resume_log)
 {
-    return (struct tdm__journal_message){resume_log->next, resume_log->sums.high,
-                                         resume_log->sums.low};
+    return (struct tdm__resume_log_message){resume_log->next, resume_log->sums.high,
+                                            resume_log->sums.low};
 }
 
 /* Getter of a message list: returns the key of a block. */
@@ -47,8 +48,8 @@ tdm_status tdm__transfer_target_reply(tdm_call *call, const struct tdm__location
         .gpu = location->gpu, .keys = {.count = count, .get = get_key, .arg = blocks}};
 
     if (resume_log != NULL) {
-        message.has_journal = true;
-        message.journal = resume_log_to_message(resume_log);
+        message.has_resume_log = true;
+        message.resume_log = resume_log_to_message(resume_log);
     }
     return reply_message(call, tdm__update_target_table(), &message);
 }
@@ -74,7 +75,7 @@ static void get_resume_log(const void *arg, uint32_t index, void *item_out)
     struct tdm__resume_log resume_log =
         tdm__weight_writer_resume_log((struct tdm__weight_writer *)(uintptr_t)arg, index);
 
-    *(struct tdm__journal_message *)item_out = resume_log_to_message(&resume_log);
+    *(struct tdm__resume_log_message *)item_out = resume_log_to_message(&resume_log);
 }
 
 tdm_status tdm__transfer_result_reply(tdm_call *call, struct tdm__weight_writer *weight_writer,
@@ -84,7 +85,7 @@ tdm_status tdm__transfer_result_reply(tdm_call *call, struct tdm__weight_writer 
     const struct tdm__parts_sent_message message = {
         .hash_high = hash.high,
         .hash_low = hash.low,
-        .journals = {.count = engine_ranks_count, .get = get_resume_log, .arg = weight_writer}};
+        .resume_logs = {.count = engine_ranks_count, .get = get_resume_log, .arg = weight_writer}};
 
     return reply_message(call, tdm__parts_sent_table(), &message);
 }

@@ -454,8 +454,8 @@ static void get_resume_log(const void *arg, uint32_t index, void *item_out)
 
     if (slice_lists->workers->engines[index] != NULL &&
         tdm__update_target_decode(reply_value(slice_lists->shadows, index), &shadow) == TDM_OK &&
-        shadow.has_journal) {
-        *(struct tdm__journal_message *)item_out = shadow.journal;
+        shadow.has_resume_log) {
+        *(struct tdm__resume_log_message *)item_out = shadow.resume_log;
     }
 }
 
@@ -472,7 +472,7 @@ static tdm_status send_slices(struct tdm__worker_group *workers,
         .update = update->id,
         .epoch = update->epoch,
         .targets = {.count = targets->count, .get = get_target, .arg = &slice_lists},
-        .journals = {.count = shadows->count, .get = get_resume_log, .arg = &slice_lists}};
+        .resume_logs = {.count = shadows->count, .get = get_resume_log, .arg = &slice_lists}};
     tdm_writer *writer;
     tdm_status status;
 
@@ -499,7 +499,7 @@ static tdm_status prepare_slices(struct tdm__worker_group *workers,
     TDM_TRY(tdm__parts_sent_decode(contents, &sent));
     message.hash_high = sent.hash_high;
     message.hash_low = sent.hash_low;
-    message.journals = sent.journals;
+    message.resume_logs = sent.resume_logs;
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm__prepare_parts_encode(&message, writer);
     if (status == TDM_OK) {

@@ -1,4 +1,4 @@
-/* receive_or_settle_version.c - receives one version of the weights. */
+/* receive_version.c - receives one version of the weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The steps of docs/protocols/commit.md from a member's side. The receiver waits for an offer

@@ -75,13 +75,13 @@ struct tdm__resume_log tdm__resume_tracker_snapshot(const struct tdm__resume_tra
 
 void tdm__resume_log_write(const struct tdm__resume_log *resume_log, tdm_writer *writer)
 {
-    const struct tdm__journal_message message = {resume_log->next, resume_log->sums.high,
-                                                 resume_log->sums.low};
+    const struct tdm__resume_log_message message = {resume_log->next, resume_log->sums.high,
+                                                    resume_log->sums.low};
 
-    (void)tdm__journal_encode(&message, writer);
+    (void)tdm__resume_log_encode(&message, writer);
 }
 
-struct tdm__resume_log tdm__journal_of_message(const struct tdm__journal_message *message)
+struct tdm__resume_log tdm__resume_log_of_message(const struct tdm__resume_log_message *message)
 {
     return (struct tdm__resume_log){.next = message->next,
                                     .sums = {.high = message->sums_high, .low = message->sums_low}};
@@ -89,13 +89,13 @@ struct tdm__resume_log tdm__journal_of_message(const struct tdm__journal_message
 
 tdm_status tdm__resume_log_read(const tdm_value *value, struct tdm__resume_log *resume_log_out)
 {
-    struct tdm__journal_message message;
+    struct tdm__resume_log_message message;
 
     if (value == NULL || tdm_value_kind_of(value) == TDM_NIL) {
         *resume_log_out = (struct tdm__resume_log){.next = 0};
         return TDM_OK;
     }
-    TDM_TRY(tdm__journal_decode(value, &message));
-    *resume_log_out = tdm__journal_of_message(&message);
+    TDM_TRY(tdm__resume_log_decode(value, &message));
+    *resume_log_out = tdm__resume_log_of_message(&message);
     return TDM_OK;
 }

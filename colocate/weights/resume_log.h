@@ -55,7 +55,7 @@ struct tdm__resume_log tdm__resume_tracker_snapshot(const struct tdm__resume_tra
 /* Writes the log as messages carry it: (next, high, low). */
 void tdm__resume_log_write(const struct tdm__resume_log *resume_log, tdm_writer *writer);
 /* Returns the log that a decoded message carries. */
-struct tdm__resume_log tdm__journal_of_message(const struct tdm__journal_message *message);
+struct tdm__resume_log tdm__resume_log_of_message(const struct tdm__resume_log_message *message);
 /* Reads a log from a message. A nil value is an empty log. Returns TDM_E_PROTOCOL for a malformed
  * value. */
 tdm_status tdm__resume_log_read(const tdm_value *value, struct tdm__resume_log *resume_log_out);

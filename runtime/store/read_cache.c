@@ -1,6 +1,12 @@
 /* read_cache.c - the records that this process read or wrote last, so that a transaction can start
  * without a read. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The cache holds a sorted snapshot of records, and the patterns with '*' of which the snapshot is
+ * complete.  A transaction that finds all that it reads in the snapshot starts without a read, and
+ * commits if no record has changed since: the commit checks the versions, so a stale cache costs a
+ * second attempt but never gives a wrong result.  After a conflict the next transactions read
+ * again; the number of these reads doubles with each conflict in a row, up to READS_MAX.
+ * The thread that holds the loop's lock is the only one that uses a cache. */
 #include "runtime/store/read_cache.h"
 
 #include "runtime/clock.h"

@@ -426,7 +426,7 @@ static void a_borrower_passes_it_on(void **state)
     back = given(first, "give", 0);
     keep(second, 1, back);
     drop(first, 0);
-    must(tdm_get(back, 0, "i", &number)); /* The value is back at its owner. */
+    assert_ok(tdm_get(back, 0, "i", &number)); /* The value is back at its owner. */
     assert_int_equal(number, 8);
     tdm_ref_release(back);
     assert_int_equal(shelf_number(second, 1), 8);
@@ -754,11 +754,11 @@ static void a_handle_works_where_it_arrives(void **state)
     assert_int_equal(counts_of(first).borrowed, 1);
 
     /* This releases the handle of the third actor. */
-    must(tdm_actor_call(first, "employ", &ref, "h", second));
-    must(done(ref));
+    assert_ok(tdm_actor_call(first, "employ", &ref, "h", second));
+    assert_ok(done(ref));
     /* The actor gets a handle to itself. */
-    must(tdm_actor_call(first, "employ", &ref, "h", first));
-    must(done(ref));
+    assert_ok(tdm_actor_call(first, "employ", &ref, "h", first));
+    assert_ok(done(ref));
     tdm_actor_destroy(third);
     assert_int_equal(counts_of(first).borrowed, 1);
 }
