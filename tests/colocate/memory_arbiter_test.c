@@ -157,7 +157,7 @@ static void a_withdrawn_grant_gives_back_what_was_not_made(void **state)
     assert_int_equal(send(TDM__ARBITER_REQUEST_CANCELED, 0, 0, 0), TDM_OK);
 }
 
-static void what_strangers_use_is_not_free(void **state)
+static void usage_of_other_processes_is_not_free(void **state)
 {
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_UNMANAGED_USAGE, .bytes = 200 * MIB};
 
@@ -165,7 +165,7 @@ static void what_strangers_use_is_not_free(void **state)
     assert_int_equal(tdm__arbiter_handle_event(&gpu, &event, &actions), TDM_OK);
     assert_int_equal(send(TDM__ARBITER_REQUESTED, 0, 0, 57), TDM_OK);
     says(TDM__ARBITER_REFUSE, 0);
-    assert_non_null(strstr(actions.entries[0].text, "strangers use 200.0 MiB"));
+    assert_non_null(strstr(actions.entries[0].text, "other processes use 200.0 MiB"));
 }
 
 static void events_that_cannot_be_true_change_nothing(void **state)
@@ -645,7 +645,7 @@ int main(void)
         cmocka_unit_test_setup(the_deadline_refuses_with_the_numbers, open_gpu),
         cmocka_unit_test_setup(blocks_made_in_pieces_use_up_one_grant, open_gpu),
         cmocka_unit_test_setup(a_withdrawn_grant_gives_back_what_was_not_made, open_gpu),
-        cmocka_unit_test_setup(what_strangers_use_is_not_free, open_gpu),
+        cmocka_unit_test_setup(usage_of_other_processes_is_not_free, open_gpu),
         cmocka_unit_test_setup(events_that_cannot_be_true_change_nothing, open_gpu),
         cmocka_unit_test_setup(every_table_has_its_limit, open_gpu),
         cmocka_unit_test(the_law_holds_in_every_state),
