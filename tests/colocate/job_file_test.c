@@ -168,7 +168,7 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
             "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
             "1.1 of a GPU; lower one of them");
     refuses(GOOD "engine: {colocate: false}\n",
-            "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks want a GPU "
+            "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks need a GPU "
             "each, but cluster.num_gpus is 4");
     refuses(GOOD "engine: {colocate: false}\ncluster: {num_gpus: 8}\nupdate: {mode: names}\n",
             "job.yaml:5: update.mode is names, but engine.colocate is false: whole tensors go "
