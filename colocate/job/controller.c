@@ -467,10 +467,10 @@ static bool any_engine_serves(const struct tdm__controller *controller)
     return engine < controller->spec->num_engines;
 }
 
-/* Restarts engines when none has the committed version. The paused trainers still have these
- * weights and send them again under a new version number. If that update fails because an engine
- * was lost, the function returns TDM_OK and the caller tries again. */
-static tdm_status restart_lost_engines(struct tdm__controller *controller)
+/* Sends the weights of the paused trainers to the restarted engines under a new version number;
+ * called when no engine serves. If an engine is lost after the update was decided, and enough other
+ * engines live, the function does not fail: the caller checks again whether an engine serves. */
+static tdm_status resend_trainer_weights(struct tdm__controller *controller)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_WEIGHTS_RECOVERED};
     enum tdm__phase_action action;
@@ -498,7 +498,7 @@ static tdm_status resume_serving(struct tdm__controller *controller)
             tdm__recovery_restart_engines(&controller->workers);
         }
         if (!any_engine_serves(controller)) {
-            TDM_TRY(restart_lost_engines(controller));
+            TDM_TRY(resend_trainer_weights(controller));
         }
         TDM_TRY(resume_engines(controller, NULL));
     } while (!any_engine_serves(controller));

@@ -100,13 +100,14 @@ static void add_numbers(struct progress_fields *fields, const struct tdm__progre
     add_ms(fields, "off/on", step->off_on_ms, "");
 }
 
-/* Appends the metrics that the job library reports, except "kl", which has a field of its own. */
+/* Appends the metrics that the job library reports, except "kl" and "reward", which have fields
+ * of their own. */
 static void add_metrics(struct progress_fields *fields, const struct tdm_metrics *metrics)
 {
     for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
         const struct tdm_metric *metric = &metrics->entries[i];
 
-        if (strcmp(metric->name, "kl") != 0) {
+        if (strcmp(metric->name, "kl") != 0 && strcmp(metric->name, "reward") != 0) {
             add_field(fields, "%.*s %.4g", (int)sizeof(metric->name), metric->name, metric->value);
         }
     }

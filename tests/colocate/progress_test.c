@@ -47,8 +47,8 @@ static void a_plain_line_has_no_bar(void **state)
 
 static void test_plain_line_ends_with_the_metrics_of_the_job_library(void **state)
 {
-    static const struct tdm_metrics metrics = {.count = 2,
-                                               .entries = {{"loss", 0.5}, {"grad_norm", 12.25}}};
+    static const struct tdm_metrics metrics = {
+        .count = 3, .entries = {{"loss", 0.5}, {"reward", 0.31}, {"grad_norm", 12.25}}};
     struct tdm__progress_step measured = step;
     char text[TDM__PROGRESS_BYTES];
 
