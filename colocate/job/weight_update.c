@@ -111,7 +111,7 @@ static tdm_status restore_record(struct tdm__worker_group *workers)
 }
 
 /* Decides whether a failed request can be repeated. If the store has lost the record, restores
- * the record and returns TDM_OK, or the failure of restoring. Otherwise returns `status`. */
+ * the record and returns TDM_OK, or the failure of restoring. Otherwise returns `failed`. */
 static tdm_status continue_after_failure(struct tdm__worker_group *workers, tdm_status failed)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
