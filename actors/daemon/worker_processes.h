@@ -49,7 +49,7 @@ struct tdm__worker_start_options {
  * forked from a fork server with the same key. They are executed if the fork server runs threads,
  * or if the spec sets variables of the dynamic linker ("LD_..."). */
 tdm_status tdm__workers_start(struct tdm__workers *workers,
-                              const struct tdm__worker_start_options *order,
+                              const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
                               struct tdm__worker_process **worker_out);
 /* Sends SIGKILL to the worker, as soon as its pid is known. */
