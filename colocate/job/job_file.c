@@ -356,7 +356,8 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
     return TDM_OK;
 }
 
-/* Reads a text or a path. Relative paths are joined with the folder of the job file. */
+/* Reads a text or a path. Relative paths, except job.out, are joined with the folder of the job
+ * file. */
 static tdm_status read_text(const tdm_config *config, const struct setting *setting,
                             const char *directory, char *field)
 {

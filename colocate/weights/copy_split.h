@@ -21,8 +21,8 @@ uint64_t tdm__copy_split_unit(const struct tdm_slice *slice, enum tdm__conversio
                               enum tdm_dtype dtype);
 
 /* Computes the rectangles of `copy` that lie within the bytes from `begin` to `end` of the slice,
- * both multiples of the unit. Returns the number of rectangles. All pieces of a slice together
- * write the same elements to the same places as `copy`. */
+ * multiples of the unit or the end of the slice. Returns the number of rectangles. All pieces of a
+ * slice together write the same elements to the same places as `copy`. */
 uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint64_t end,
                          struct tdm__rect_copy pieces[TDM__COPY_SPLIT_MAX]);
 

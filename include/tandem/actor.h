@@ -141,7 +141,7 @@ enum { TDM_ACTOR_RESOURCES_MAX = 8, TDM_ACTOR_ENVIRONMENT_MAX = 32, TDM_LABELS_M
 enum tdm_scheduling {
     /* The creator's node if it has the resources free, else the fullest node that has. */
     TDM_SCHEDULE_DEFAULT,
-    TDM_SCHEDULE_SPREAD, /* The node with the fewest actors. */
+    TDM_SCHEDULE_SPREAD, /* The node with the fewest actors among those that fit. */
     /* The node `node_id`; the creation fails if that node does not have the resources. */
     TDM_SCHEDULE_NODE,
     /* The node `node_id` while it lives and has free resources, else as TDM_SCHEDULE_DEFAULT. */

@@ -78,10 +78,11 @@ struct tdm_placement_group_state {
  * read it in shared memory.  Values that only their owner knows are listed if they are large.
  */
 struct tdm_object_state {
-    const char *id;         /* "" if no reference was passed on. */
-    const char *owner;      /* ID of the actor or driver that owns it. */
-    const char *owner_name; /* An actor's name or class, or a driver's program. */
-    const char *node_id;    /* Node of the owner. */
+    const char *id;    /* "" if no reference was passed on. */
+    const char *owner; /* ID of the actor or driver that owns it. */
+    /* An actor's name, or its class and the first digits of its ID; or a driver's program. */
+    const char *owner_name;
+    const char *node_id; /* Node of the owner. */
     const char *node_name;
     /* PENDING    The value is not there yet.
      * FAILED     There is a failure instead.
