@@ -55,7 +55,7 @@ struct block {
 
 /* The memory of one GPU. */
 struct gpu {
-    size_t capacity_bytes; /* Bytes of memory that the GPU has. */
+    size_t capacity_bytes; /* Bytes of memory that the node offers for the GPU. */
     size_t used_bytes;     /* Sum of the sizes of `blocks`. */
     size_t pooled_bytes;   /* Sum of the sizes of `pool`. */
     /* Owned list of charged blocks in the order of creation. */

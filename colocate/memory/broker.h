@@ -137,7 +137,7 @@ void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id 
 
 /* Memory of one GPU as the broker accounts for it. */
 struct tdm__broker_gpu {
-    size_t capacity_bytes; /* Bytes of memory that the GPU has. */
+    size_t capacity_bytes; /* Bytes of memory that the node offers for the GPU. */
     /* Bytes charged to tenants: the sum over the usage records of the GPU. */
     size_t used_bytes;
     /* Bytes of released blocks that wait in host memory; not charged. */
