@@ -81,12 +81,6 @@ struct tdm__comm_nccl_options {
     /* Bytes of staging memory per rank for data in host memory; larger data is moved in chunks. */
     size_t slot_bytes;
     const char *gpu_uuid; /* UUID of the rank's GPU; borrowed for the call. */
-    /* NCCL communicator to split, or NULL to create a new group. Every rank of the parent opens a
-     * subgroup at the same time; subgroups differ in their color and share NCCL's resources with
-     * the parent. */
-    struct tdm__comm *parent;
-    /* Number of the subgroup; used with a parent only. */
-    int color;
 };
 /* Opens a communicator over NCCL for data in host memory or on the rank's GPU. Fails with
  * TDM_E_UNSUPPORTED without NCCL or a driver. Sums of data on the GPU are computed in NCCL's

@@ -55,7 +55,7 @@ static void lose_rank(int fd, uint32_t rank)
 
 static struct comm_suite_maker maker = {make_segment, open_nccl, 0};
 
-/* ---- suspending and splitting ----------------------------------------------------------- */
+/* ---- suspending ------------------------------------------------------------------------- */
 
 static int suspend_and_resume(int fd, uint32_t rank, uint32_t ranks_count)
 {
@@ -90,44 +90,6 @@ static void nccl_that_cannot_suspend_is_rebuilt(void **state)
     (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_OLD_LIBRARY, 1);
     nccl_suite_run_ranks(&maker, 2, suspend_and_resume);
     (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 1);
-}
-
-static int part_fds[2];
-
-static int split_in_halves(int fd, uint32_t rank, uint32_t ranks_count)
-{
-    struct tdm__comm *comm;
-    struct tdm__comm_nccl_options options = {
-        .timeout_ms = TIMEOUT_MS, .slot_bytes = SLOT_BYTES, .color = (int)(rank % 2)};
-    struct tdm__comm *part;
-    uint32_t pair[2];
-
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
-    options.parent = comm;
-    EXPECT(tdm__comm_host_open(part_fds[rank % 2], rank / 2, TIMEOUT_MS, &options.control_comm) ==
-           TDM_OK);
-    EXPECT(nccl_suite_open_on(rank, &options, &part) == TDM_OK);
-    EXPECT(part->ranks_count == ranks_count / 2);
-    EXPECT(part->ops->all_gather(part, &rank, sizeof(rank), pair) == TDM_OK);
-    EXPECT(pair[0] == rank % 2 && pair[1] == rank % 2 + 2);
-    EXPECT(tdm__comm_barrier(comm) == TDM_OK);
-    part->ops->destroy(part);
-    comm->ops->destroy(comm);
-    return 0;
-}
-
-static void a_group_splits_into_parts(void **state)
-{
-    (void)state;
-    if (maker.ranks_max != 0 && maker.ranks_max < 4) {
-        (void)printf("skipped: needs 4 ranks, this machine connects %u\n", maker.ranks_max);
-        skip();
-    }
-    part_fds[0] = make_segment(2, 4096);
-    part_fds[1] = make_segment(2, 4096);
-    nccl_suite_run_ranks(&maker, 4, split_in_halves);
-    (void)close(part_fds[0]);
-    (void)close(part_fds[1]);
 }
 
 static int find_no_library(int fd, uint32_t rank, uint32_t ranks_count)
@@ -199,7 +161,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_suspended_group_goes_on),
         cmocka_unit_test(nccl_that_cannot_suspend_is_rebuilt),
-        cmocka_unit_test(a_group_splits_into_parts),
         cmocka_unit_test(a_missing_library_is_named),
     };
     int failed;

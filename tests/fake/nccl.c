@@ -606,27 +606,6 @@ int ncclCommAbort(void *comm)
     return end(comm);
 }
 
-/* All ranks of the parent come with their colors; those of one color find each other by a file
- * named after the parent's and the color. */
-int ncclCommSplit(void *comm, int color, int key, void **part, struct nccl_config *config)
-{
-    struct comm *parent = comm;
-    char path[NCCL_UNIQUE_ID_BYTES + 16];
-    int fd;
-
-    ENTER();
-    (void)config;
-    (void)snprintf(path, sizeof(path), "%s-%d", parent->path, color);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0) {
-        return NCCL_SYSTEM_ERROR;
-    }
-    (void)close(fd);
-    /* Halves only: enough for tests. */
-    return join(part, parent->ranks / 2, path, key) == NCCL_IN_PROGRESS ? NCCL_SUCCESS
-                                                                        : NCCL_INVALID_ARGUMENT;
-}
-
 #ifndef FAKE_NCCL_OLD
 int ncclCommSuspend(void *comm, int what)
 {

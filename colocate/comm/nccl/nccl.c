@@ -173,22 +173,6 @@ static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_k
     return tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig");
 }
 
-/* Creates the ncclComm_t of a subgroup from its parent. */
-static tdm_status nccl_split_parent(struct tdm__nccl *nccl,
-                                    const struct tdm__comm_nccl_options *options)
-{
-    struct tdm__nccl *parent = (struct tdm__nccl *)options->parent;
-    struct nccl_config config = nccl_nonblocking_config();
-    int result;
-
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_OPEN, 0, (uint32_t)options->color));
-    parent->deadline_ms = nccl->deadline_ms;
-    result = nccl->library->ncclCommSplit(parent->comm, options->color, (int)nccl->base.rank,
-                                          &nccl->comm, &config);
-    TDM_TRY(tdm__nccl_await_result(parent, result, "ncclCommSplit"));
-    return tdm__nccl_await_result(nccl, NCCL_IN_PROGRESS, "ncclCommSplit");
-}
-
 /* Allocates the staging memory on the GPU. */
 static tdm_status nccl_allocate(struct tdm__nccl *nccl)
 {
@@ -391,8 +375,7 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
     nccl->device = gpu.device;
     status = nccl_prepare_memory(nccl);
     if (status == TDM_OK) {
-        status = options->parent != NULL ? nccl_split_parent(nccl, options)
-                                         : nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
+        status = nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
     }
     if (status != TDM_OK) {
         /* The other ranks do not have to wait for this one. */

@@ -59,8 +59,6 @@ struct nccl_config {
     X(ncclCommGetAsyncError, (void *comm, int *result))                                        \
     X(ncclCommDestroy, (void *comm))                                                           \
     X(ncclCommAbort, (void *comm))                                                             \
-    X(ncclCommSplit, (void *comm, int color, int key, void **part,                             \
-                      struct nccl_config *config))                                             \
     X(ncclGroupStart, (void))                                                                  \
     X(ncclGroupEnd, (void))                                                                    \
     X(ncclSend, (const void *data, size_t count, int type, int peer, void *comm,               \

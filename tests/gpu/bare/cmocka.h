@@ -24,7 +24,9 @@ struct CMUnitTest {
 
 enum { BARE_FAILED = 1, BARE_SKIPPED };
 
-static _Thread_local jmp_buf *bare_test;
+/* Weak, so that the sources of one program share it: an assertion in a support file must end the
+ * test, not the process. */
+__attribute__((weak)) _Thread_local jmp_buf *bare_test;
 
 _Noreturn static inline void bare_end(int how, const char *file, int line)
 {
