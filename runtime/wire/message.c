@@ -158,15 +158,14 @@ static void encode_list(const struct tdm__field *field, const struct tdm__messag
         return;
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        const void *item = (const char *)list->items + i * size_bytes;
-
         if (list->get != NULL) {
             TDM_ASSERT(size_bytes <= sizeof(scratch));
             memset(scratch, 0, size_bytes);
             list->get(list->arg, i, scratch);
-            item = scratch;
+            encode_item(field, scratch, writer);
+        } else {
+            encode_item(field, (const char *)list->items + i * size_bytes, writer);
         }
-        encode_item(field, item, writer);
     }
 }
 
