@@ -101,6 +101,11 @@ def main(*arguments):
         if len(members) > count_max:
             failed = 1
             print(f"{len(members)} modules depend on each other in a cycle, at most {count_max}:", *members)
+    for member, count in allowed.items():
+        found = max((len(members) for members in sets if member in members), default=0)
+        if found < count:
+            failed = 1
+            print(f"cycles.txt: the set of {member} has {found} modules now, not {count}: lower or remove the number")
     return failed
 
 
