@@ -498,8 +498,7 @@ static tdm_status choose_directory(struct daemon *daemon)
 
     tdm__directory_remove_abandoned();
     if (daemon->options.directory == NULL) {
-        TDM_TRY(tdm__directory_create(daemon->directory, sizeof(daemon->directory)));
-        return tdm__directory_lock(daemon->directory, &lock);
+        return tdm__directory_create_locked(daemon->directory, sizeof(daemon->directory), &lock);
     }
     TDM_TRY(tdm__directory_create_at(daemon->options.directory));
     if (realpath(daemon->options.directory, daemon->directory) == NULL) {

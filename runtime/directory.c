@@ -8,7 +8,9 @@
  * Leftover processes are found by the variable TANDEM_DIRECTORY in their environment.
  * The next daemon of the same user removes abandoned directories when it starts.  A directory
  * without a lock file is treated as abandoned only after UNLOCKED_SECONDS_MAX, because its
- * creator may be between mkdtemp() and the lock.
+ * creator may be between mkdtemp() and the lock.  Between the creation of the lock file and
+ * flock(2) a new directory looks abandoned too; its creator then finds that it is removed and
+ * creates another one.
  * The module has no state in memory; any thread may call it. */
 #include "runtime/directory.h"
 
@@ -38,6 +40,8 @@ enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
 #define NAME_START TDM__DIRECTORY_NAME_START /* First part of the names of directories. */
 /* Name of the lock file inside of each directory. */
 #define LOCK_NAME "lock"
+/* How often tdm__directory_create_locked() tries. */
+enum { CREATE_TRIES = 100 };
 /* Length of "tandem-XXXXXX", and the age in seconds after which a directory without a lock file
  * counts as abandoned. */
 enum { NAME_BYTES = sizeof(NAME_START) - 1 + 6, UNLOCKED_SECONDS_MAX = 60 };
@@ -108,6 +112,7 @@ void tdm__directory_remove(const char *path)
 tdm_status tdm__directory_lock(const char *path, int *fd_out)
 {
     char lock[PATH_MAX];
+    struct stat about;
     int fd;
 
     (void)snprintf(lock, sizeof(lock), "%s/" LOCK_NAME, path);
@@ -123,8 +128,26 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out)
                    ? tdm__fail(TDM_E_EXISTS, "another daemon is using the directory %s", path)
                    : tdm__fail_errno(error_number, "flock %s", lock);
     }
+    if (fstat(fd, &about) < 0 || about.st_nlink == 0) {
+        (void)close(fd);
+        return tdm__fail(TDM_E_NOT_FOUND, "another daemon has just removed the directory %s", path);
+    }
     *fd_out = fd;
     return TDM_OK;
+}
+
+tdm_status tdm__directory_create_locked(char *path, size_t capacity_bytes, int *fd_out)
+{
+    tdm_status status = TDM_OK;
+
+    for (int i = 0; i < CREATE_TRIES; i++) {
+        TDM_TRY(tdm__directory_create(path, capacity_bytes));
+        status = tdm__directory_lock(path, fd_out);
+        if (status != TDM_E_EXISTS && status != TDM_E_NOT_FOUND) {
+            return status;
+        }
+    }
+    return status;
 }
 
 bool tdm__directory_is_locked(const char *path)

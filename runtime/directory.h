@@ -25,10 +25,14 @@ void tdm__directory_remove(const char *path);
 
 /* Locks the directory for a daemon by flock(2) on its file "lock" and stores the descriptor in
  * `fd_out`.  The lock lasts until that descriptor and its duplicates, also those in forked
- * processes, are closed.  Returns TDM_E_EXISTS if another process holds the lock.  The daemon
+ * processes, are closed.  Returns TDM_E_EXISTS if another process holds the lock, and
+ * TDM_E_NOT_FOUND if another daemon took the directory for abandoned and removed it.  The daemon
  * starts all its descendants with TDM__DIRECTORY_VARIABLE=path in their environment, so that they
  * can be found later. */
 tdm_status tdm__directory_lock(const char *path, int *fd_out);
+/* Creates a directory like tdm__directory_create() and locks it.  Tries another name when a daemon
+ * that is starting takes the new directory for an abandoned one. */
+tdm_status tdm__directory_create_locked(char *path, size_t capacity_bytes, int *fd_out);
 /* Environment variable that holds the daemon's directory in every process below that daemon. */
 #define TDM__DIRECTORY_VARIABLE "TANDEM_DIRECTORY"
 /* Returns true if a live process holds the lock of the directory and the lock file belongs to

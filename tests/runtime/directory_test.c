@@ -186,6 +186,32 @@ static void only_abandoned_directories_are_removed(void **state)
     assert_int_equal(access(living, F_OK), -1);
 }
 
+/* A daemon that starts removes abandoned directories. It must not remove the directory of another
+ * daemon that is starting at the same time. */
+static void a_new_directory_survives_a_concurrent_clean_up(void **state)
+{
+    pid_t cleaner = fork();
+    int wait_status;
+
+    (void)state;
+    if (cleaner == 0) {
+        for (;;) {
+            tdm__directory_remove_abandoned();
+        }
+    }
+    for (int i = 0; i < 2000; i++) {
+        char path[160];
+        int lock;
+
+        assert_int_equal(tdm__directory_create_locked(path, sizeof(path), &lock), TDM_OK);
+        assert_int_equal(access(path, F_OK), 0);
+        tdm__directory_remove(path);
+        (void)close(lock);
+    }
+    assert_int_equal(kill(cleaner, SIGKILL), 0);
+    assert_int_equal(waitpid(cleaner, &wait_status, 0), cleaner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_path_too_long_for_sockets_is_refused),
         cmocka_unit_test(a_lock_is_held_once),
         cmocka_unit_test(only_abandoned_directories_are_removed),
+        cmocka_unit_test(a_new_directory_survives_a_concurrent_clean_up),
         cmocka_unit_test(sockets_of_a_dead_owner_are_removed),
     };
     int failed;
