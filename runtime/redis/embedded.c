@@ -71,6 +71,7 @@ struct tdm__redis_embedded {
     char last_exit_text[320];
 };
 
+/* Called by the loop when the server's pidfd is readable: the server has ended. */
 static void server_on_exit(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
