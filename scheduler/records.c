@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
+#include "runtime/store/txn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

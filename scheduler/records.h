@@ -4,6 +4,7 @@
 #define TDM_SCHEDULER_RECORDS_H
 
 #include "runtime/store.h"
+#include "runtime/store/txn.h"
 #include "scheduler/placement.h"
 
 /* Keys and values:

@@ -12,7 +12,7 @@
  * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
  * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
  * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
-#include "runtime/store.h"
+#include "runtime/redis/store.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"

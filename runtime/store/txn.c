@@ -8,8 +8,8 @@
  * A transaction always has exactly one operation pending in the store, so closing the store ends
  * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
  * running the body again could do its work twice. All functions run on the loop's thread.
- * runtime/store.h specifies the interface. */
-#include "runtime/store.h"
+ * txn.h specifies the interface. */
+#include "runtime/store/txn.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
