@@ -2,8 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/log.h"
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/address.h"
+#include "runtime/rpc/handshake.h"
 #include "runtime/rpc/protocol.h"
+#include "runtime/wire/frame.h"
 #include "tests/support/rpc_pair.h"
 
 #include <endian.h>
@@ -14,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
