@@ -112,6 +112,17 @@ tdm_status tdm__node_record_read(const struct tdm__store_record *record,
     return record_decode(record, read_node, node_out);
 }
 
+bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t nodes_count,
+                               const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (tdm__id_equal(&nodes[i].id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node)
 {
     char key[TDM__STORE_KEY_BYTES];
