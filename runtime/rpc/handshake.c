@@ -133,7 +133,7 @@ static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *
     memcpy(&conn->handshake->peer_hello, conn->handshake->input, HELLO_BYTES);
     memcpy(&wire, conn->handshake->input, sizeof(wire));
     if (wire.role == conn_role(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
-        wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
+        wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_DAEMON ||
         memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a wrong hello: role %u, kind %u", conn->label,
                          wire.role, wire.kind);

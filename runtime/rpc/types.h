@@ -26,8 +26,12 @@ enum { TDM__RPC_FDS_MAX = 8, TDM__RPC_NAME_BYTES_MAX = 63 };
  * connection. */
 #define TDM__RPC_FRAME_BYTES_MAX (256u << 20)
 
-/* What a process is. The values travel in the handshake. */
-enum tdm__peer_kind { TDM__PEER_DRIVER = 1, TDM__PEER_WORKER, TDM__PEER_DAEMON, TDM__PEER_TOOL };
+/* What a process is. The values travel in the handshake. Commands of `tandem` are drivers. */
+enum tdm__peer_kind {
+    TDM__PEER_DRIVER = 1, /* Runs the user's program. */
+    TDM__PEER_WORKER,     /* Runs one actor. */
+    TDM__PEER_DAEMON      /* Serves a node. */
+};
 
 /* The identity that a process states in the handshake. The MAC of the handshake protects it. */
 struct tdm__peer_identity {

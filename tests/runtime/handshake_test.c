@@ -275,10 +275,11 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(8, 2);  /* A server that connects. */
-    expect_wrong_hello(8, 0);  /* no role */
-    expect_wrong_hello(9, 0);  /* no kind */
-    expect_wrong_hello(9, 9);  /* unknown kind */
+    expect_wrong_hello(8, 2); /* A server that connects. */
+    expect_wrong_hello(8, 0); /* no role */
+    expect_wrong_hello(9, 0); /* no kind */
+    expect_wrong_hello(9, 4); /* unknown kind */
+    expect_wrong_hello(9, 9);
     expect_wrong_hello(10, 1); /* reserved */
     expect_wrong_hello(11, 1);
     expect_wrong_hello(88, '\n'); /* name */
