@@ -12,9 +12,9 @@
 struct tdm__address {
     /* The address in all the forms that the kernel accepts. */
     union {
-        struct sockaddr any;
-        struct sockaddr_un local;
-        struct sockaddr_storage storage;
+        struct sockaddr any;             /* For system calls and to read the family. */
+        struct sockaddr_un local;        /* For Unix sockets. */
+        struct sockaddr_storage storage; /* Makes the union large enough. */
     } socket;
     socklen_t socket_bytes; /* Number of valid bytes in `socket`. */
 };

@@ -14,14 +14,14 @@
 
 void tdm__conn_retain(struct tdm__conn *conn)
 {
-    TDM_ASSERT(conn->references > 0);
-    conn->references++;
+    TDM_ASSERT(conn->references_count > 0);
+    conn->references_count++;
 }
 
 void tdm__conn_release(struct tdm__conn *conn)
 {
-    TDM_ASSERT(conn->references > 0);
-    if (--conn->references > 0) {
+    TDM_ASSERT(conn->references_count > 0);
+    if (--conn->references_count > 0) {
         return;
     }
     TDM_ASSERT(conn->state == CONN_ENDED);
@@ -81,14 +81,14 @@ const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn)
     return &conn->peer;
 }
 
-void tdm__conn_set_user_data(struct tdm__conn *conn, void *user)
+void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data)
 {
-    conn->user = user;
+    conn->user_data = user_data;
 }
 
 void *tdm__conn_user_data(const struct tdm__conn *conn)
 {
-    return conn->user;
+    return conn->user_data;
 }
 
 int tdm__conn_peer_pidfd(const struct tdm__conn *conn)
@@ -103,10 +103,10 @@ int tdm__conn_peer_pidfd(const struct tdm__conn *conn)
     return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
-void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_bytes)
+void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *buffer, size_t size_bytes)
 {
     bool late = conn->partial != NULL && conn->partial->frame.kind == TDM__FRAME_CALL;
 
-    conn->tail_buffer = late ? NULL : place;
+    conn->tail_buffer = late ? NULL : buffer;
     conn->tail_buffer_bytes = size_bytes;
 }

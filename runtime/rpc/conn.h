@@ -34,14 +34,14 @@ const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);
  * Unlike the connection it shows the end of a process whose forked child keeps the socket open.
  * Returns -1 if the process has none (TCP, another PID namespace). */
 int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
-/* Attaches a pointer of the connection's user. This folder never reads it. */
-void tdm__conn_set_user_data(struct tdm__conn *conn, void *user);
+/* Attaches a pointer for the user of the connection. This folder never dereferences it. */
+void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data);
 /* Returns the pointer of tdm__conn_set_user_data(), or NULL. */
 void *tdm__conn_user_data(const struct tdm__conn *conn);
 /* Sets the buffer that receives the tail of the next call if that tail has exactly `size_bytes`
  * bytes. A call that is already arriving does not use it. The buffer is borrowed until the next
- * call has arrived or the connection has ended. `place` NULL withdraws an unused buffer. */
-void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_bytes);
+ * call has arrived or the connection has ended. `buffer` NULL withdraws an unused buffer. */
+void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *buffer, size_t size_bytes);
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 

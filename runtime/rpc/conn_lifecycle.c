@@ -79,7 +79,7 @@ static void log_unauthenticated_client(struct tdm__conn *conn, const char *detai
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     } else if (rpc->unauthenticated_count == UNAUTHENTICATED_LOGGED_MAX) {
         tdm__log(TDM__WARN, "rpc",
-                 "connection with %s ends: %s; more of these are not told in this minute",
+                 "connection with %s ends: %s; further ones are not logged in this minute",
                  conn->label, detail);
     }
 }
@@ -140,8 +140,8 @@ static tdm_status conn_step_handshake(struct tdm__conn *conn)
         return TDM_OK;
     }
     tdm__conn_flush(conn);
-    if (conn->accepted && conn->rpc->accepted != NULL) {
-        conn->rpc->accepted(conn->rpc->accepted_arg, conn);
+    if (conn->accepted && conn->rpc->on_accepted != NULL) {
+        conn->rpc->on_accepted(conn->rpc->on_accepted_arg, conn);
     }
     return TDM_OK;
 }
@@ -241,7 +241,7 @@ static void conn_on_timer(void *arg)
     tdm__conn_release(conn);
 }
 
-/* ---- making ----------------------------------------------------------------------------- */
+/* ---- creating --------------------------------------------------------------------------- */
 
 /* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
 static bool socket_is_connected(int fd)
@@ -291,7 +291,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     }
     conn->rpc = rpc;
     conn->loop = rpc->loop;
-    conn->references = 1;
+    conn->references_count = 1;
     conn->fd = fd;
     conn->server = server;
     conn->local = socket_is_unix(fd);

@@ -55,8 +55,8 @@ struct tdm__rpc {
     void *call_handler_arg;            /* Passed to `call_handler`. */
     tdm__late_reply_fn *on_late_reply; /* Receives late replies; NULL discards them. */
     void *on_late_reply_arg;           /* Passed to `on_late_reply`. */
-    tdm__accepted_fn *accepted;        /* Reports accepted connections; NULL if unset. */
-    void *accepted_arg;                /* Passed to `accepted`. */
+    tdm__accepted_fn *on_accepted;     /* Reports accepted connections; NULL if unset. */
+    void *on_accepted_arg;             /* Passed to `on_accepted`. */
     tdm_writer *writer;                /* Buffer in which replies are packed (owned). */
     struct listener *listeners;        /* First listener (owned), see rpc.c; NULL if absent. */
     TAILQ_HEAD(, tdm__conn) conns;     /* All connections that have not ended. */
@@ -132,9 +132,9 @@ struct tdm__conn {
     TAILQ_ENTRY(tdm__conn) link;
     /* Endpoint (borrowed); NULL once the connection has ended. */
     struct tdm__rpc *rpc;
-    struct tdm__loop *loop; /* Loop of the endpoint (borrowed). */
-    uint32_t references;    /* Number of references to this memory. */
-    enum conn_state state;  /* State of the connection. */
+    struct tdm__loop *loop;    /* Loop of the endpoint (borrowed). */
+    uint32_t references_count; /* Number of references to this memory. */
+    enum conn_state state;     /* State of the connection. */
     /* Whether this side waits for the other side's hello. */
     bool server;
     bool accepted; /* Whether a listener accepted the connection. */
@@ -198,8 +198,8 @@ struct tdm__conn {
     void *on_closed_arg; /* Passed to `on_closed`. */
     /* Close watchers (borrowed). */
     LIST_HEAD(, tdm__close_watcher) close_watchers;
-    /* Pointer of the connection's user; never read here. */
-    void *user;
+    /* Pointer of tdm__conn_set_user_data(); never dereferenced here. */
+    void *user_data;
 };
 
 #endif

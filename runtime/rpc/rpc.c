@@ -153,8 +153,8 @@ void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, v
 
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
 {
-    rpc->accepted = fn;
-    rpc->accepted_arg = arg;
+    rpc->on_accepted = fn;
+    rpc->on_accepted_arg = arg;
 }
 
 void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *arg)
