@@ -30,6 +30,7 @@
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
 #include "runtime/token.h"

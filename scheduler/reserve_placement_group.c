@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "runtime/store/check.h"
+#include "runtime/store/txn.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 

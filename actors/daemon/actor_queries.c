@@ -15,6 +15,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
 
 #include <stdio.h>

@@ -157,18 +157,6 @@ static void actor_entry_report_node_lost(struct actor_entry *entry)
                             (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
 }
 
-/* True if a node with that id is in the list. */
-static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_record *nodes,
-                            uint32_t nodes_count)
-{
-    for (uint32_t i = 0; i < nodes_count; i++) {
-        if (tdm__id_equal(&nodes[i].id, id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                    uint32_t nodes_count)
 {
@@ -177,13 +165,13 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (tdm__actor_state_is_remote(entry->lifecycle.state)) {
-            if (node_is_in_list(&entry->record.node, nodes, nodes_count)) {
+            if (tdm__node_records_contain(nodes, nodes_count, &entry->record.node)) {
                 tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
             } else {
                 actor_entry_report_node_lost(entry);
             }
         } else if (!tdm__id_is_none(&entry->owner_node) &&
-                   !node_is_in_list(&entry->owner_node, nodes, nodes_count)) {
+                   !tdm__node_records_contain(nodes, nodes_count, &entry->owner_node)) {
             tdm__actor_entry_handle(entry,
                                     (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
         }
