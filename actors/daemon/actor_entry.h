@@ -7,9 +7,9 @@
 #include "actors/daemon/actor_lifecycle.h"
 #include "actors/daemon/node_state.h"
 
-struct ping;
-struct placement_release;
-struct tdm__worker_process;
+struct ping;                /* A ping of a worker, defined in actor_health.c. */
+struct placement_release;   /* A pending release, defined in actor_placement.c. */
+struct tdm__worker_process; /* See worker_processes.h. */
 
 /* Event of an actor for which a pending call waits. */
 enum actor_waiter_kind {

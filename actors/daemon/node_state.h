@@ -12,8 +12,8 @@
 
 #include <sys/types.h>
 
-struct actor_entry;
-struct actor_event;
+struct actor_entry; /* See actor_entry.h. */
+struct actor_event; /* See actor_lifecycle.h. */
 struct tdm__node;
 
 /* What a lower file of this folder reports to the files above it. The file node.c defines the only
