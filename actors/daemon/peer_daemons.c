@@ -10,7 +10,7 @@
  * list of living nodes, so that no call outlives the lease of its peer. Everything runs on the
  * daemon's loop thread. */
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
