@@ -31,12 +31,6 @@ struct tdm__mapping {
     uint32_t blocks_count; /* Number of blocks. */
 };
 
-/* A point in the order of a device's copies that another process can wait for. */
-struct tdm__event {
-    /* Opaque handle that can be sent to another process of the node. */
-    uint8_t handle[64];
-};
-
 /* Size of a GPU's UUID, with the NUL. */
 enum { TDM__DEVICE_BLOCKS_MAX = 8, TDM__UUID_BYTES = 48 };
 
@@ -63,8 +57,6 @@ struct tdm__device_ops {
     /* Opens another process's block by its key. */
     tdm_status (*import)(struct tdm__device *device, const struct tdm__id *key,
                          struct tdm__block **block_out);
-    /* Makes this process the owner of an imported block: the broker charges it from now on. */
-    tdm_status (*accept)(struct tdm__device *device, struct tdm__block *block);
     /* Releases created or imported blocks, which must be unmapped. A failure is logged; the
      * memory then returns when this process ends. */
     void (*release)(struct tdm__device *device, struct tdm__block *const *blocks, uint32_t count);
@@ -85,10 +77,6 @@ struct tdm__device_ops {
                        size_t size_bytes);
     /* Blocks until all copies have completed. */
     tdm_status (*copy_flush)(struct tdm__device *device);
-    /* Records an event behind all copies so far. */
-    tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
-    /* Makes later copies run after the event of another process; does not block. */
-    tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
 
     /* Executes the copy operations and writes the checksum of each to `sums_out`. Their ends are
      * mapped on the device or are memory of host_alloc, and no operation overlaps another. Blocks

@@ -26,8 +26,6 @@ struct tdm__broker_client_ops {
      * is returned. */
     tdm_status (*release)(struct tdm__broker_client *client, const struct tdm__id *keys,
                           uint32_t keys_count);
-    /* Makes this process the owner of a block that it has opened. */
-    tdm_status (*accept)(struct tdm__broker_client *client, const struct tdm__id *key);
     void (*destroy)(struct tdm__broker_client *client); /* Frees the client. */
 };
 

@@ -17,7 +17,6 @@
  *                   a descriptor for each
  *   block.open      key b                          size u, one descriptor
  *   block.release   key b …                        –
- *   block.accept    key b …                        –
  *   block.ledger    –                              a map per GPU: capacity_bytes, used_bytes,
  *                                                  pooled_bytes, rows (maps: owner, owner_id,
  *                                                  tag, bytes, releasing_bytes, holder,

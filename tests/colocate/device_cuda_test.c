@@ -276,7 +276,6 @@ static tdm_status live(struct world *world, tdm_region **regions)
     const struct tdm_region_options options = {
         .tag = "weights", .size_bytes = 2 * UNIT, .policy = TDM_REGION_KEEP};
     static char bytes[2 * UNIT];
-    struct tdm__event event;
 
     for (int i = 0; i < 2; i++) {
         TDM_TRY(tdm__region_create(world->regions, &options, &regions[i]));
@@ -284,8 +283,6 @@ static tdm_status live(struct world *world, tdm_region **regions)
         TDM_TRY(device->ops->copy(device, tdm_region_address(regions[i]), bytes, sizeof(bytes)));
         TDM_TRY(device->ops->copy_flush(device));
     }
-    TDM_TRY(device->ops->event_record(device, &event));
-    TDM_TRY(device->ops->event_wait(device, &event));
     TDM_TRY(tdm__region_swap(regions[0], regions[1]));
     TDM_TRY(tdm__regions_pause(world->regions, NULL));
     return tdm__regions_resume(world->regions, NULL, 0);

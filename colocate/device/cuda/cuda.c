@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* This file implements struct tdm__device_ops for a GPU: opening, blocks and the table of
- * functions. cuda_mappings.c has addresses and mappings, streams.c copies and events,
+ * functions. cuda_mappings.c has addresses and mappings, streams.c copies,
  * copy_engine.c the kernels.
  *
  * A block is created in two steps: the driver allocates it, then the broker registers its
@@ -232,14 +232,6 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
-/* Implements accept of struct tdm__device_ops. */
-static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
-{
-    struct tdm__cuda_device *cuda = cuda_device_of(device);
-
-    return cuda->client->ops->accept(cuda->client, &block->key);
-}
-
 /* ---- opening ---------------------------------------------------------------------------- */
 
 /* Implements close of struct tdm__device_ops. */
@@ -313,15 +305,12 @@ static const struct tdm__device_ops cuda_ops = {
     .unreserve = tdm__cuda_unreserve,
     .create = cuda_create,
     .import = cuda_import,
-    .accept = cuda_accept,
     .release = cuda_release,
     .map = tdm__cuda_map,
     .unmap = tdm__cuda_unmap,
     .exchange = tdm__cuda_exchange,
     .copy = tdm__cuda_copy,
     .copy_flush = tdm__cuda_copy_flush,
-    .event_record = tdm__cuda_event_record,
-    .event_wait = tdm__cuda_event_wait,
     .move = tdm__cuda_run_copy_ops,
     .host_alloc = tdm__cuda_host_alloc,
     .host_free = tdm__cuda_host_free,

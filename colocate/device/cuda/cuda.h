@@ -32,19 +32,6 @@ struct tdm__cuda_mapping {
     enum tdm__access access;       /* Access with which the block is mapped. */
 };
 
-/* Number of event slots of a device. A recorded event stays, so that a process that received its
- * handle later can still open it. After this many later events its slot is recorded again; a late
- * waiter then waits longer, never too short. */
-enum { TDM__CUDA_EVENTS = 64 };
-
-/* One slot for a recorded event that other processes can open. The device owns it. */
-struct tdm__cuda_event {
-    /* Event of the driver; NULL if the slot was never used. */
-    void *event;
-    /* Handle under which other processes open the event. */
-    struct cu_ipc_handle handle;
-};
-
 /* An open GPU. The actor's thread uses it, except the copy engine, which any thread may use. */
 struct tdm__cuda_device {
     struct tdm__device base;
@@ -54,15 +41,11 @@ struct tdm__cuda_device {
     void *context;                         /* Retained primary context of the GPU. */
     void *to_device_stream;                /* Owned stream of the copies to the GPU. */
     void *to_host_stream;                  /* Owned stream of the copies to the host. */
-    /* Owned event with which one stream waits for the other. */
-    void *cross_stream_event;
     /* True if a stream was given work since the last flush. */
     bool copies_pending;
     /* True once the driver has refused a read-only mapping. */
     bool read_only_unsupported;
-    struct tdm__cuda_mapping *block_mappings;        /* Owned list of all mappings. */
-    struct tdm__cuda_event events[TDM__CUDA_EVENTS]; /* Event slots, used in turn. */
-    uint32_t next_event;                             /* Index of the event slot to record next. */
+    struct tdm__cuda_mapping *block_mappings; /* Owned list of all mappings. */
     /* Protects the pointer copy_engine and the copy engine itself. */
     pthread_mutex_t copy_engine_lock;
     struct tdm__cuda_copy_engine *copy_engine; /* Owned; NULL before the first move. */
@@ -87,15 +70,13 @@ tdm_status tdm__cuda_exchange(struct tdm__device *device, const struct tdm__mapp
                               const struct tdm__mapping *b);
 
 /* Functions in streams.c. tdm__cuda_streams_open() and tdm__cuda_streams_close() create and
- * destroy the streams and events of a device; the others are functions of struct tdm__device_ops.
+ * destroy the streams of a device; the others are functions of struct tdm__device_ops.
  */
 tdm_status tdm__cuda_streams_open(struct tdm__cuda_device *cuda);
 void tdm__cuda_streams_close(struct tdm__cuda_device *cuda);
 tdm_status tdm__cuda_copy(struct tdm__device *device, void *destination, const void *source,
                           size_t size_bytes);
 tdm_status tdm__cuda_copy_flush(struct tdm__device *device);
-tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event *event_out);
-tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__event *event);
 tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes, void **address_out);
 void tdm__cuda_host_free(struct tdm__device *device, void *address, size_t size_bytes);
 
