@@ -15,8 +15,10 @@
  * methods. */
 
 #include "actors/runtime.h"
-#include "colocate/comm/comm.h"
-#include "colocate/comm/tcp/mesh.h"
+#include "colocate/comm/collective.h"
+#include "colocate/comm/host/host.h"
+#include "colocate/comm/nccl/nccl.h"
+#include "colocate/comm/tcp/tcp.h"
 #include "colocate/device/device.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
