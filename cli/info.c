@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 #include "cli/version.h"
+#include "colocate/broker/large_pages.h"
 #include "colocate/device/device.h"
-#include "colocate/memory/large_pages.h"
 
 #include <jansson.h>
 #include <stdio.h>

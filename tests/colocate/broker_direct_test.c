@@ -1,6 +1,6 @@
 /* broker_direct_test.c - a process with its own broker gets descriptors that it owns. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/broker_client.h"
+#include "colocate/broker/broker_client.h"
 #include "tests/support/direct_broker.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
-#include "colocate/memory/broker_client.h"
+#include "colocate/broker/broker_remote.h"
 #include "tests/support/one_node.h"
 #include "tests/support/rpc_pair.h"
 

@@ -1,8 +1,8 @@
 /* broker_test.c - the broker's accounting is correct for every order of events. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

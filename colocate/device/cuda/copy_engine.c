@@ -2,11 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/kernels.h"
-#include "colocate/layout/model.h"
+#include "colocate/transfer/casts.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <tandem/dtype.h>
 
 /* Kernels read and write mapped blocks of any process and pinned host memory; they do not use the
  * GPU's DMA engines but are as fast. They add to the checksum lanes of each operation, which are

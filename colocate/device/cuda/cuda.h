@@ -3,8 +3,8 @@
 #ifndef TDM_COLOCATE_DEVICE_CUDA_CUDA_H
 #define TDM_COLOCATE_DEVICE_CUDA_CUDA_H
 
+#include "colocate/broker/broker_client.h"
 #include "colocate/device/cuda/driver.h"
-#include "colocate/memory/broker_client.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -12,8 +12,8 @@
 
 #include "colocate/device/device.h"
 
+#include "colocate/broker/broker_client.h"
 #include "colocate/device/host/mapping_cache.h"
-#include "colocate/memory/broker_client.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

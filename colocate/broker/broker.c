@@ -15,9 +15,9 @@
  * One thread uses the broker: the daemon's loop. The rules are specified in broker.h and the RPC
  * methods in broker_service.h. */
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 

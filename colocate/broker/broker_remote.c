@@ -7,7 +7,7 @@
  *
  * The methods are specified in broker_service.h. */
 
-#include "colocate/memory/broker_client.h"
+#include "colocate/broker/broker_remote.h"
 
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -13,9 +13,9 @@
  * All functions run on the daemon's loop thread; only block_allocation.c has a thread of its own.
  * The methods are specified in broker_service.h. */
 
-#include "colocate/memory/broker_service.h"
+#include "colocate/broker/broker_service.h"
 
-#include "colocate/memory/block_allocation.h"
+#include "colocate/broker/block_allocation.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

@@ -1,8 +1,8 @@
 /* broker.h - the block broker: the only allocator of device memory on a node, with owners and
  * capacities. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BROKER_H
-#define TDM_COLOCATE_MEMORY_BROKER_H
+#ifndef TDM_COLOCATE_BROKER_BROKER_H
+#define TDM_COLOCATE_BROKER_BROKER_H
 
 #include "runtime/id.h"
 
