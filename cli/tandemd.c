@@ -301,6 +301,7 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     node->loop = daemon->loop;
     node->services = &daemon->services;
     node->exempt_child = redis_pid;
+    node->visible_devices_variable = daemon->options.visible_devices_variable;
     node->print_logs = daemon->options.print_logs;
     return TDM_OK;
 }

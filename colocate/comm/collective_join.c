@@ -19,7 +19,7 @@
 #include "colocate/comm/host/host.h"
 #include "colocate/comm/nccl/nccl.h"
 #include "colocate/comm/tcp/tcp.h"
-#include "colocate/device/device.h"
+#include "colocate/device/kinds.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -232,8 +232,9 @@ static tdm_status join_multi_node(const struct join_options *join_options, const
 
 /* ---- on GPUs ---------------------------------------------------------------------------- */
 
-/* Opens NCCL over the control communicator `comm` if the device is a CUDA GPU; `*comm_out` then
- * owns `comm`. For other devices `*comm_out` is `comm`. On failure `comm` stays the caller's. */
+/* Opens NCCL over the control communicator `comm` if the process's kind of device uses it;
+ * `*comm_out` then owns `comm`. For other devices `*comm_out` is `comm`. On failure `comm` stays
+ * the caller's. */
 static tdm_status add_nccl(const struct join_options *join_options, struct tdm__comm *comm,
                            struct tdm__comm **comm_out)
 {
@@ -248,7 +249,7 @@ static tdm_status add_nccl(const struct join_options *join_options, struct tdm__
                                       "options");
     }
     TDM_TRY(tdm__device_of_process(0, &kind, uuid));
-    if (strcmp(kind->name, "cuda") != 0) {
+    if (kind->collective != TDM__DEVICE_COLLECTIVE_NCCL) {
         *comm_out = comm;
         return TDM_OK;
     }

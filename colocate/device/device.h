@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tdm__broker_client;
 struct tdm__device;
 
 /* Physical memory of a device, mapped or not. First member of every implementation's block; the
@@ -100,51 +99,6 @@ struct tdm__device {
     /* Sizes and addresses are multiples of this number of bytes. */
     size_t granularity_bytes;
 };
-
-/* Opens a virtual GPU in host memory: the reference implementation. Its blocks come from the
- * node's broker; `client` is borrowed. */
-tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 struct tdm__device **device_out);
-
-/* Opens the GPU with this UUID ("GPU-…") through the CUDA driver. `gpu` is its index at the
- * broker; `client` is borrowed. Fails with TDM_E_UNSUPPORTED if there is no driver. */
-tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
-                                 struct tdm__device **device_out);
-/* Writes the free and total memory that the driver reports for a CUDA device, over all processes.
- */
-tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
-                                   size_t *total_bytes_out);
-
-/* Most GPUs of a node. */
-enum { TDM__DEVICE_GPUS_MAX = 64 };
-
-/* The GPUs of one kind on this node. */
-struct tdm__device_list {
-    /* Number of GPUs; 0 if the number is not limited (virtual GPUs). */
-    uint32_t count;
-    size_t bytes;                                      /* Memory of the smallest GPU. */
-    char uuids[TDM__DEVICE_GPUS_MAX][TDM__UUID_BYTES]; /* UUIDs of the GPUs. */
-};
-
-/* A kind of device that the daemon can be configured with. */
-struct tdm__device_kind {
-    const char *name; /* "host" or "cuda". */
-    /* Lists the GPUs of this kind, without creating a context on them. */
-    tdm_status (*list)(struct tdm__device_list *list_out);
-    /* Opens the GPU with index `gpu` of the node. `uuid` identifies it for kinds whose GPUs have
-     * UUIDs. */
-    tdm_status (*open)(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
-                       struct tdm__device **device_out);
-};
-
-/* Finds a kind by its name. TDM_E_NOT_FOUND names the kinds that exist. */
-tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out);
-
-/* Writes the kind of device and the UUID of the process's GPU number `gpu` (0 for its first),
- * which the daemon put into the environment. The UUID is "" if the process does not have that GPU
- * or its kind has no UUIDs. */
-tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
-                                  char uuid[TDM__UUID_BYTES]);
 
 /* Closes a device. NULL is allowed. */
 static inline void tdm__device_close(struct tdm__device *device)

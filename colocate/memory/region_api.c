@@ -14,6 +14,7 @@
 
 #include "actors/runtime.h"
 #include "colocate/broker/broker_remote.h"
+#include "colocate/device/kinds.h"
 #include "colocate/memory/region.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

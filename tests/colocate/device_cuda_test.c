@@ -1,6 +1,7 @@
 /* device_cuda_test.c - the CUDA device passes the conformance suite of devices, and tests of its
  * own. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/memory/region.h"
 #include "runtime/error.h"
@@ -329,8 +330,9 @@ static void an_unknown_gpu_is_refused_with_those_there_are(void **state)
     struct world *world = *state;
     struct tdm__device *device;
 
-    assert_int_equal(tdm__device_cuda_open(world->gpu->clients[0], 0,
-                                           "GPU-00000000-0000-0000-0000-000000000000", &device),
+    assert_int_equal(tdm__device_cuda_kind.open(world->gpu->clients[0], 0,
+                                                "GPU-00000000-0000-0000-0000-000000000000",
+                                                &device),
                      TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
 }

@@ -1,7 +1,9 @@
 /* copy_engine.c - executes copy operations on a GPU: its kernels copy, convert and checksum. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/copy_engine.h"
+
 #include "colocate/device/cuda/kernels.h"
+#include "colocate/device/cuda/streams.h"
 #include "colocate/transfer/casts.h"
 #include "runtime/error.h"
 

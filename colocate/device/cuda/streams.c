@@ -6,7 +6,7 @@
  *
  * The actor's thread enters. device.h specifies the functions. */
 
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/streams.h"
 
 #include "runtime/error.h"
 #include "runtime/log.h"

@@ -10,7 +10,7 @@
  *
  * The actor's thread enters; `move` may run on any thread. device.h specifies the functions. */
 
-#include "colocate/device/device.h"
+#include "colocate/device/host/host.h"
 
 #include "colocate/broker/broker_client.h"
 #include "colocate/device/host/mapping_cache.h"
@@ -308,8 +308,18 @@ static void host_host_free(struct tdm__device *device, void *address, size_t siz
     (void)munmap(address, size_bytes);
 }
 
-tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 struct tdm__device **device_out)
+/* ---- the kind --------------------------------------------------------------------------- */
+
+/* Lists virtual GPUs: their number is not limited. */
+static tdm_status host_list(struct tdm__device_list *list_out)
+{
+    memset(list_out, 0, sizeof(*list_out));
+    return TDM_OK;
+}
+
+/* Opens a virtual GPU, which has no UUID; see struct tdm__device_kind. */
+static tdm_status host_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                            struct tdm__device **device_out)
 {
     static const struct tdm__device_ops ops = {
         .name = "host",
@@ -330,6 +340,7 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
     };
     struct host_device *host = calloc(1, sizeof(*host));
 
+    (void)uuid;
     if (host == NULL) {
         return tdm__fail(TDM_E_NOMEM, "host device %u", gpu);
     }
@@ -342,3 +353,13 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
     *device_out = &host->base;
     return TDM_OK;
 }
+
+const struct tdm__device_kind tdm__device_host_kind = {
+    .name = "host",
+    .gpus_name = "virtual GPUs",
+    /* Ray's variable, with the numbers of the virtual GPUs. */
+    .visible_devices_variable = "CUDA_VISIBLE_DEVICES",
+    .collective = TDM__DEVICE_COLLECTIVE_HOST,
+    .list = host_list,
+    .open = host_open,
+};
