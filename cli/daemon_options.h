@@ -34,6 +34,8 @@ struct cli_daemon_options {
     uint32_t cpus; /* Number of CPUs that the node offers. */
     /* Kind of device, such as "host" or "cuda" (cli/devices.h). */
     const char *device;
+    /* Environment variable with the GPUs that a process may use; cli_devices_prepare() sets it. */
+    const char *visible_devices_variable;
     /* Number of GPUs that the node offers; CLI_UNSET offers those that exist. */
     uint32_t gpus;
     /* Memory of each GPU in bytes, a multiple of 2 MiB; 0 offers all of it. */

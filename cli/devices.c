@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/devices.h"
 
-#include "colocate/device/device.h"
+#include "colocate/device/kinds.h"
 #include "runtime/error.h"
 
 #include <stdio.h>
@@ -28,7 +28,8 @@ static tdm_status check_room(const struct cli_daemon_options *options,
     return TDM_OK;
 }
 
-/* Sets CUDA_VISIBLE_DEVICES to a UUID for each offered GPU: "GPU-...,GPU-...". */
+/* Sets the environment variable of the visible devices to a UUID for each offered GPU:
+ * "GPU-...,GPU-...". */
 static void write_visible(const struct cli_daemon_options *options,
                           const struct tdm__device_list *list)
 {
@@ -40,7 +41,7 @@ static void write_visible(const struct cli_daemon_options *options,
                                  list->uuids[i % list->count]);
     }
     /* NOLINTNEXTLINE(concurrency-mt-unsafe) the daemon has one thread */
-    (void)setenv("CUDA_VISIBLE_DEVICES", text, 1);
+    (void)setenv(options->visible_devices_variable, text, 1);
 }
 
 tdm_status cli_devices_prepare(struct cli_daemon_options *options)
@@ -51,6 +52,7 @@ tdm_status cli_devices_prepare(struct cli_daemon_options *options)
 
     TDM_TRY(tdm__device_kind_by_name(options->device, &kind));
     TDM_TRY(kind->list(&list));
+    options->visible_devices_variable = kind->visible_devices_variable;
     is_real = list.count > 0;
     if (options->gpus == CLI_UNSET) {
         options->gpus = is_real ? list.count : GPUS_DEFAULT;

@@ -20,8 +20,8 @@
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
+#include "colocate/broker/broker_service.h"
 #include "colocate/comm/rendezvous_service.h"
-#include "colocate/memory/broker_service.h"
 #include "colocate/memory_arbiter_service.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
@@ -304,6 +304,7 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     node->loop = daemon->loop;
     node->services = &daemon->services;
     node->exempt_child = redis_pid;
+    node->visible_devices_variable = daemon->options.visible_devices_variable;
     node->print_logs = daemon->options.print_logs;
     return TDM_OK;
 }

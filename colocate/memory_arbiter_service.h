@@ -4,7 +4,7 @@
 #ifndef TDM_COLOCATE_MEMORY_ARBITER_SERVICE_H
 #define TDM_COLOCATE_MEMORY_ARBITER_SERVICE_H
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 #include "runtime/service.h"
 
 /* The table of the daemon's service "arbiter". The tenant of a call is the peer that calls.

@@ -22,14 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Environment variable with the GPUs that a process may use. */
-#define DEVICES_VARIABLE "CUDA_VISIBLE_DEVICES"
-
-/* Writes the name of GPU `index` of this node. If the daemon's own DEVICES_VARIABLE has a list such
- * as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
-static void write_device_name(uint32_t index, char *text, size_t capacity)
+/* Writes the name of GPU `index` of this node. If the daemon's own environment variable has a list
+ * such as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
+static void write_device_name(const char *variable, uint32_t index, char *text, size_t capacity)
 {
-    const char *visible = getenv(DEVICES_VARIABLE);
+    const char *visible = getenv(variable);
 
     for (uint32_t i = 0; visible != NULL && *visible != '\0'; i++) {
         size_t length = strcspn(visible, ",");
@@ -43,17 +40,18 @@ static void write_device_name(uint32_t index, char *text, size_t capacity)
     (void)snprintf(text, capacity, "%u", index);
 }
 
-/* Writes a setting such as "CUDA_VISIBLE_DEVICES=0,2" with the granted GPUs; the list is empty for
- * an actor without GPUs. */
-static void write_devices_setting(const struct tdm__grant *grant, char *text, size_t capacity)
+/* Writes a setting of the environment variable such as "CUDA_VISIBLE_DEVICES=0,2" with the granted
+ * GPUs; the list is empty for an actor without GPUs. */
+static void write_devices_setting(const char *variable, const struct tdm__grant *grant, char *text,
+                                  size_t capacity)
 {
-    size_t used = (size_t)snprintf(text, capacity, DEVICES_VARIABLE "=");
+    size_t used = (size_t)snprintf(text, capacity, "%s=", variable);
 
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         char device[64];
         int added;
 
-        write_device_name(grant->gpu_indices[i], device, sizeof(device));
+        write_device_name(variable, grant->gpu_indices[i], device, sizeof(device));
         added = snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ",", device);
         used += (size_t)added < capacity - used ? (size_t)added : 0;
     }
@@ -82,7 +80,8 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
         bootstrap.gpu_indices[i] = entry->record.grant.gpu_indices[i];
     }
     TDM_TRY(tdm__bootstrap_write(&bootstrap, &fd));
-    write_devices_setting(&entry->record.grant, devices, sizeof(devices));
+    write_devices_setting(node->visible_devices_variable, &entry->record.grant, devices,
+                          sizeof(devices));
     start_options = (struct tdm__worker_start_options){
         .spec = entry->spec,
         .incarnation = entry->lifecycle.incarnation,

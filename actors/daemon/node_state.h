@@ -52,6 +52,9 @@ struct tdm__node {
     pid_t (*exempt_child)(void);
     /* Milliseconds of silence after which a worker is killed; 0 for never. */
     int64_t health_timeout_ms;
+    /* Environment variable with the GPUs that a process may use, for example
+     * CUDA_VISIBLE_DEVICES; borrowed. */
+    const char *visible_devices_variable;
     /* True if the output of workers is also printed on the daemon's stdout and stderr. */
     bool print_logs;
 

@@ -6,9 +6,8 @@
  * the same operation, so an operation with 0 bytes still synchronises all ranks. One thread uses
  * a group. tandem/collective.h specifies the functions. */
 
-#include <tandem/collective.h>
+#include "colocate/comm/collective.h"
 
-#include "colocate/comm/comm.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -55,13 +54,6 @@ uint32_t tdm_collective_ranks_count(const tdm_collective_group *group)
     TDM__REQUIRE_OR(group, 0);
 
     return group->comm->ranks_count;
-}
-
-tdm_status tdm__comm_barrier(struct tdm__comm *comm)
-{
-    static const struct tdm__collective_op barrier = {.kind = TDM__COLLECTIVE_BARRIER};
-
-    return comm->ops->synchronize(comm, &barrier);
 }
 
 /* Fails with TDM_E_LIMIT if `count` elements for every rank overflow a size in bytes. */

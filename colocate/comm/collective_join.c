@@ -15,9 +15,11 @@
  * methods. */
 
 #include "actors/runtime.h"
-#include "colocate/comm/comm.h"
-#include "colocate/comm/tcp/mesh.h"
-#include "colocate/device/device.h"
+#include "colocate/comm/collective.h"
+#include "colocate/comm/host/host.h"
+#include "colocate/comm/nccl/nccl.h"
+#include "colocate/comm/tcp/tcp.h"
+#include "colocate/device/kinds.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -230,10 +232,11 @@ static tdm_status join_multi_node(const struct join_options *join_options, const
 
 /* ---- on GPUs ---------------------------------------------------------------------------- */
 
-/* Opens NCCL over the control communicator `comm` if the device is a CUDA GPU; `*comm_out` then
- * owns `comm`. For other devices `*comm_out` is `comm`. On failure `comm` stays the caller's. */
-static tdm_status add_nccl(const struct join_options *join_options, struct tdm__comm *comm,
-                           struct tdm__comm **comm_out)
+/* Opens the collective library of the process's kind of device over the control communicator
+ * `comm`; `*comm_out` then owns `comm`. For kinds without one `*comm_out` is `comm`. On failure
+ * `comm` stays the caller's. */
+static tdm_status add_gpu_library(const struct join_options *join_options, struct tdm__comm *comm,
+                                  struct tdm__comm **comm_out)
 {
     struct tdm__comm_nccl_options options = {.control_comm = comm,
                                              .timeout_ms = join_options->timeout_ms,
@@ -246,12 +249,15 @@ static tdm_status add_nccl(const struct join_options *join_options, struct tdm__
                                       "options");
     }
     TDM_TRY(tdm__device_of_process(0, &kind, uuid));
-    if (strcmp(kind->name, "cuda") != 0) {
-        *comm_out = comm;
-        return TDM_OK;
+    switch (kind->collective) {
+    case TDM__DEVICE_COLLECTIVE_NCCL:
+        options.gpu_uuid = uuid;
+        return tdm__comm_nccl_open(&options, comm_out);
+    case TDM__DEVICE_COLLECTIVE_HOST:
+        break;
     }
-    options.gpu_uuid = uuid;
-    return tdm__comm_nccl_open(&options, comm_out);
+    *comm_out = comm;
+    return TDM_OK;
 }
 
 /* ---- join --------------------------------------------------------------------------------- */
@@ -291,7 +297,7 @@ tdm_status tdm_collective_join(tdm_runtime *runtime, const struct tdm_collective
     status = options->node_id == NULL ? join_one_node(&join_options, &comm)
                                       : join_multi_node(&join_options, options->node_id, &comm);
     if (status == TDM_OK) {
-        status = join_options.on_gpu ? add_nccl(&join_options, comm, &comm) : TDM_OK;
+        status = join_options.on_gpu ? add_gpu_library(&join_options, comm, &comm) : TDM_OK;
         if (status == TDM_OK) {
             status = tdm__collective_wrap(comm, group_out);
         }

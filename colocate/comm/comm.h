@@ -56,46 +56,11 @@ struct tdm__comm {
 };
 
 /* Blocks until all ranks of the group have called it. */
-tdm_status tdm__comm_barrier(struct tdm__comm *comm);
+static inline tdm_status tdm__comm_barrier(struct tdm__comm *comm)
+{
+    static const struct tdm__collective_op barrier = {.kind = TDM__COLLECTIVE_BARRIER};
 
-/* Opens a communicator between processes of one node over the shared segment behind `fd`
- * (colocate/comm/host/segment.h). The descriptor stays the caller's. `timeout_ms` limits each
- * operation. */
-tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
-                               struct tdm__comm **comm_out);
-
-/* The TCP connections between the ranks of a group (colocate/comm/tcp/mesh.h). */
-struct tdm__mesh;
-/* Opens a communicator between nodes over a connected mesh, which it owns from TDM_OK on. Larger
- * data is sent in chunks of `chunk_bytes`. */
-tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
-                              size_t chunk_bytes, struct tdm__comm **comm_out);
-
-/* Options of a communicator over NCCL, which is loaded at run time. */
-struct tdm__comm_nccl_options {
-    /* Communicator of the same ranks, owned by the new communicator from TDM_OK on. The ranks
-     * synchronise on it before each NCCL call, so that a missing rank is named instead of
-     * blocking the others. */
-    struct tdm__comm *control_comm;
-    int64_t timeout_ms; /* Milliseconds after which an operation fails. */
-    /* Bytes of staging memory per rank for data in host memory; larger data is moved in chunks. */
-    size_t slot_bytes;
-    const char *gpu_uuid; /* UUID of the rank's GPU; borrowed for the call. */
-};
-/* Opens a communicator over NCCL for data in host memory or on the rank's GPU. Fails with
- * TDM_E_UNSUPPORTED without NCCL or a driver. Sums of data on the GPU are computed in NCCL's
- * order, sums of host data in rank order. */
-tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
-                               struct tdm__comm **comm_out);
-/* Releases NCCL's memory on the GPU. All ranks call it together. Until the resume only destroy,
- * abort and resume are allowed. */
-tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm);
-/* Allocates NCCL's memory again after a suspend. All ranks call it together. */
-tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm);
-
-/* Creates a public group around a communicator, which the group owns from TDM_OK on. */
-tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out);
-/* Returns the communicator of a group, which the group owns. */
-struct tdm__comm *tdm__collective_comm(tdm_collective_group *group);
+    return comm->ops->synchronize(comm, &barrier);
+}
 
 #endif

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tdm__broker_client;
 struct tdm__device;
 
 /* Physical memory of a device, mapped or not. First member of every implementation's block; the
@@ -29,12 +28,6 @@ struct tdm__mapping {
     /* Borrowed blocks in the order of their addresses. */
     struct tdm__block *const *blocks;
     uint32_t blocks_count; /* Number of blocks. */
-};
-
-/* A point in the order of a device's copies that another process can wait for. */
-struct tdm__event {
-    /* Opaque handle that can be sent to another process of the node. */
-    uint8_t handle[64];
 };
 
 /* Size of a GPU's UUID, with the NUL. */
@@ -63,8 +56,6 @@ struct tdm__device_ops {
     /* Opens another process's block by its key. */
     tdm_status (*import)(struct tdm__device *device, const struct tdm__id *key,
                          struct tdm__block **block_out);
-    /* Makes this process the owner of an imported block: the broker charges it from now on. */
-    tdm_status (*accept)(struct tdm__device *device, struct tdm__block *block);
     /* Releases created or imported blocks, which must be unmapped. A failure is logged; the
      * memory then returns when this process ends. */
     void (*release)(struct tdm__device *device, struct tdm__block *const *blocks, uint32_t count);
@@ -85,10 +76,6 @@ struct tdm__device_ops {
                        size_t size_bytes);
     /* Blocks until all copies have completed. */
     tdm_status (*copy_flush)(struct tdm__device *device);
-    /* Records an event behind all copies so far. */
-    tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
-    /* Makes later copies run after the event of another process; does not block. */
-    tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
 
     /* Executes the copy operations and writes the checksum of each to `sums_out`. Their ends are
      * mapped on the device or are memory of host_alloc, and no operation overlaps another. Blocks
@@ -112,51 +99,6 @@ struct tdm__device {
     /* Sizes and addresses are multiples of this number of bytes. */
     size_t granularity_bytes;
 };
-
-/* Opens a virtual GPU in host memory: the reference implementation. Its blocks come from the
- * node's broker; `client` is borrowed. */
-tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 struct tdm__device **device_out);
-
-/* Opens the GPU with this UUID ("GPU-…") through the CUDA driver. `gpu` is its index at the
- * broker; `client` is borrowed. Fails with TDM_E_UNSUPPORTED if there is no driver. */
-tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
-                                 struct tdm__device **device_out);
-/* Writes the free and total memory that the driver reports for a CUDA device, over all processes.
- */
-tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
-                                   size_t *total_bytes_out);
-
-/* Most GPUs of a node. */
-enum { TDM__DEVICE_GPUS_MAX = 64 };
-
-/* The GPUs of one kind on this node. */
-struct tdm__device_list {
-    /* Number of GPUs; 0 if the number is not limited (virtual GPUs). */
-    uint32_t count;
-    size_t bytes;                                      /* Memory of the smallest GPU. */
-    char uuids[TDM__DEVICE_GPUS_MAX][TDM__UUID_BYTES]; /* UUIDs of the GPUs. */
-};
-
-/* A kind of device that the daemon can be configured with. */
-struct tdm__device_kind {
-    const char *name; /* "host" or "cuda". */
-    /* Lists the GPUs of this kind, without creating a context on them. */
-    tdm_status (*list)(struct tdm__device_list *list_out);
-    /* Opens the GPU with index `gpu` of the node. `uuid` identifies it for kinds whose GPUs have
-     * UUIDs. */
-    tdm_status (*open)(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
-                       struct tdm__device **device_out);
-};
-
-/* Finds a kind by its name. TDM_E_NOT_FOUND names the kinds that exist. */
-tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out);
-
-/* Writes the kind of device and the UUID of the process's GPU number `gpu` (0 for its first),
- * which the daemon put into the environment. The UUID is "" if the process does not have that GPU
- * or its kind has no UUIDs. */
-tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
-                                  char uuid[TDM__UUID_BYTES]);
 
 /* Closes a device. NULL is allowed. */
 static inline void tdm__device_close(struct tdm__device *device)

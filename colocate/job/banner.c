@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/banner.h"
 
+#include "colocate/device/kinds.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +42,8 @@ static void banner_append_run_name(char text[TDM__BANNER_BYTES], const char *out
 void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_run_options *options,
                        const char *cluster, char text[TDM__BANNER_BYTES])
 {
+    const struct tdm__device_kind *kind;
+
     text[0] = '\0';
     append(text, "%s", options->program);
     banner_append_run_name(text, options->out);
@@ -48,7 +52,7 @@ void tdm__banner_title(const struct tdm__job_spec *spec, const struct tdm__job_r
         return;
     }
     append(text, "  redis embedded  %u %s × %.4g MiB on this host", spec->num_gpus,
-           strcmp(spec->device, "host") == 0 ? "virtual GPUs" : "GPUs",
+           tdm__device_kind_by_name(spec->device, &kind) == TDM_OK ? kind->gpus_name : "GPUs",
            (double)spec->gpu_bytes / (1 << 20));
 }
 

@@ -3,7 +3,8 @@
 #ifndef TDM_COLOCATE_JOB_BANNER_H
 #define TDM_COLOCATE_JOB_BANNER_H
 
-#include "colocate/job/job.h"
+#include "colocate/job/job_file.h"
+#include "colocate/job/run_options.h"
 #include "colocate/job/weight_update.h"
 
 /* Size in bytes of the buffer for one banner line, its final NUL included. */

@@ -450,6 +450,9 @@ tdm_status tdm__controller_flush(struct tdm__controller *controller)
     int64_t begin_ns = tdm__clock_ns();
 
     TDM_TRY(tdm__weight_update_finish(&controller->workers, &controller->update));
+    if (controller->update.committed) {
+        tdm__recovery_mark_serving(&controller->workers);
+    }
     controller->step_progress.update_ms += ms_since(begin_ns);
     controller->step_progress.version = controller->phase.committed_version;
     return TDM_OK;

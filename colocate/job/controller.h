@@ -8,6 +8,7 @@
 #include "colocate/job/dataset.h"
 #include "colocate/job/library.h"
 #include "colocate/job/rollout.h"
+#include "colocate/job/run_options.h"
 #include "colocate/job/spans.h"
 #include "colocate/job/trace.h"
 #include "colocate/job/train_batch.h"

@@ -12,6 +12,7 @@
  * The commit protocol is specified in docs/protocols/commit.md. */
 #include "actors/runtime.h"
 #include "colocate/job/completions.h"
+#include "colocate/job/named_layout_slices.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/job/transfer_target.h"

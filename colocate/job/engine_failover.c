@@ -15,46 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Longest time in milliseconds to wait until a killed actor is gone. */
-enum { KILL_MS = 5000 };
-
-/* Kills a trainer rank that is silent and returns its failure. It is killed so that other ranks
- * do not wait for it. */
-static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
-{
-    if (workers->trainers_monitor == NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__liveness_monitor_poll(workers->trainers_monitor, workers->trainers));
-    for (uint32_t i = 0; i < workers->trainers_count; i++) {
-        const char *why = tdm__liveness_monitor_failure(workers->trainers_monitor, i);
-
-        if (why != NULL) {
-            TDM_TRY(tdm_actor_kill(workers->trainers[i], KILL_MS));
-            return tdm__fail(TDM_E_ACTOR_DIED, "%s", why);
-        }
-    }
-    return TDM_OK;
-}
-
-tdm_status tdm__failover_check_liveness(struct tdm__worker_group *workers)
-{
-    TDM_TRY(check_trainers_liveness(workers));
-    if (workers->monitor == NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__liveness_monitor_poll(workers->monitor, workers->engines));
-    for (uint32_t i = 0; i < workers->engines_count; i++) {
-        if (workers->engines[i] != NULL &&
-            tdm__liveness_monitor_failure(workers->monitor, i) != NULL) {
-            TDM_TRY(tdm_actor_kill(workers->engines[i], KILL_MS));
-        }
-    }
-    return TDM_OK;
-}
-
-/* ---- removing an engine ---------------------------------------------------------------- */
-
 /* Adds the actor to the list of dead members that the next request to the store reports. */
 static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
 {
@@ -76,7 +36,7 @@ static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
 static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t first)
 {
     for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
-        TDM_TRY(tdm_actor_kill(workers->engines[i], KILL_MS));
+        TDM_TRY(tdm_actor_kill(workers->engines[i], TDM__WORKER_KILL_MS));
         TDM_TRY(add_dead(workers, workers->engines[i]));
     }
     return TDM_OK;

@@ -6,11 +6,6 @@
 
 #include "colocate/job/worker_group.h"
 
-/* Kills every engine rank that has not replied for the stall timeout, so that calls that wait
- * for it fail. Called regularly while calls are awaited. If a trainer rank is silent, it is
- * killed and the function returns TDM_E_ACTOR_DIED. It never waits for a rank that is alive. */
-tdm_status tdm__failover_check_liveness(struct tdm__worker_group *workers);
-
 /* Asks every engine rank whether it is alive and removes each engine that has lost a rank. An
  * engine is one unit: its surviving ranks are killed too, so that all members can be recorded as
  * dead (docs/protocols/commit.md). Removed ranks have no handle in `workers` any more and are

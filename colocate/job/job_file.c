@@ -10,6 +10,7 @@
  * users. All functions are pure except for reading the file. */
 #include "colocate/job/job_file.h"
 
+#include "colocate/device/kinds.h"
 #include "colocate/job/suggestion.h"
 #include "runtime/error.h"
 
@@ -492,11 +493,15 @@ static tdm_status check_model(const tdm_config *config, const char *model)
 /* Checks all settings that must be one of several words. */
 static tdm_status check_enumerations(const tdm_config *config, const struct tdm__job_spec *spec)
 {
+    char names[TDM__DEVICE_KIND_NAMES_BYTES];
+    const struct tdm__device_kind *kind;
+
     TDM_TRY(check_name(config, "job.name", spec->name));
     TDM_TRY(check_model(config, spec->update_model));
-    if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", expected host or cuda",
-                         tdm_config_where(config, "cluster.device"), spec->device);
+    if (tdm__device_kind_by_name(spec->device, &kind) != TDM_OK) {
+        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", expected %s",
+                         tdm_config_where(config, "cluster.device"), spec->device,
+                         tdm__device_kind_names(names));
     }
     return check_update(config, spec);
 }

@@ -4,7 +4,7 @@
 #ifndef TDM_COLOCATE_JOB_MEMORY_BUDGET_H
 #define TDM_COLOCATE_JOB_MEMORY_BUDGET_H
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * holdings and agree without communication which rank sends each slice: the holders take turns,
  * tensor by tensor. Engine ranks look up each tensor by name in the manifest. Scales are sent with
  * the FP8 tensor that they belong to. */
-#include "colocate/job/named_layout.h"
+#include "colocate/job/named_layout_slices.h"
 
 #include "runtime/array_grow.h"
 #include "runtime/error.h"

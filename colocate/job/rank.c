@@ -9,6 +9,7 @@
 
 #include "actors/runtime.h"
 #include "colocate/job/job_file.h"
+#include "colocate/memory/region_api.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 

@@ -7,8 +7,9 @@
  * rank can then compute transfer plans for all ranks without further communication.
  * All methods run on the actor's method thread. Methods that may change the weights call
  * invalidate_sums(), because cached checksums of the last update are no longer valid. */
-#include "colocate/job/trainer_actor.h"
+#include "colocate/job/named_layout_slices.h"
 #include "colocate/job/train_batch.h"
+#include "colocate/job/trainer_update.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 

@@ -12,8 +12,9 @@
  * that serve one engine are gathered on the group's first rank, which calls the engine.
  * All methods run on the actor's method thread. The transfer protocol is in docs/transfer-plans.md,
  * the commit protocol in docs/protocols/commit.md. */
-#include "colocate/comm/comm.h"
-#include "colocate/job/trainer_actor.h"
+#include "colocate/job/trainer_update.h"
+
+#include "colocate/comm/collective.h"
 #include "colocate/job/transfer_target.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -10,7 +10,7 @@
 #include "colocate/job/transfer_pair.h"
 
 #include "actors/runtime.h"
-#include "colocate/comm/comm.h"
+#include "colocate/comm/collective.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"

@@ -15,7 +15,6 @@
 
 #include "actors/runtime.h"
 #include "colocate/job/engine_failover.h"
-#include "colocate/job/engine_recovery.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
@@ -729,9 +728,6 @@ tdm_status tdm__weight_update_finish(struct tdm__worker_group *workers,
                                      const struct tdm__weight_update *update)
 {
     TDM_TRY(send_outcome_to_survivors(workers, update));
-    if (update->committed) {
-        tdm__recovery_mark_serving(workers);
-    }
     tdm__failpoint_hit("source.finished");
     if (workers->by_slices && workers->in_place) {
         return TDM_OK; /* Trainers wrote directly into the engines' memory. */

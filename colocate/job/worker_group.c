@@ -11,7 +11,6 @@
  * together. */
 #include "colocate/job/worker_group.h"
 
-#include "colocate/job/engine_failover.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
@@ -123,6 +122,44 @@ static bool wait_all_done(struct pending_calls *calls, int64_t deadline_ms)
     return count_done(calls) == calls->count;
 }
 
+/* Kills a trainer rank that is silent and returns its failure. It is killed so that other ranks
+ * do not wait for it. */
+static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
+{
+    if (workers->trainers_monitor == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__liveness_monitor_poll(workers->trainers_monitor, workers->trainers));
+    for (uint32_t i = 0; i < workers->trainers_count; i++) {
+        const char *why = tdm__liveness_monitor_failure(workers->trainers_monitor, i);
+
+        if (why != NULL) {
+            TDM_TRY(tdm_actor_kill(workers->trainers[i], TDM__WORKER_KILL_MS));
+            return tdm__fail(TDM_E_ACTOR_DIED, "%s", why);
+        }
+    }
+    return TDM_OK;
+}
+
+/* Kills every engine rank that has not replied for the stall timeout, so that calls that wait
+ * for it fail. Called regularly while calls are awaited. If a trainer rank is silent, it is
+ * killed and the function returns TDM_E_ACTOR_DIED. It never waits for a rank that is alive. */
+static tdm_status check_liveness(struct tdm__worker_group *workers)
+{
+    TDM_TRY(check_trainers_liveness(workers));
+    if (workers->monitor == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__liveness_monitor_poll(workers->monitor, workers->engines));
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        if (workers->engines[i] != NULL &&
+            tdm__liveness_monitor_failure(workers->monitor, i) != NULL) {
+            TDM_TRY(tdm_actor_kill(workers->engines[i], TDM__WORKER_KILL_MS));
+        }
+    }
+    return TDM_OK;
+}
+
 /* Waits until all calls have completed, one has failed, the deadline has passed, or the user has
  * interrupted twice. */
 static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pending_calls *calls,
@@ -144,7 +181,7 @@ static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pe
             return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not replied in time",
                              calls->count - count_done(calls), calls->count);
         }
-        TDM_TRY(tdm__failover_check_liveness(workers));
+        TDM_TRY(check_liveness(workers));
     }
 }
 

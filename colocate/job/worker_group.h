@@ -3,12 +3,16 @@
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
-#include "colocate/job/job.h"
+#include "colocate/job/job_file.h"
 #include "colocate/weights/source_state.h"
 
+#include <signal.h>
 #include <tandem/actor.h>
 
 struct tdm__liveness_monitor;
+
+/* Longest time in milliseconds to wait until a killed actor is gone. */
+enum { TDM__WORKER_KILL_MS = 5000 };
 
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {

@@ -82,9 +82,4 @@ tdm_status tdm__region_contents_at(const struct tdm__regions *regions, const voi
  * this way. */
 tdm_status tdm__region_swap(tdm_region *a, tdm_region *b);
 
-/* Writes the set of regions for the actor's GPU number `gpu` (0 for its first). The first call
- * creates the set; it is destroyed when the runtime stops. */
-tdm_status tdm__runtime_regions_of_gpu(tdm_runtime *runtime, uint32_t gpu,
-                                       struct tdm__regions **regions_out);
-
 #endif

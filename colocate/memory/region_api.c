@@ -12,9 +12,11 @@
  *
  * Only the actor's thread enters. memory_arbiter_service.h specifies the methods. */
 
+#include "colocate/memory/region_api.h"
+
 #include "actors/runtime.h"
-#include "colocate/memory/broker_client.h"
-#include "colocate/memory/region.h"
+#include "colocate/broker/broker_remote.h"
+#include "colocate/device/kinds.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

@@ -1,7 +1,7 @@
 /* block_allocation_test.c - block memory is allocated on a thread: all of it, or none with a
  * reason. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/block_allocation.h"
+#include "colocate/broker/block_allocation.h"
 
 #include "runtime/clock.h"
 

@@ -1,6 +1,6 @@
 /* block_memory_test.c - a block's memory has its full size and cannot be shrunk. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 
 #include <errno.h>
 #include <setjmp.h>

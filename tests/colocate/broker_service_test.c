@@ -126,7 +126,7 @@ static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state
     assert_int_equal(one_node_call(runtime, "block.open", NULL, ""), TDM_E_PROTOCOL);
     assert_int_equal(one_node_call(runtime, "block.release", NULL, "(b)", key, sizeof(key)),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_call(runtime, "block.accept", NULL, "s", "text"), TDM_E_PROTOCOL);
+    assert_int_equal(one_node_call(runtime, "block.release", NULL, "s", "text"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_call(runtime, "block.burn", NULL, ""), TDM_E_NOT_FOUND);
     assert_true(one_node_used_bytes(runtime) == 0);
 }

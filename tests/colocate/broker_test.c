@@ -1,8 +1,8 @@
 /* broker_test.c - the broker's accounting is correct for every order of events. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -195,24 +195,6 @@ static void a_dead_tenant_returns_everything_but_what_others_hold(void **state)
     assert_int_equal(used(f), 0);
 }
 
-static void accept_moves_owner_and_charge(void **state)
-{
-    struct fixture *f = *state;
-    struct tdm__block_handle block;
-    struct tdm__broker_usage row;
-
-    assert_int_equal(make(f, &f->trainer, "bucket", 8 * MIB, &block), TDM_OK);
-    assert_int_equal(tdm__broker_transfer_block(f->broker, &block.key, &f->engine), TDM_E_STATE);
-    assert_int_equal(tdm__broker_open_block(f->broker, &block.key, &f->engine, &block), TDM_OK);
-    assert_int_equal(tdm__broker_transfer_block(f->broker, &block.key, &f->engine), TDM_OK);
-    tdm__broker_remove_tenant(f->broker, &f->trainer.id);
-    assert_int_equal(used(f), 8 * MIB);
-    assert_int_equal(tdm__broker_list_usage(f->broker, 1, &row, 1), 1);
-    assert_string_equal(row.owner.name, "engine 0");
-    assert_int_equal(row.releasing_bytes, 0);
-    assert_string_equal(row.holder, "");
-}
-
 static void a_released_block_is_recycled_under_a_new_key(void **state)
 {
     struct fixture *f = *state;
@@ -311,7 +293,6 @@ int main(void)
         TEST(nothing_is_missing_for_a_wish_that_does_not_fit),
         TEST(an_importer_keeps_the_charge_until_it_lets_go),
         TEST(a_dead_tenant_returns_everything_but_what_others_hold),
-        TEST(accept_moves_owner_and_charge),
         TEST(a_released_block_is_recycled_under_a_new_key),
         TEST(the_pool_never_exceeds_the_gpu),
         TEST(odd_wishes_are_refused),

@@ -1,7 +1,7 @@
 /* collective_multi_node_test.c - actors on two nodes join a group, exchange data, and learn which
  * member died. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/comm/comm.h"
+#include "colocate/comm/collective.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
 #include "tests/support/two_nodes.h"

@@ -1,5 +1,6 @@
 /* comm_host_test.c - the shared-memory communicator, also when a member dies. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/host/host.h"
 #include "colocate/comm/host/segment.h"
 #include "runtime/clock.h"
 #include "tests/support/lost_ranks.h"

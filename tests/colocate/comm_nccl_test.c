@@ -1,5 +1,6 @@
 /* comm_nccl_test.c - the communicator over NCCL: the conformance suite, lost ranks, suspending. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/host/host.h"
 #include "colocate/comm/host/segment.h"
 #include "colocate/device/cuda/driver.h"
 #include "runtime/clock.h"

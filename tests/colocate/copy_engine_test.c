@@ -1,5 +1,6 @@
 /* copy_engine_test.c - copy operations on a GPU give the same bits and checksums as on the host. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/transfer/copy_op.h"
 #include "runtime/error.h"
@@ -321,8 +322,8 @@ static void every_driver_call_may_fail(void **state)
         tdm_status status;
 
         tdm__device_close(world->gpu->devices[1]);
-        TRY(tdm__device_cuda_open(world->gpu->clients[1], 0, world->gpu->uuid,
-                                  &world->gpu->devices[1]));
+        TRY(tdm__device_cuda_kind.open(world->gpu->clients[1], 0, world->gpu->uuid,
+                                       &world->gpu->devices[1]));
         nth++;
         cuda_gpu_fake.break_call("*", nth, CU_OUT_OF_MEMORY);
         status = world->gpu->devices[1]->ops->move(world->gpu->devices[1], world->gpu_parts,

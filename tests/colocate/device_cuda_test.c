@@ -1,6 +1,7 @@
 /* device_cuda_test.c - the CUDA device passes the conformance suite of devices, and tests of its
  * own. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/memory/region.h"
 #include "runtime/error.h"
@@ -276,7 +277,6 @@ static tdm_status live(struct world *world, tdm_region **regions)
     const struct tdm_region_options options = {
         .tag = "weights", .size_bytes = 2 * UNIT, .policy = TDM_REGION_KEEP};
     static char bytes[2 * UNIT];
-    struct tdm__event event;
 
     for (int i = 0; i < 2; i++) {
         TDM_TRY(tdm__region_create(world->regions, &options, &regions[i]));
@@ -284,8 +284,6 @@ static tdm_status live(struct world *world, tdm_region **regions)
         TDM_TRY(device->ops->copy(device, tdm_region_address(regions[i]), bytes, sizeof(bytes)));
         TDM_TRY(device->ops->copy_flush(device));
     }
-    TDM_TRY(device->ops->event_record(device, &event));
-    TDM_TRY(device->ops->event_wait(device, &event));
     TDM_TRY(tdm__region_swap(regions[0], regions[1]));
     TDM_TRY(tdm__regions_pause(world->regions, NULL));
     return tdm__regions_resume(world->regions, NULL, 0);
@@ -332,8 +330,9 @@ static void an_unknown_gpu_is_refused_with_those_there_are(void **state)
     struct world *world = *state;
     struct tdm__device *device;
 
-    assert_int_equal(tdm__device_cuda_open(world->gpu->clients[0], 0,
-                                           "GPU-00000000-0000-0000-0000-000000000000", &device),
+    assert_int_equal(tdm__device_cuda_kind.open(world->gpu->clients[0], 0,
+                                                "GPU-00000000-0000-0000-0000-000000000000",
+                                                &device),
                      TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
 }

@@ -1,7 +1,7 @@
 /* large_pages_test.c - the machine's setting is parsed, and a request for large pages never
  * fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/large_pages.h"
+#include "colocate/broker/large_pages.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

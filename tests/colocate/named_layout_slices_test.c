@@ -1,6 +1,6 @@
 /* named_layout_slices_test.c - the parts that ranks of named layouts send and want. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/job/named_layout.h"
+#include "colocate/job/named_layout_slices.h"
 #include "colocate/weights/transfer_plan.h"
 
 #include <setjmp.h>

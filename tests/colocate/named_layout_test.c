@@ -2,7 +2,7 @@
  * named.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/job/named_layout.h"
+#include "colocate/job/named_layout_slices.h"
 
 #include "actors/server/worker.h"
 #include "colocate/job/controller.h"

@@ -1,7 +1,7 @@
 /* region_api_test.c - actors share one GPU: its capacity is enforced, and requests keep their
  * order. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/region.h"
+#include "colocate/memory/region_api.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
 

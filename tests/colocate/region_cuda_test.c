@@ -2,7 +2,7 @@
  * device. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver.h"
-#include "colocate/memory/region.h"
+#include "colocate/memory/region_api.h"
 #include "runtime/clock.h"
 #include "tests/support/cuda_gpu.h"
 #include "tests/support/one_node.h"

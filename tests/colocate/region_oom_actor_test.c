@@ -2,7 +2,7 @@
  * ledgers are as before.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/region.h"
+#include "colocate/memory/region_api.h"
 #include "tests/colocate/starving.h"
 #include "tests/support/one_node.h"
 

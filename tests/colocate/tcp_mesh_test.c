@@ -1,7 +1,7 @@
 /* tcp_mesh_test.c - which ranks a mesh accepts, and what it reports about ranks that do not
  * connect. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/tcp.h"
 #include "runtime/clock.h"
 #include "tests/support/lost_ranks.h"
 #include "tests/support/mesh_fixture.h"

@@ -1,5 +1,6 @@
 /* tensor_slices_test.c - slices are copied to their places in order, or refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/host/host.h"
 #include "colocate/weights/tensor_slices.h"
 
 #include "colocate/transfer/rect_checksum.h"
@@ -38,7 +39,8 @@ static int set_up(void **state)
     const struct tdm__strided_rows rows = {4, 4, 4, 4};
 
     memset(&f, 0, sizeof(f));
-    TRY(tdm__device_host_open(NULL, 0, &f.device)); /* The device is not asked for a block. */
+    TRY(tdm__device_host_kind.open(NULL, 0, "",
+                                   &f.device)); /* The device is not asked for a block. */
     TRY(tdm__manifest_create(&info, 1, &f.manifest));
     TRY(tdm__tensor_slices_create(
         &(struct tdm__tensor_slices_options){f.manifest, &layout, f.image, IMAGE_BYTES}, &f.parts));

@@ -1,6 +1,7 @@
 /* transfer_pair_test.c - a line between a trainer rank and an engine rank that share no memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/transfer_pair.h"
+#include "colocate/memory/region_api.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>

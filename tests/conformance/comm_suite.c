@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/comm_suite.h"
 
+#include "colocate/comm/collective.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

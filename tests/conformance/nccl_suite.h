@@ -3,6 +3,7 @@
 #ifndef TDM_TESTS_CONFORMANCE_NCCL_SUITE_H
 #define TDM_TESTS_CONFORMANCE_NCCL_SUITE_H
 
+#include "colocate/comm/nccl/nccl.h"
 #include "tests/conformance/comm_suite.h"
 
 #include <stdio.h>

@@ -1,45 +1,27 @@
-/* cuda_order.c - the fake library for the CUDA driver: streams, events, copies that are put off. */
+/* cuda_order.c - the fake library for the CUDA driver: streams, and copies that are put off. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake/cuda.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { EVENT_WAIT_MS = 10000 };
+/* Longest wait for a stream that is held, in milliseconds. */
+enum { HELD_WAIT_MS = 10000 };
 
 struct stream {
     int device;
     int held;
 };
 
-/* Of an event that other processes can open: shared with them. */
-struct times {
-    uint64_t recorded; /* Number of calls of cuEventRecord. */
-    uint64_t happened; /* Number of recordings that the stream has reached. */
-};
-
-struct event {
-    struct times *times; /* The counters (owned); in a file if the event is shared. */
-    char file[FAKE_PATH_BYTES + 32];
-    bool opened;
-};
-
 /* What a stream has still to do; all streams' in the order of the calls. */
 struct operation {
     struct operation *next;
     struct stream *stream;
-    enum { COPY, RECORD, WAIT, KERNEL, WORK } kind;
+    enum { COPY, KERNEL, WORK } kind;
     uint64_t to;
     uint64_t from;
     size_t bytes;
-    struct event *event;
-    uint64_t time;              /* Number of the event's recording. */
     struct fake_kernel *kernel; /* owned */
     fake_work_fn *work;
     void *argument; /* owned */
@@ -64,35 +46,12 @@ static void wait_while_held(const struct stream *stream)
 {
     const struct timespec pause = {.tv_nsec = 100000};
 
-    for (int i = 0; i < EVENT_WAIT_MS * 10 && is_held(stream); i++) {
+    for (int i = 0; i < HELD_WAIT_MS * 10 && is_held(stream); i++) {
         (void)nanosleep(&pause, NULL);
     }
 }
 
 /* ---- running ---------------------------------------------------------------------------- */
-
-static uint64_t happened(const struct event *event)
-{
-    return __atomic_load_n(&event->times->happened, __ATOMIC_ACQUIRE);
-}
-
-static int run_until(struct stream *stream, const struct operation *last);
-
-/* Runs the stream of this process that records the event; another process is waited for. */
-static int await(const struct event *event, uint64_t time)
-{
-    const struct timespec pause = {.tv_nsec = 1000000};
-
-    for (struct operation *other = queue; other != NULL; other = other->next) {
-        if (other->kind == RECORD && other->event->times == event->times && other->time >= time) {
-            return run_until(other->stream, other);
-        }
-    }
-    for (int i = 0; i < EVENT_WAIT_MS && happened(event) < time; i++) {
-        (void)nanosleep(&pause, NULL);
-    }
-    return happened(event) >= time ? CU_SUCCESS : CU_LAUNCH_TIMEOUT;
-}
 
 static int do_work(const struct operation *operation)
 {
@@ -111,11 +70,6 @@ static int run(const struct operation *operation)
     switch (operation->kind) {
     case COPY:
         return fake_copy(operation->to, operation->from, operation->bytes);
-    case RECORD:
-        __atomic_store_n(&operation->event->times->happened, operation->time, __ATOMIC_RELEASE);
-        return CU_SUCCESS;
-    case WAIT:
-        return await(operation->event, operation->time);
     case KERNEL:
         return fake_kernel_run(operation->kernel);
     case WORK:
@@ -125,14 +79,13 @@ static int run(const struct operation *operation)
     }
 }
 
-/* The stream's operations up to `last` (NULL: all). */
-static int run_until(struct stream *stream, const struct operation *last)
+/* Runs all operations of the stream. */
+static int run_stream(struct stream *stream)
 {
     struct operation **link = &queue;
 
     while (*link != NULL && sticky == CU_SUCCESS && !is_held(stream)) {
         struct operation *operation = *link;
-        bool done = operation == last;
 
         if (operation->stream != stream) {
             link = &operation->next;
@@ -141,10 +94,6 @@ static int run_until(struct stream *stream, const struct operation *last)
         *link = operation->next;
         sticky = run(operation);
         free(operation);
-        if (done) {
-            break;
-        }
-        link = &queue; /* Starts again, since a wait may have run other operations. */
     }
     return sticky;
 }
@@ -156,7 +105,7 @@ int fake_run_all(void)
             next = next->next;
             continue;
         }
-        (void)run_until(next->stream, NULL);
+        (void)run_stream(next->stream);
         next = queue;
     }
     return sticky;
@@ -176,7 +125,7 @@ static int submit(const struct operation *operation)
         link = &(*link)->next;
     }
     *link = copy;
-    return fake_is_deferring() ? sticky : run_until(operation->stream, NULL);
+    return fake_is_deferring() ? sticky : run_stream(operation->stream);
 }
 
 int fake_submit_kernel(void *stream, struct fake_kernel *kernel)
@@ -226,7 +175,7 @@ int cuStreamDestroy_v2(void *stream)
 {
     wait_while_held(stream);
     ENTER();
-    (void)run_until(stream, NULL);
+    (void)run_stream(stream);
     free(stream);
     return CU_SUCCESS;
 }
@@ -235,7 +184,7 @@ int cuStreamSynchronize(void *stream)
 {
     wait_while_held(stream);
     ENTER();
-    return run_until(stream, NULL);
+    return run_stream(stream);
 }
 
 int cuStreamQuery(void *stream)
@@ -244,118 +193,7 @@ int cuStreamQuery(void *stream)
     if (is_held(stream)) {
         return CU_NOT_READY;
     }
-    return run_until(stream, NULL);
-}
-
-/* ---- events ----------------------------------------------------------------------------- */
-
-static struct times *map_times(const char *file, bool create)
-{
-    int fd = open(file, create ? O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC : O_RDWR | O_CLOEXEC, 0600);
-    void *times = MAP_FAILED;
-
-    if (fd >= 0 && ftruncate(fd, sizeof(struct times)) == 0) {
-        times = mmap(NULL, sizeof(struct times), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return times != MAP_FAILED ? times : NULL;
-}
-
-int cuEventCreate(void **event, unsigned flags)
-{
-    static unsigned counter;
-    struct event *made;
-
-    ENTER();
-    (void)flags;
-    if (fake_device() < 0) {
-        return CU_INVALID_CONTEXT;
-    }
-    made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return CU_OUT_OF_MEMORY;
-    }
-    counter++;
-    (void)snprintf(made->file, sizeof(made->file), "%s/event-%d-%u", fake_path(fake_device()),
-                   (int)getpid(), counter);
-    made->times = map_times(made->file, true);
-    if (made->times == NULL) {
-        free(made);
-        return CU_OUT_OF_MEMORY;
-    }
-    *event = made;
-    return CU_SUCCESS;
-}
-
-int cuEventDestroy_v2(void *event)
-{
-    struct event *gone = event;
-
-    ENTER();
-    (void)fake_run_all();
-    (void)munmap(gone->times, sizeof(*gone->times));
-    if (!gone->opened) {
-        (void)unlink(gone->file);
-    }
-    free(gone);
-    return CU_SUCCESS;
-}
-
-int cuEventRecord(void *event, void *stream)
-{
-    struct event *recorded = event;
-    struct operation operation = {.stream = stream, .kind = RECORD, .event = recorded};
-
-    ENTER();
-    operation.time = __atomic_add_fetch(&recorded->times->recorded, 1, __ATOMIC_ACQ_REL);
-    return submit(&operation);
-}
-
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
-{
-    struct event *awaited = event;
-    struct operation operation = {.stream = stream, .kind = WAIT, .event = awaited};
-
-    ENTER();
-    (void)flags;
-    operation.time = __atomic_load_n(&awaited->times->recorded, __ATOMIC_ACQUIRE);
-    return submit(&operation);
-}
-
-int cuIpcGetEventHandle(struct cu_ipc_handle *handle, void *event)
-{
-    const char *name = strrchr(((struct event *)event)->file, '/');
-
-    ENTER();
-    memset(handle, 0, sizeof(*handle));
-    (void)snprintf(handle->bytes, sizeof(handle->bytes), "%s", name);
-    return CU_SUCCESS;
-}
-
-int cuIpcOpenEventHandle(void **event, struct cu_ipc_handle handle)
-{
-    struct event *made;
-
-    ENTER();
-    if (fake_device() < 0) {
-        return CU_INVALID_CONTEXT;
-    }
-    made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return CU_OUT_OF_MEMORY;
-    }
-    (void)snprintf(made->file, sizeof(made->file), "%s%.48s", fake_path(fake_device()),
-                   handle.bytes);
-    made->opened = true;
-    made->times = map_times(made->file, false);
-    if (made->times == NULL) {
-        free(made);
-        return CU_INVALID_HANDLE;
-    }
-    *event = made;
-    return CU_SUCCESS;
+    return run_stream(stream);
 }
 
 /* ---- copies ----------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/cuda_gpu.h"
 
-#include "colocate/device/cuda/driver.h"
+#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/cuda_device.h"
 #include "runtime/assert.h"
 #include "tests/support/direct_broker.h"
 #include "tests/support/faulty_device.h"
@@ -119,7 +120,7 @@ struct cuda_gpu *cuda_gpu_open(size_t capacity_bytes, bool faulty)
         must(tdm__id_generate(&gpu->tenants[i].id));
         (void)snprintf(gpu->tenants[i].name, sizeof(gpu->tenants[i].name), "%s", names[i]);
         must(tdm__broker_client_open_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
-        must(tdm__device_cuda_open(gpu->clients[i], 0, gpu->uuid, &gpu->devices[i]));
+        must(tdm__device_cuda_kind.open(gpu->clients[i], 0, gpu->uuid, &gpu->devices[i]));
         if (faulty) {
             must(tdm__device_faulty_open(gpu->devices[i], &gpu->devices[i]));
         }
@@ -147,9 +148,12 @@ size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu)
 
 size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu)
 {
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)gpu->devices[0];
     size_t free_bytes;
     size_t total_bytes;
 
-    must(tdm__device_cuda_memory(gpu->devices[0], &free_bytes, &total_bytes));
+    must(tdm__cuda_make_current(cuda));
+    must(tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes),
+                         "cuMemGetInfo of %s", gpu->uuid));
     return free_bytes;
 }

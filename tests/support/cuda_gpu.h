@@ -3,9 +3,9 @@
 #ifndef TDM_TESTS_SUPPORT_CUDA_GPU_H
 #define TDM_TESTS_SUPPORT_CUDA_GPU_H
 
+#include "colocate/broker/broker.h"
+#include "colocate/broker/broker_client.h"
 #include "colocate/device/device.h"
-#include "colocate/memory/broker.h"
-#include "colocate/memory/broker_client.h"
 
 #include <stdbool.h>
 

@@ -97,13 +97,6 @@ static tdm_status direct_open(struct tdm__broker_client *client, const struct td
     return TDM_OK;
 }
 
-static tdm_status direct_accept(struct tdm__broker_client *client, const struct tdm__id *key)
-{
-    struct direct *direct = (struct direct *)client;
-
-    return tdm__broker_transfer_block(direct->broker, key, &direct->tenant);
-}
-
 static void direct_destroy(struct tdm__broker_client *client)
 {
     free(client);
@@ -117,7 +110,6 @@ tdm_status tdm__broker_client_open_direct(struct tdm__broker *broker,
                                                       .adopt = direct_adopt,
                                                       .open = direct_open,
                                                       .release = direct_release,
-                                                      .accept = direct_accept,
                                                       .destroy = direct_destroy};
     struct direct *direct = calloc(1, sizeof(*direct));
 

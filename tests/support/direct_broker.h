@@ -3,7 +3,7 @@
 #ifndef TDM_TESTS_DIRECT_BROKER_H
 #define TDM_TESTS_DIRECT_BROKER_H
 
-#include "colocate/memory/broker_client.h"
+#include "colocate/broker/broker_client.h"
 
 /* Opens a client of `broker`, which outlives the client. */
 tdm_status tdm__broker_client_open_direct(struct tdm__broker *broker,

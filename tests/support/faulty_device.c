@@ -66,12 +66,6 @@ static tdm_status faulty_import(struct tdm__device *device, const struct tdm__id
     return faulty_inner(device)->ops->import(faulty_inner(device), key, block_out);
 }
 
-static tdm_status faulty_accept(struct tdm__device *device, struct tdm__block *block)
-{
-    TDM_TRY(count_call(device, "accept"));
-    return faulty_inner(device)->ops->accept(faulty_inner(device), block);
-}
-
 static void faulty_release(struct tdm__device *device, struct tdm__block *const *blocks,
                            uint32_t count)
 {
@@ -111,18 +105,6 @@ static tdm_status faulty_copy_flush(struct tdm__device *device)
     return faulty_inner(device)->ops->copy_flush(faulty_inner(device));
 }
 
-static tdm_status faulty_event_record(struct tdm__device *device, struct tdm__event *event_out)
-{
-    TDM_TRY(count_call(device, "event_record"));
-    return faulty_inner(device)->ops->event_record(faulty_inner(device), event_out);
-}
-
-static tdm_status faulty_event_wait(struct tdm__device *device, const struct tdm__event *event)
-{
-    TDM_TRY(count_call(device, "event_wait"));
-    return faulty_inner(device)->ops->event_wait(faulty_inner(device), event);
-}
-
 static tdm_status faulty_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                               uint32_t count, uint64_t *sums_out)
 {
@@ -151,15 +133,12 @@ tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device
         .unreserve = faulty_unreserve,
         .create = faulty_create,
         .import = faulty_import,
-        .accept = faulty_accept,
         .release = faulty_release,
         .map = faulty_map,
         .unmap = faulty_unmap,
         .exchange = faulty_exchange,
         .copy = faulty_copy,
         .copy_flush = faulty_copy_flush,
-        .event_record = faulty_event_record,
-        .event_wait = faulty_event_wait,
         .move = faulty_move,
         .host_alloc = faulty_host_alloc,
         .host_free = faulty_host_free,

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/host_gpu.h"
 
+#include "colocate/device/cuda/cuda.h"
 #include "colocate/device/cuda/driver.h"
+#include "colocate/device/host/host.h"
 #include "runtime/assert.h"
 #include "tests/support/direct_broker.h"
 #include "tests/support/faulty_device.h"
@@ -26,7 +28,7 @@ struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty)
         must(tdm__id_generate(&gpu->tenants[i].id));
         (void)snprintf(gpu->tenants[i].name, sizeof(gpu->tenants[i].name), "%s", names[i]);
         must(tdm__broker_client_open_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
-        must(tdm__device_host_open(gpu->clients[i], 0, &gpu->devices[i]));
+        must(tdm__device_host_kind.open(gpu->clients[i], 0, "", &gpu->devices[i]));
         if (faulty) {
             must(tdm__device_faulty_open(gpu->devices[i], &gpu->devices[i]));
         }
@@ -41,7 +43,7 @@ void host_gpu_use_cuda(struct host_gpu *gpu)
     must(tdm__cuda_gpu_at(0, &found));
     for (int i = 0; i < 2; i++) {
         tdm__device_close(gpu->devices[i]);
-        must(tdm__device_cuda_open(gpu->clients[i], 0, found.uuid, &gpu->devices[i]));
+        must(tdm__device_cuda_kind.open(gpu->clients[i], 0, found.uuid, &gpu->devices[i]));
     }
 }
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/mesh_fixture.h"
 
-#include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/tcp.h"
 
 #include <semaphore.h>
 #include <setjmp.h>

@@ -77,6 +77,7 @@ static void make_node(struct node_fixture *scene)
                         sizeof(node->record.unix_address)));
     (void)snprintf(node->directory, sizeof(node->directory), "%s", scene->directory);
     memcpy(node->token, pair_token, sizeof(node->token));
+    node->visible_devices_variable = "CUDA_VISIBLE_DEVICES";
     tdm__oom_init(&node->oom, "");
     TRY(tdm__workers_create(node->rpc, "/does/not/exist", NULL, &node->workers));
     TRY(tdm__ended_actors_create(node));

@@ -3,7 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/weight_fixture.h"
 
-#include "colocate/comm/comm.h"
+#include "colocate/comm/collective.h"
+#include "colocate/comm/host/host.h"
 #include "colocate/comm/host/segment.h"
 #include "tests/support/cuda_gpu.h"
 

@@ -9,7 +9,7 @@
  * A failed barrier ends the group for all ranks. One thread uses a communicator. comm.h specifies
  * the functions. */
 
-#include "colocate/comm/comm.h"
+#include "colocate/comm/host/host.h"
 
 #include "colocate/comm/host/segment.h"
 #include "colocate/comm/reduce.h"

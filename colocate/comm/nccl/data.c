@@ -10,7 +10,9 @@
  * Each function starts with tdm__nccl_op_begin() and returns when the stream is idle. One thread
  * uses a communicator. */
 
-#include "colocate/comm/nccl/nccl.h"
+#include "colocate/comm/nccl/data.h"
+
+#include "colocate/comm/nccl/operation.h"
 #include "colocate/comm/reduce.h"
 #include "runtime/error.h"
 

@@ -1,10 +1,12 @@
 /* library.c - loads NCCL's library at run time. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/comm/nccl/nccl.h"
+#include "colocate/comm/nccl/library.h"
+
 #include "runtime/error.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* The NCCL library of this process. The lock protects it until `ready` is set; a failed load is

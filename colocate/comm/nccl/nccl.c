@@ -1,145 +1,22 @@
-/* nccl.c - the communicator "nccl": opening, suspending, and waiting with a deadline. */
+/* nccl.c - the communicator "nccl": opening, suspending and closing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The communicator owns an ncclComm_t, a stream, staging memory, and the control communicator
- * over host memory or TCP. Each operation first synchronises on the control communicator, so that
- * a missing or different call fails with the name of the rank. NCCL calls are nonblocking; this
- * file polls them and the stream every 20 microseconds, and checks the control communicator and
- * the deadline.
+ * over host memory or TCP. operation.c starts operations and waits for NCCL, data.c moves the
+ * data.
  *
  * A failure ends the group: ncclCommAbort here, abort on the control communicator for the others.
  * Suspended: device memory is freed; comm is NULL, or kept and suspended by NCCL itself.
  *
- * One thread uses a communicator. comm.h specifies the functions; data.c moves the data. */
+ * One thread uses a communicator. comm.h specifies the functions. */
 
 #include "colocate/comm/nccl/nccl.h"
 
-#include "runtime/clock.h"
+#include "colocate/comm/nccl/data.h"
+#include "colocate/comm/nccl/operation.h"
 #include "runtime/error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-/* ---- waiting ---------------------------------------------------------------------------- */
-
-/* Makes the GPU's context current on the calling thread. */
-static tdm_status nccl_make_current(struct tdm__nccl *nccl)
-{
-    return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
-                           "cuCtxSetCurrent for rank %u", nccl->base.rank);
-}
-
-/* Returns true if the operation needs the ncclComm_t. */
-static bool nccl_is_required(enum tdm__collective_op_kind kind)
-{
-    return kind != TDM__COLLECTIVE_OPEN && kind != TDM__COLLECTIVE_RESUME &&
-           kind != TDM__COLLECTIVE_BARRIER;
-}
-
-tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
-                              size_t size_bytes, uint32_t root_or_dtype)
-{
-    const struct tdm__collective_op call = {
-        .kind = kind, .root_or_dtype = root_or_dtype, .size_bytes = size_bytes};
-
-    nccl->deadline_ms = tdm__deadline_after(nccl->timeout_ms);
-    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, &call));
-    if (nccl->comm == NULL && nccl_is_required(kind)) {
-        return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
-                         nccl->base.ranks_count);
-    }
-    return nccl_make_current(nccl);
-}
-
-tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
-{
-    char why[TDM__ERROR_DETAIL_BYTES];
-
-    (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
-    if (nccl->comm != NULL) {
-        (void)nccl->library->ncclCommAbort(nccl->comm);
-        nccl->comm = NULL;
-    }
-    nccl->control_comm->ops->abort(nccl->control_comm);
-    return tdm__fail(status, "%s", why);
-}
-
-/* Sleeps a moment and returns TDM_OK if the caller may wait on. Fails if the group has ended or
- * the deadline has passed. */
-static tdm_status nccl_check_waiting(struct tdm__nccl *nccl, const char *call)
-{
-    static const struct timespec nap = {.tv_nsec = 20000};
-
-    TDM_TRY(nccl->control_comm->ops->check(nccl->control_comm));
-    if (tdm__deadline_remaining_ms(nccl->deadline_ms) == 0) {
-        return tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: %s did not end within %lld ms",
-                         nccl->base.rank, nccl->base.ranks_count, call,
-                         (long long)nccl->timeout_ms);
-    }
-    (void)nanosleep(&nap, NULL);
-    return TDM_OK;
-}
-
-/* Fails with NCCL's text for `result`. */
-static tdm_status fail_nccl(const struct tdm__nccl *nccl, int result, const char *call)
-{
-    const char *more = nccl->library->ncclGetLastError(nccl->comm);
-
-    return tdm__fail(TDM_E_DEVICE, "rank %u of %u: %s: %s (%d)%s%s", nccl->base.rank,
-                     nccl->base.ranks_count, call, nccl->library->ncclGetErrorString(result),
-                     result, more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
-}
-
-/* Reads the asynchronous state of the ncclComm_t, which reports failures of calls that have
- * returned. */
-static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
-{
-    int state = NCCL_SUCCESS;
-    int result = nccl->library->ncclCommGetAsyncError(nccl->comm, &state);
-
-    result = result != NCCL_SUCCESS ? result : state;
-    *in_progress_out = result == NCCL_IN_PROGRESS;
-    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? TDM_OK
-                                                                : fail_nccl(nccl, result, call);
-}
-
-tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call)
-{
-    tdm_status status = TDM_OK;
-    bool in_progress = result == NCCL_IN_PROGRESS;
-
-    if (result != NCCL_SUCCESS && !in_progress) {
-        status = fail_nccl(nccl, result, call);
-    }
-    while (in_progress && status == TDM_OK) {
-        status = nccl_check_comm(nccl, call, &in_progress);
-        if (status == TDM_OK && in_progress) {
-            status = nccl_check_waiting(nccl, call);
-        }
-    }
-    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
-}
-
-tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call)
-{
-    tdm_status status = TDM_OK;
-    bool in_progress;
-    int result;
-
-    while ((result = nccl->driver->cuStreamQuery(nccl->stream)) == CU_NOT_READY &&
-           status == TDM_OK) {
-        status = nccl_check_comm(nccl, call, &in_progress);
-        if (status == TDM_OK) {
-            status = nccl_check_waiting(nccl, call);
-        }
-    }
-    if (status == TDM_OK) {
-        status = tdm__cuda_check(result, "rank %u of %u: cuStreamQuery after %s", nccl->base.rank,
-                                 nccl->base.ranks_count, call);
-    }
-    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
-}
 
 /* ---- creating and destroying -------------------------------------------------------------- */
 
@@ -163,7 +40,7 @@ static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_k
     if (nccl->base.rank == 0) {
         result = nccl->library->ncclGetUniqueId(&id);
         if (result != NCCL_SUCCESS) {
-            return tdm__nccl_abort_group(nccl, fail_nccl(nccl, result, "ncclGetUniqueId"));
+            return tdm__nccl_abort_group(nccl, tdm__nccl_fail(nccl, result, "ncclGetUniqueId"));
         }
     }
     TDM_TRY(tdm__nccl_op_begin(nccl, kind, sizeof(id), 0));
@@ -232,7 +109,7 @@ static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
 {
     TDM_TRY(tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
                             "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
-    TDM_TRY(nccl_make_current(nccl));
+    TDM_TRY(tdm__nccl_make_current(nccl));
     TDM_TRY(tdm__cuda_check(nccl->driver->cuStreamCreate(&nccl->stream, CU_STREAM_NON_BLOCKING),
                             "cuStreamCreate for rank %u", nccl->base.rank));
     TDM_TRY(nccl_allocate(nccl));
@@ -242,7 +119,7 @@ static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
 /* Frees everything except the ncclComm_t and the control communicator. */
 static void nccl_release_comm(struct tdm__nccl *nccl)
 {
-    if (nccl->context != NULL && nccl_make_current(nccl) == TDM_OK) {
+    if (nccl->context != NULL && tdm__nccl_make_current(nccl) == TDM_OK) {
         nccl_free_memory(nccl);
         if (nccl->stream != NULL) {
             (void)nccl->driver->cuStreamDestroy_v2(nccl->stream);
@@ -258,7 +135,7 @@ static void nccl_destroy(struct tdm__comm *comm)
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
     nccl->control_comm->ops->destroy(nccl->control_comm);
-    if (nccl->comm != NULL && nccl_make_current(nccl) == TDM_OK) {
+    if (nccl->comm != NULL && tdm__nccl_make_current(nccl) == TDM_OK) {
         (void)nccl->library->ncclCommDestroy(nccl->comm);
     }
     nccl_release_comm(nccl);

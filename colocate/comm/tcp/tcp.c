@@ -6,9 +6,9 @@
  * so that all ranks get the same bits. A failure of the mesh ends the group for all ranks. One
  * thread uses a communicator. comm.h specifies the functions. */
 
-#include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/tcp.h"
+
 #include "colocate/comm/reduce.h"
-#include "colocate/comm/tcp/mesh.h"
 #include "runtime/error.h"
 
 #include <stdbool.h>

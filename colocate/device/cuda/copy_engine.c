@@ -1,12 +1,15 @@
 /* copy_engine.c - executes copy operations on a GPU: its kernels copy, convert and checksum. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/copy_engine.h"
+
 #include "colocate/device/cuda/kernels.h"
-#include "colocate/layout/model.h"
+#include "colocate/device/cuda/streams.h"
+#include "colocate/transfer/casts.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <tandem/dtype.h>
 
 /* Kernels read and write mapped blocks of any process and pinned host memory; they do not use the
  * GPU's DMA engines but are as fast. They add to the checksum lanes of each operation, which are

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* This file implements struct tdm__device_ops for a GPU: opening, blocks and the table of
- * functions. cuda_mappings.c has addresses and mappings, streams.c copies and events,
- * copy_engine.c the kernels.
+ * functions. cuda_mappings.c has addresses and mappings, streams.c copies, copy_engine.c the
+ * kernels.
  *
  * A block is created in two steps: the driver allocates it, then the broker registers its
  * descriptor and charges it. A failure of the second step releases the first. A release does the
@@ -14,6 +14,10 @@
 
 #include "colocate/device/cuda/cuda.h"
 
+#include "colocate/device/cuda/copy_engine.h"
+#include "colocate/device/cuda/cuda_device.h"
+#include "colocate/device/cuda/cuda_mappings.h"
+#include "colocate/device/cuda/streams.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -27,12 +31,6 @@
 static struct tdm__cuda_device *cuda_device_of(struct tdm__device *device)
 {
     return (struct tdm__cuda_device *)device;
-}
-
-tdm_status tdm__cuda_make_current(struct tdm__cuda_device *cuda)
-{
-    return tdm__cuda_check(cuda->driver->cuCtxSetCurrent(cuda->context), "cuCtxSetCurrent of %s",
-                           cuda->base.uuid);
 }
 
 /* Returns the driver's description of exportable memory on the GPU. */
@@ -82,21 +80,6 @@ static void cuda_release(struct tdm__device *device, struct tdm__block *const *b
             filled = 0;
         }
     }
-}
-
-tdm_status tdm__cuda_describe_oom(struct tdm__cuda_device *cuda, tdm_status status,
-                                  const char *what, size_t size_bytes)
-{
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-
-    if (status != TDM_E_DEVICE_FULL) {
-        return status;
-    }
-    (void)cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes);
-    return tdm__wrap(status, "%s cannot hold %s: %.1f MiB wanted, %.1f MiB free of %.1f",
-                     cuda->base.uuid, what, (double)size_bytes / (1 << 20),
-                     (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20));
 }
 
 /* Allocates a block that the broker does not know yet, and exports its descriptor, which the
@@ -232,14 +215,6 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
-/* Implements accept of struct tdm__device_ops. */
-static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
-{
-    struct tdm__cuda_device *cuda = cuda_device_of(device);
-
-    return cuda->client->ops->accept(cuda->client, &block->key);
-}
-
 /* ---- opening ---------------------------------------------------------------------------- */
 
 /* Implements close of struct tdm__device_ops. */
@@ -313,22 +288,43 @@ static const struct tdm__device_ops cuda_ops = {
     .unreserve = tdm__cuda_unreserve,
     .create = cuda_create,
     .import = cuda_import,
-    .accept = cuda_accept,
     .release = cuda_release,
     .map = tdm__cuda_map,
     .unmap = tdm__cuda_unmap,
     .exchange = tdm__cuda_exchange,
     .copy = tdm__cuda_copy,
     .copy_flush = tdm__cuda_copy_flush,
-    .event_record = tdm__cuda_event_record,
-    .event_wait = tdm__cuda_event_wait,
     .move = tdm__cuda_run_copy_ops,
     .host_alloc = tdm__cuda_host_alloc,
     .host_free = tdm__cuda_host_free,
 };
 
-tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
-                                 struct tdm__device **device_out)
+/* ---- the kind --------------------------------------------------------------------------- */
+
+/* Lists the GPUs that the CUDA driver reports. */
+static tdm_status cuda_list(struct tdm__device_list *list_out)
+{
+    struct tdm__device_list list = {.bytes = SIZE_MAX};
+
+    TDM_TRY(tdm__cuda_gpus_count(&list.count));
+    if (list.count == 0 || list.count > TDM__DEVICE_GPUS_MAX) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "the driver shows %u GPUs: 1 to %d can be offered",
+                         list.count, TDM__DEVICE_GPUS_MAX);
+    }
+    for (uint32_t i = 0; i < list.count; i++) {
+        struct tdm__cuda_gpu gpu;
+
+        TDM_TRY(tdm__cuda_gpu_at(i, &gpu));
+        memcpy(list.uuids[i], gpu.uuid, sizeof(list.uuids[i]));
+        list.bytes = gpu.total_bytes < list.bytes ? gpu.total_bytes : list.bytes;
+    }
+    *list_out = list;
+    return TDM_OK;
+}
+
+/* Opens the GPU with this UUID; see struct tdm__device_kind. */
+static tdm_status cuda_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                            struct tdm__device **device_out)
 {
     const struct tdm__cuda_driver *driver;
     struct tdm__cuda_device *cuda;
@@ -358,12 +354,11 @@ tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu
     return TDM_OK;
 }
 
-tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
-                                   size_t *total_bytes_out)
-{
-    struct tdm__cuda_device *cuda = cuda_device_of(device);
-
-    TDM_TRY(tdm__cuda_make_current(cuda));
-    return tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(free_bytes_out, total_bytes_out),
-                           "cuMemGetInfo of %s", device->uuid);
-}
+const struct tdm__device_kind tdm__device_cuda_kind = {
+    .name = "cuda",
+    .gpus_name = "GPUs",
+    .visible_devices_variable = "CUDA_VISIBLE_DEVICES",
+    .collective = TDM__DEVICE_COLLECTIVE_NCCL,
+    .list = cuda_list,
+    .open = cuda_open,
+};

@@ -9,7 +9,8 @@
 
 #include "colocate/device/cuda/cuda_ipc.h"
 
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/cuda_device.h"
+#include "colocate/device/cuda/streams.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 

@@ -11,8 +11,10 @@
  * Before anything is unmapped, all copies are flushed. The actor's thread enters. device.h
  * specifies the functions. */
 
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/cuda_mappings.h"
 
+#include "colocate/device/cuda/cuda_device.h"
+#include "colocate/device/cuda/streams.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

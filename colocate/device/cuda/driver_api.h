@@ -20,7 +20,6 @@ enum cu_result {
     CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
-    CU_LAUNCH_TIMEOUT = 702,
     CU_NOT_SUPPORTED = 801,
 };
 
@@ -41,12 +40,9 @@ enum {
     /* Attributes of a device (CUdevice_attribute). */
     CU_DEVICE_VMM_SUPPORTED = 102,
     CU_DEVICE_POSIX_FD_SUPPORTED = 103,
-    /* Flags of the functions that create host memory, streams and events, and open memory
-     * handles. */
+    /* Flags of the functions that create host memory and streams, and open memory handles. */
     CU_HOST_ALLOC_PORTABLE = 1,
     CU_STREAM_NON_BLOCKING = 1,
-    CU_EVENT_DISABLE_TIMING = 2,
-    CU_EVENT_INTERPROCESS = 4,
     CU_IPC_LAZY_PEER_ACCESS = 1,
 };
 
@@ -55,7 +51,7 @@ struct cu_uuid {
     uint8_t bytes[16];
 };
 
-/* Handle of memory (CUipcMemHandle) or of an event (CUipcEventHandle) for another process. */
+/* Handle of memory for another process (CUipcMemHandle). */
 struct cu_ipc_handle {
     char bytes[64];
 };
@@ -90,8 +86,8 @@ struct cu_access {
 _Static_assert(sizeof(struct cu_allocation) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
 
-/* Addresses (CUdeviceptr) and allocation handles are 64-bit numbers; contexts, streams, events,
- * modules and functions are pointers; every call returns a CUresult, 0 for success. */
+/* Addresses (CUdeviceptr) and allocation handles are 64-bit numbers; contexts, streams, modules
+ * and functions are pointers; every call returns a CUresult, 0 for success. */
 /* clang-format off */
 #define CU_DEVICE_CALLS(X)                                                                     \
     X(cuInit, (unsigned flags))                                                                \
@@ -139,18 +135,12 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
       (void *shareable, uint64_t handle, int type, unsigned long long flags))                  \
     X(cuMemImportFromShareableHandle, (uint64_t *handle, void *shareable, int type))
 
-/* Functions of streams, events, asynchronous copies, modules and kernels. */
+/* Functions of streams, asynchronous copies, modules and kernels. */
 #define CU_ORDER_CALLS(X)                                                                      \
     X(cuStreamCreate, (void **stream, unsigned flags))                                         \
     X(cuStreamDestroy_v2, (void *stream))                                                      \
     X(cuStreamSynchronize, (void *stream))                                                     \
     X(cuStreamQuery, (void *stream))                                                           \
-    X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                          \
-    X(cuEventCreate, (void **event, unsigned flags))                                           \
-    X(cuEventDestroy_v2, (void *event))                                                        \
-    X(cuEventRecord, (void *event, void *stream))                                              \
-    X(cuIpcGetEventHandle, (struct cu_ipc_handle *handle, void *event))                        \
-    X(cuIpcOpenEventHandle, (void **event, struct cu_ipc_handle handle))                       \
     X(cuMemcpyHtoD_v2, (uint64_t to, const void *from, size_t bytes))                          \
     X(cuMemcpyDtoH_v2, (void *to, uint64_t from, size_t bytes))                                \
     X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream))       \

@@ -10,7 +10,7 @@
 
 #include "colocate/device/cuda/kernels.h"
 
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/cuda_device.h"
 #include "runtime/error.h"
 
 #include <errno.h>

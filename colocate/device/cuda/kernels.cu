@@ -7,6 +7,11 @@
  * checksums must equal those of colocate/transfer (casts.c, rect_checksum.c), which are the
  * reference: no fast division, no fused multiply-add.
  *
+ * Checksums are added in two ways. A thread that copies rows always has pairs of the same phase and
+ * keeps two lanes (struct lane_pair), which takes fewer instructions. A thread that handles FP8
+ * tiles keeps all lanes (add_pair): where a block has a single thread, as in the tests on the host,
+ * the pairs of one tile have all phases.
+ *
  * The grid may have any shape. Threads stride over pairs of words or blocks over tiles, add to
  * the checksum lanes in registers, and combine them per block and then per operation with
  * atomics; additions may come in any order.

@@ -1,23 +1,15 @@
-/* streams.c - copies to and from a GPU, and events that other processes wait for. */
+/* streams.c - copies to and from a GPU, and pinned host memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A device owns two streams, one per direction, and TDM__CUDA_EVENTS event slots that it records
- * in turn. copies_pending is true while a stream may have work that copy_flush must wait for.
- *
- * An event covers both streams: the stream to the device first waits for the stream to the host.
- * Another process opens the event by its handle and makes both of its streams wait.
+/* A device owns two streams, one per direction. copies_pending is true while a stream may have
+ * work that copy_flush must wait for.
  *
  * The actor's thread enters. device.h specifies the functions. */
 
-#include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/streams.h"
 
 #include "runtime/error.h"
 #include "runtime/log.h"
-
-#include <string.h>
-
-_Static_assert(sizeof(struct cu_ipc_handle) == sizeof(((struct tdm__event *)0)->handle),
-               "an event travels as the driver's handle");
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
@@ -35,11 +27,6 @@ tdm_status tdm__cuda_streams_open(struct tdm__cuda_device *cuda)
     if (status == TDM_OK) {
         status = stream_create(cuda, &cuda->to_host_stream);
     }
-    if (status == TDM_OK) {
-        status = tdm__cuda_check(
-            cuda->driver->cuEventCreate(&cuda->cross_stream_event, CU_EVENT_DISABLE_TIMING),
-            "cuEventCreate on %s", cuda->base.uuid);
-    }
     if (status != TDM_OK) {
         tdm__cuda_streams_close(cuda);
     }
@@ -48,14 +35,6 @@ tdm_status tdm__cuda_streams_open(struct tdm__cuda_device *cuda)
 
 void tdm__cuda_streams_close(struct tdm__cuda_device *cuda)
 {
-    for (uint32_t i = 0; i < TDM__CUDA_EVENTS; i++) {
-        if (cuda->events[i].event != NULL) {
-            (void)cuda->driver->cuEventDestroy_v2(cuda->events[i].event);
-        }
-    }
-    if (cuda->cross_stream_event != NULL) {
-        (void)cuda->driver->cuEventDestroy_v2(cuda->cross_stream_event);
-    }
     if (cuda->to_host_stream != NULL) {
         (void)cuda->driver->cuStreamDestroy_v2(cuda->to_host_stream);
     }
@@ -108,85 +87,6 @@ tdm_status tdm__cuda_copy_flush(struct tdm__device *device)
                             "cuStreamSynchronize after copies from %s", device->uuid));
     cuda->copies_pending = false;
     return TDM_OK;
-}
-
-/* ---- events ----------------------------------------------------------------------------- */
-
-/* Creates the event of a slot and its handle at the first use. */
-static tdm_status prepare_event_slot(struct tdm__cuda_device *cuda, struct tdm__cuda_event *slot)
-{
-    void *event;
-    tdm_status status;
-
-    if (slot->event != NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__cuda_check(
-        cuda->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS),
-        "cuEventCreate for other processes on %s", cuda->base.uuid));
-    status = tdm__cuda_check(cuda->driver->cuIpcGetEventHandle(&slot->handle, event),
-                             "cuIpcGetEventHandle on %s", cuda->base.uuid);
-    if (status != TDM_OK) {
-        (void)cuda->driver->cuEventDestroy_v2(event);
-        return status;
-    }
-    slot->event = event;
-    return TDM_OK;
-}
-
-tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event *event_out)
-{
-    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
-    struct tdm__cuda_event *slot = &cuda->events[cuda->next_event];
-
-    TDM_TRY(tdm__cuda_make_current(cuda));
-    TDM_TRY(prepare_event_slot(cuda, slot));
-    /* One stream waits for the other, so that the event covers both. */
-    TDM_TRY(
-        tdm__cuda_check(cuda->driver->cuEventRecord(cuda->cross_stream_event, cuda->to_host_stream),
-                        "cuEventRecord on %s", device->uuid));
-    TDM_TRY(tdm__cuda_check(
-        cuda->driver->cuStreamWaitEvent(cuda->to_device_stream, cuda->cross_stream_event, 0),
-        "cuStreamWaitEvent on %s", device->uuid));
-    TDM_TRY(tdm__cuda_check(cuda->driver->cuEventRecord(slot->event, cuda->to_device_stream),
-                            "cuEventRecord for other processes on %s", device->uuid));
-    cuda->copies_pending = true;
-    cuda->next_event = (cuda->next_event + 1) % TDM__CUDA_EVENTS;
-    memcpy(event_out->handle, slot->handle.bytes, sizeof(event_out->handle));
-    return TDM_OK;
-}
-
-/* Makes the later work of both streams wait for the event. */
-static tdm_status wait_in_both_streams(struct tdm__cuda_device *cuda, void *event)
-{
-    cuda->copies_pending = true;
-    TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamWaitEvent(cuda->to_device_stream, event, 0),
-                            "cuStreamWaitEvent on %s", cuda->base.uuid));
-    return tdm__cuda_check(cuda->driver->cuStreamWaitEvent(cuda->to_host_stream, event, 0),
-                           "cuStreamWaitEvent on %s", cuda->base.uuid);
-}
-
-tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__event *event)
-{
-    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
-    struct cu_ipc_handle handle;
-    void *opened;
-    tdm_status status;
-
-    TDM_TRY(tdm__cuda_make_current(cuda));
-    memcpy(handle.bytes, event->handle, sizeof(handle.bytes));
-    /* The driver cannot open a handle in the process that created it. */
-    for (uint32_t i = 0; i < TDM__CUDA_EVENTS; i++) {
-        if (cuda->events[i].event != NULL &&
-            memcmp(&cuda->events[i].handle, &handle, sizeof(handle)) == 0) {
-            return wait_in_both_streams(cuda, cuda->events[i].event);
-        }
-    }
-    TDM_TRY(tdm__cuda_check(cuda->driver->cuIpcOpenEventHandle(&opened, handle),
-                            "cuIpcOpenEventHandle on %s", device->uuid));
-    status = wait_in_both_streams(cuda, opened);
-    (void)cuda->driver->cuEventDestroy_v2(opened); /* The waits in the streams stay valid. */
-    return status;
 }
 
 /* ---- host memory ------------------------------------------------------------------------ */

@@ -6,15 +6,14 @@
  * and mapping a block replaces the reservation. mapping_cache.c keeps unmapped blocks mapped
  * elsewhere, so that mapping them again only moves page tables.
  *
- * Copies are plain memcpy and complete at once, so events have nothing to wait for. An exchange
- * that fails in the middle is undone.
+ * Copies are plain memcpy and complete at once. An exchange that fails in the middle is undone.
  *
  * The actor's thread enters; `move` may run on any thread. device.h specifies the functions. */
 
-#include "colocate/device/device.h"
+#include "colocate/device/host/host.h"
 
+#include "colocate/broker/broker_client.h"
 #include "colocate/device/host/mapping_cache.h"
-#include "colocate/memory/broker_client.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -186,14 +185,6 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
-/* Implements accept of struct tdm__device_ops. */
-static tdm_status host_accept(struct tdm__device *device, struct tdm__block *block)
-{
-    struct host_device *host = (struct host_device *)device;
-
-    return host->client->ops->accept(host->client, &block->key);
-}
-
 /* ---- exchange --------------------------------------------------------------------------- */
 
 /* Exchanges the mappings of one pair of blocks, at `offset` from both addresses. */
@@ -283,22 +274,6 @@ static tdm_status host_copy_flush(struct tdm__device *device)
     return TDM_OK;
 }
 
-/* Records nothing: copies are complete when they return, so every event has happened. */
-static tdm_status host_event_record(struct tdm__device *device, struct tdm__event *event_out)
-{
-    (void)device;
-    memset(event_out, 0, sizeof(*event_out));
-    return TDM_OK;
-}
-
-/* Implements event_wait of struct tdm__device_ops: every event has happened. */
-static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__event *event)
-{
-    (void)device;
-    (void)event;
-    return TDM_OK;
-}
-
 /* Implements move of struct tdm__device_ops, one operation after the other. */
 static tdm_status host_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                             uint32_t count, uint64_t *sums_out)
@@ -333,8 +308,18 @@ static void host_host_free(struct tdm__device *device, void *address, size_t siz
     (void)munmap(address, size_bytes);
 }
 
-tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
-                                 struct tdm__device **device_out)
+/* ---- the kind --------------------------------------------------------------------------- */
+
+/* Lists virtual GPUs: their number is not limited. */
+static tdm_status host_list(struct tdm__device_list *list_out)
+{
+    memset(list_out, 0, sizeof(*list_out));
+    return TDM_OK;
+}
+
+/* Opens a virtual GPU, which has no UUID; see struct tdm__device_kind. */
+static tdm_status host_open(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                            struct tdm__device **device_out)
 {
     static const struct tdm__device_ops ops = {
         .name = "host",
@@ -343,21 +328,19 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
         .unreserve = host_unreserve,
         .create = host_create,
         .import = host_import,
-        .accept = host_accept,
         .release = host_release,
         .map = host_map,
         .unmap = host_unmap,
         .exchange = host_exchange,
         .copy = host_copy,
         .copy_flush = host_copy_flush,
-        .event_record = host_event_record,
-        .event_wait = host_event_wait,
         .move = host_move,
         .host_alloc = host_host_alloc,
         .host_free = host_host_free,
     };
     struct host_device *host = calloc(1, sizeof(*host));
 
+    (void)uuid;
     if (host == NULL) {
         return tdm__fail(TDM_E_NOMEM, "host device %u", gpu);
     }
@@ -370,3 +353,13 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
     *device_out = &host->base;
     return TDM_OK;
 }
+
+const struct tdm__device_kind tdm__device_host_kind = {
+    .name = "host",
+    .gpus_name = "virtual GPUs",
+    /* Ray's variable, with the numbers of the virtual GPUs. */
+    .visible_devices_variable = "CUDA_VISIBLE_DEVICES",
+    .collective = TDM__DEVICE_COLLECTIVE_HOST,
+    .list = host_list,
+    .open = host_open,
+};

@@ -1,10 +1,10 @@
 /* block_allocation.h - allocates the memory of new blocks on a thread, so that the loop does not
  * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BLOCK_ALLOCATION_H
-#define TDM_COLOCATE_MEMORY_BLOCK_ALLOCATION_H
+#ifndef TDM_COLOCATE_BROKER_BLOCK_ALLOCATION_H
+#define TDM_COLOCATE_BROKER_BLOCK_ALLOCATION_H
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 #include "runtime/loop/loop.h"
 
 /* An allocation in progress. Fresh pages come at a gigabyte per second or slower; while a thread

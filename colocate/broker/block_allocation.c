@@ -1,9 +1,9 @@
 /* block_allocation.c - allocates the memory of new blocks on a thread, so that the loop does not
  * block. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/block_allocation.h"
+#include "colocate/broker/block_allocation.h"
 
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 

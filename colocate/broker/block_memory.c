@@ -1,8 +1,8 @@
 /* block_memory.c - the memfd that represents a block's physical memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 
-#include "colocate/memory/large_pages.h"
+#include "colocate/broker/large_pages.h"
 #include "runtime/error.h"
 
 #include <errno.h>

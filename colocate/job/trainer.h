@@ -1,7 +1,7 @@
-/* trainer_actor.h - the state of a trainer rank, shared by trainer_actor.c and trainer_update.c. */
+/* trainer.h - the state of a trainer rank, shared by trainer_actor.c and trainer_update.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_JOB_TRAINER_ACTOR_H
-#define TDM_COLOCATE_JOB_TRAINER_ACTOR_H
+#ifndef TDM_COLOCATE_JOB_TRAINER_H
+#define TDM_COLOCATE_JOB_TRAINER_H
 
 #include "colocate/job/rank.h"
 #include "colocate/job/transfer_pair.h"
@@ -44,12 +44,5 @@ struct trainer {
     /* Capacity of `lists` in bytes. */
     size_t lists_bytes;
 };
-
-/* Methods of an update, defined in trainer_update.c. Each function has its own comment there. */
-tdm_method tdm__trainer_connect, tdm__trainer_acquire_bucket, tdm__trainer_release_bucket,
-    tdm__trainer_detach_engine, tdm__trainer_open_pair, tdm__trainer_update,
-    tdm__trainer_update_slices;
-/* Frees the layouts of the engines, the transfer plan and the weight writer. */
-void tdm__trainer_disconnect(struct trainer *trainer);
 
 #endif

@@ -13,9 +13,9 @@
  * All functions run on the daemon's loop thread; only block_allocation.c has a thread of its own.
  * The methods are specified in broker_service.h. */
 
-#include "colocate/memory/broker_service.h"
+#include "colocate/broker/broker_service.h"
 
-#include "colocate/memory/block_allocation.h"
+#include "colocate/broker/block_allocation.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -344,10 +344,8 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming_ca
     return status;
 }
 
-/* Serves block.release, or block.accept if `accept` is true. All keys are tried; the first
- * failure is returned. */
-static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming_call *incoming,
-                             bool accept)
+/* Serves block.release. All keys are tried; the first failure is returned. */
+static tdm_status serve_release(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__block_keys_message message;
@@ -363,8 +361,7 @@ static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming_ca
         tdm_status status;
 
         tdm__message_list_read(&message.keys, i, &key, sizeof(key));
-        status = accept ? tdm__broker_transfer_block(broker, &key, &tenant)
-                        : tdm__broker_release_block(broker, &key, &tenant.id);
+        status = tdm__broker_release_block(broker, &key, &tenant.id);
         first = first == TDM_OK ? status : first;
     }
     if (first == TDM_OK) {
@@ -456,10 +453,7 @@ static tdm_status dispatch_method(struct broker_service *service,
         return serve_open(broker, incoming);
     }
     if (strcmp(method, "release") == 0) {
-        return serve_keys(broker, incoming, false);
-    }
-    if (strcmp(method, "accept") == 0) {
-        return serve_keys(broker, incoming, true);
+        return serve_release(broker, incoming);
     }
     if (strcmp(method, "ledger") == 0) {
         return serve_ledger(broker, incoming);

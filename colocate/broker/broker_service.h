@@ -1,10 +1,10 @@
 /* broker_service.h - the daemon's RPC service "block": the block broker for the processes of the
  * node. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
-#define TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
+#ifndef TDM_COLOCATE_BROKER_BROKER_SERVICE_H
+#define TDM_COLOCATE_BROKER_BROKER_SERVICE_H
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 #include "runtime/service.h"
 
 /* The table of the daemon's service "block". The tenant of a call is the peer that calls. A
@@ -17,7 +17,6 @@
  *                   a descriptor for each
  *   block.open      key b                          size u, one descriptor
  *   block.release   key b …                        –
- *   block.accept    key b …                        –
  *   block.ledger    –                              a map per GPU: capacity_bytes, used_bytes,
  *                                                  pooled_bytes, rows (maps: owner, owner_id,
  *                                                  tag, bytes, releasing_bytes, holder,

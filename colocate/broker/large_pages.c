@@ -1,7 +1,7 @@
 /* large_pages.c - whether the kernel backs shared memory with large pages, and how to request
  * them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/large_pages.h"
+#include "colocate/broker/large_pages.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* broker.h - the block broker: the only allocator of device memory on a node, with owners and
  * capacities. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BROKER_H
-#define TDM_COLOCATE_MEMORY_BROKER_H
+#ifndef TDM_COLOCATE_BROKER_BROKER_H
+#define TDM_COLOCATE_BROKER_BROKER_H
 
 #include "runtime/id.h"
 
@@ -126,10 +126,6 @@ tdm_status tdm__broker_open_block(struct tdm__broker *broker, const struct tdm__
  * the process does not hold the block. */
 tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct tdm__id *key,
                                      const struct tdm__id *holder);
-/* Makes `owner` the owner of the block and moves the charge. Fails with TDM_E_STATE unless
- * `owner` already holds the block. */
-tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct tdm__id *key,
-                                      const struct tdm__tenant *owner);
 /* Releases all blocks that the process, which has died, held. */
 void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id *peer);
 

@@ -7,7 +7,7 @@
  *
  * The methods are specified in broker_service.h. */
 
-#include "colocate/memory/broker_client.h"
+#include "colocate/broker/broker_remote.h"
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -217,12 +217,6 @@ static tdm_status remote_release(struct tdm__broker_client *client, const struct
     return broker_call_with_keys((struct remote *)client, "block.release", keys, keys_count);
 }
 
-/* Calls block.accept; see struct tdm__broker_client_ops. */
-static tdm_status remote_accept(struct tdm__broker_client *client, const struct tdm__id *key)
-{
-    return broker_call_with_keys((struct remote *)client, "block.accept", key, 1);
-}
-
 /* Frees the client. */
 static void remote_destroy(struct tdm__broker_client *client)
 {
@@ -236,7 +230,6 @@ tdm_status tdm__broker_client_open_remote(struct tdm__conn *conn, int64_t timeou
                                                       .adopt = remote_adopt,
                                                       .open = remote_open,
                                                       .release = remote_release,
-                                                      .accept = remote_accept,
                                                       .destroy = remote_destroy};
     struct remote *remote = calloc(1, sizeof(*remote));
 

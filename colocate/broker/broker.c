@@ -15,9 +15,9 @@
  * One thread uses the broker: the daemon's loop. The rules are specified in broker.h and the RPC
  * methods in broker_service.h. */
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
-#include "colocate/memory/block_memory.h"
+#include "colocate/broker/block_memory.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -661,31 +661,6 @@ tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct td
     }
     if ((*link)->holders == NULL) {
         gpu_discharge(broker, gpu, link);
-    }
-    return TDM_OK;
-}
-
-tdm_status tdm__broker_transfer_block(struct tdm__broker *broker, const struct tdm__id *key,
-                                      const struct tdm__tenant *owner)
-{
-    uint32_t gpu;
-    struct block **link = find_block(broker, key, &gpu);
-    struct block *block;
-
-    if (link == NULL) {
-        return fail_no_block(key);
-    }
-    block = *link;
-    if (!block_is_held_by(block, &owner->id)) {
-        return tdm__fail(TDM_E_STATE, "%s cannot accept %s's %s: open the block first", owner->name,
-                         block->owner.name, block->tag);
-    }
-    if (broker->hook.released != NULL) {
-        broker->hook.released(broker->hook.arg, gpu, &block->owner, block->tag, block->size_bytes);
-    }
-    block->owner = *owner;
-    if (broker->hook.charged != NULL) {
-        broker->hook.charged(broker->hook.arg, gpu, &block->owner, block->tag, block->size_bytes);
     }
     return TDM_OK;
 }

@@ -1,8 +1,8 @@
 /* large_pages.h - whether the kernel backs shared memory with large pages, and how to request
  * them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_LARGE_PAGES_H
-#define TDM_COLOCATE_MEMORY_LARGE_PAGES_H
+#ifndef TDM_COLOCATE_BROKER_LARGE_PAGES_H
+#define TDM_COLOCATE_BROKER_LARGE_PAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,11 @@
 /* broker_client.h - the interface through which a process calls the block broker, remotely or
  * directly. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BROKER_CLIENT_H
-#define TDM_COLOCATE_MEMORY_BROKER_CLIENT_H
+#ifndef TDM_COLOCATE_BROKER_BROKER_CLIENT_H
+#define TDM_COLOCATE_BROKER_BROKER_CLIENT_H
 
-#include "colocate/memory/broker.h"
+#include "colocate/broker/broker.h"
 
-struct tdm__conn;
 struct tdm__broker_client;
 
 /* Functions of a broker client. Each one blocks until the broker has replied, with this process
@@ -26,8 +25,6 @@ struct tdm__broker_client_ops {
      * is returned. */
     tdm_status (*release)(struct tdm__broker_client *client, const struct tdm__id *keys,
                           uint32_t keys_count);
-    /* Makes this process the owner of a block that it has opened. */
-    tdm_status (*accept)(struct tdm__broker_client *client, const struct tdm__id *key);
     void (*destroy)(struct tdm__broker_client *client); /* Frees the client. */
 };
 
@@ -36,10 +33,6 @@ struct tdm__broker_client {
     const struct tdm__broker_client_ops *ops; /* Functions of this kind of client. */
 };
 
-/* Creates a client that calls the service "block" of the daemon at the other end of `conn`
- * (borrowed). Each call fails after `timeout_ms`. */
-tdm_status tdm__broker_client_open_remote(struct tdm__conn *conn, int64_t timeout_ms,
-                                          struct tdm__broker_client **client_out);
 /* Destroys the client. NULL is allowed. */
 static inline void tdm__broker_client_destroy(struct tdm__broker_client *client)
 {

@@ -1,7 +1,7 @@
 /* block_memory.h - the memfd that represents a block's physical memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_MEMORY_BLOCK_MEMORY_H
-#define TDM_COLOCATE_MEMORY_BLOCK_MEMORY_H
+#ifndef TDM_COLOCATE_BROKER_BLOCK_MEMORY_H
+#define TDM_COLOCATE_BROKER_BLOCK_MEMORY_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,134 @@
+/* operation.c - an operation of the communicator "nccl": its start, its waits and its failures. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Each operation first synchronises on the control communicator, so that a missing or different
+ * call fails with the name of the rank. NCCL calls are nonblocking; this file polls them and the
+ * stream every 20 microseconds, and checks the control communicator and the deadline.
+ *
+ * A failure ends the group: ncclCommAbort here, abort on the control communicator for the others.
+ * One thread uses a communicator. */
+
+#include "colocate/comm/nccl/operation.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <time.h>
+
+tdm_status tdm__nccl_make_current(struct tdm__nccl *nccl)
+{
+    return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
+                           "cuCtxSetCurrent for rank %u", nccl->base.rank);
+}
+
+/* Returns true if the operation needs the ncclComm_t. */
+static bool nccl_is_required(enum tdm__collective_op_kind kind)
+{
+    return kind != TDM__COLLECTIVE_OPEN && kind != TDM__COLLECTIVE_RESUME &&
+           kind != TDM__COLLECTIVE_BARRIER;
+}
+
+tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
+                              size_t size_bytes, uint32_t root_or_dtype)
+{
+    const struct tdm__collective_op call = {
+        .kind = kind, .root_or_dtype = root_or_dtype, .size_bytes = size_bytes};
+
+    nccl->deadline_ms = tdm__deadline_after(nccl->timeout_ms);
+    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, &call));
+    if (nccl->comm == NULL && nccl_is_required(kind)) {
+        return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
+                         nccl->base.ranks_count);
+    }
+    return tdm__nccl_make_current(nccl);
+}
+
+tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
+{
+    char why[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
+    if (nccl->comm != NULL) {
+        (void)nccl->library->ncclCommAbort(nccl->comm);
+        nccl->comm = NULL;
+    }
+    nccl->control_comm->ops->abort(nccl->control_comm);
+    return tdm__fail(status, "%s", why);
+}
+
+/* Sleeps a moment and returns TDM_OK if the caller may wait on. Fails if the group has ended or
+ * the deadline has passed. */
+static tdm_status nccl_check_waiting(struct tdm__nccl *nccl, const char *call)
+{
+    static const struct timespec nap = {.tv_nsec = 20000};
+
+    TDM_TRY(nccl->control_comm->ops->check(nccl->control_comm));
+    if (tdm__deadline_remaining_ms(nccl->deadline_ms) == 0) {
+        return tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: %s did not end within %lld ms",
+                         nccl->base.rank, nccl->base.ranks_count, call,
+                         (long long)nccl->timeout_ms);
+    }
+    (void)nanosleep(&nap, NULL);
+    return TDM_OK;
+}
+
+tdm_status tdm__nccl_fail(const struct tdm__nccl *nccl, int result, const char *call)
+{
+    const char *more = nccl->library->ncclGetLastError(nccl->comm);
+
+    return tdm__fail(TDM_E_DEVICE, "rank %u of %u: %s: %s (%d)%s%s", nccl->base.rank,
+                     nccl->base.ranks_count, call, nccl->library->ncclGetErrorString(result),
+                     result, more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
+}
+
+/* Reads the asynchronous state of the ncclComm_t, which reports failures of calls that have
+ * returned. */
+static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
+{
+    int state = NCCL_SUCCESS;
+    int result = nccl->library->ncclCommGetAsyncError(nccl->comm, &state);
+
+    result = result != NCCL_SUCCESS ? result : state;
+    *in_progress_out = result == NCCL_IN_PROGRESS;
+    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS
+               ? TDM_OK
+               : tdm__nccl_fail(nccl, result, call);
+}
+
+tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call)
+{
+    tdm_status status = TDM_OK;
+    bool in_progress = result == NCCL_IN_PROGRESS;
+
+    if (result != NCCL_SUCCESS && !in_progress) {
+        status = tdm__nccl_fail(nccl, result, call);
+    }
+    while (in_progress && status == TDM_OK) {
+        status = nccl_check_comm(nccl, call, &in_progress);
+        if (status == TDM_OK && in_progress) {
+            status = nccl_check_waiting(nccl, call);
+        }
+    }
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
+}
+
+tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call)
+{
+    tdm_status status = TDM_OK;
+    bool in_progress;
+    int result;
+
+    while ((result = nccl->driver->cuStreamQuery(nccl->stream)) == CU_NOT_READY &&
+           status == TDM_OK) {
+        status = nccl_check_comm(nccl, call, &in_progress);
+        if (status == TDM_OK) {
+            status = nccl_check_waiting(nccl, call);
+        }
+    }
+    if (status == TDM_OK) {
+        status = tdm__cuda_check(result, "rank %u of %u: cuStreamQuery after %s", nccl->base.rank,
+                                 nccl->base.ranks_count, call);
+    }
+    return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
+}
