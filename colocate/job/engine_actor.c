@@ -182,11 +182,10 @@ static tdm_status engine_connect(tdm_call *call, void *self)
                                             .regions = engine->rank.regions,
                                             .location = engine->rank.location,
                                             .verify = engine->rank.verify};
-    const void *bytes;
-    size_t bytes_count;
+    struct tdm__model_manifest_message message;
 
-    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &bytes_count));
-    TDM_TRY(tdm__manifest_decode((struct tdm_bytes){bytes, bytes_count}, &engine->manifest));
+    TDM_TRY(tdm__model_manifest_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__manifest_from_message(&message, &engine->manifest));
     options.manifest = engine->manifest;
     TDM_TRY(tdm__rank_find_region(&engine->rank, "weights", &options.weights));
     TDM_TRY(tdm__receiver_create(&options, &engine->receiver));

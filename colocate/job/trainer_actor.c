@@ -241,13 +241,13 @@ static tdm_status create_sender(struct trainer *trainer)
 /* ---- methods: life ---------------------------------------------------------------------- */
 
 /* Method "start": resumes all regions, starts the library and exchanges layouts. Replies the
- * encoded list of tensors. */
+ * list of tensors. */
 static tdm_status trainer_start(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     void *addresses[TDM_RANK_REGIONS_MAX];
+    struct tdm__model_manifest_message message;
     tdm_writer *writer;
-    struct tdm_bytes packed;
     tdm_status status;
 
     TDM_TRY(tdm__rank_resume_regions(&trainer->rank, NULL));
@@ -256,10 +256,10 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     TDM_TRY(build_layouts(trainer));
     TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__manifest_encode(trainer->manifest, writer);
+    message = tdm__manifest_to_message(trainer->manifest);
+    status = tdm__model_manifest_encode(&message, writer);
     if (status == TDM_OK) {
-        packed = tdm_writer_bytes(writer);
-        status = tdm_call_reply(call, "b", packed.data, packed.size_bytes);
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
     tdm_writer_destroy(writer);
     return status;

@@ -12,6 +12,8 @@
 
 #include "colocate/weights/version_service.h"
 
+#include "colocate/weights/commit_record.h"
+
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -31,26 +33,6 @@ enum {
 
 /* ---- a request as a value ------------------------------------------------------------ */
 
-/* Returns the member as messages carry it. */
-static struct tdm__update_member_message member_to_message(const struct tdm__member *member)
-{
-    return (struct tdm__update_member_message){member->actor, member->incarnation};
-}
-
-/* Returns the member that a message carries. */
-static struct tdm__member member_of_message(const struct tdm__update_member_message *message)
-{
-    return (struct tdm__member){message->actor, message->incarnation};
-}
-
-/* Writes a member of a message list; the callback of struct tdm__message_list. */
-static void get_member(const void *members, uint32_t index, void *item_out)
-{
-    struct tdm__update_member_message *item = item_out;
-
-    *item = member_to_message(&((const struct tdm__member *)members)[index]);
-}
-
 /* Encodes a request about a model as the arguments of version.request. */
 static tdm_status write_request(tdm_writer *writer, const char *model,
                                 const struct tdm__version_request *request)
@@ -61,13 +43,17 @@ static tdm_status write_request(tdm_writer *writer, const char *model,
         .update = request->update,
         .base = request->base,
         .version_floor = request->version_floor,
-        .source = member_to_message(&request->source),
-        .members = {.count = request->members_count, .get = get_member, .arg = request->members},
-        .member = member_to_message(&request->member),
+        .source = tdm__member_to_message(&request->source),
+        .members = {.count = request->members_count,
+                    .get = tdm__member_get_message,
+                    .arg = request->members},
+        .member = tdm__member_to_message(&request->member),
         .hash_high = request->hash.high,
         .hash_low = request->hash.low,
         .proposal = (uint32_t)request->proposal,
-        .dead = {.count = request->dead_count, .get = get_member, .arg = request->dead},
+        .dead = {.count = request->dead_count,
+                 .get = tdm__member_get_message,
+                 .arg = request->dead},
         .version = request->version,
         .epoch = request->epoch,
         .update_version = request->update_version,
@@ -92,7 +78,7 @@ static tdm_status read_members(const struct tdm__message_list *list,
         struct tdm__update_member_message item;
 
         tdm__message_list_read(list, i, &item, sizeof(item));
-        (*members_out)[i] = member_of_message(&item);
+        (*members_out)[i] = tdm__member_from_message(&item);
     }
     *count_out = list->count;
     return TDM_OK;
@@ -124,8 +110,8 @@ static tdm_status read_request(struct tdm__incoming_call *incoming, struct servi
                                       .update = message.update,
                                       .base = message.base,
                                       .version_floor = message.version_floor,
-                                      .source = member_of_message(&message.source),
-                                      .member = member_of_message(&message.member),
+                                      .source = tdm__member_from_message(&message.source),
+                                      .member = tdm__member_from_message(&message.member),
                                       .hash = {.high = message.hash_high, .low = message.hash_low},
                                       .proposal = (enum tdm__update_outcome)message.proposal,
                                       .version = message.version,
