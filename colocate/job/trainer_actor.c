@@ -323,21 +323,21 @@ static tdm_status trainer_step(tdm_call *call, void *self)
 static tdm_status trainer_save(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const char *directory;
+    struct tdm__checkpoint_directory_message directory;
 
-    TDM_TRY(tdm_call_unpack(call, "s", &directory));
-    return trainer->ops->save(trainer->rank.state, directory);
+    TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
+    return trainer->ops->save(trainer->rank.state, directory.path);
 }
 
 /* Method "load": loads this rank's part of a checkpoint from the given directory. */
 static tdm_status trainer_load(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const char *directory;
+    struct tdm__checkpoint_directory_message directory;
 
-    TDM_TRY(tdm_call_unpack(call, "s", &directory));
+    TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
     invalidate_sums(trainer);
-    return trainer->ops->load(trainer->rank.state, directory);
+    return trainer->ops->load(trainer->rank.state, directory.path);
 }
 
 static const struct tdm_actor_class trainer_class = {

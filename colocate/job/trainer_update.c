@@ -176,14 +176,19 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Calls "stage" on the engine with the handle lists. The reference to the reply is returned in
- * `staged_out`. */
+/* Calls "stage" on the engine. `lists` has the packed handle list of each rank of the engine. The
+ * reference to the reply is returned in `staged_out`. */
 static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists, tdm_ref **staged_out)
 {
+    const struct tdm__stage_bucket_message message = {
+        .tensor_handles = {.count = trainer->rank.ranks_per_engine,
+                           .packed = tdm_writer_bytes(lists)}};
+
     TDM_TRY(tdm_writer_status(lists));
     TDM_TRY(find_engine(trainer));
     tdm__failpoint_hit("trainer.announce");
-    return tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), staged_out);
+    return tdm__rank_call(trainer->engine, "stage", tdm__stage_bucket_table(), &message,
+                          staged_out);
 }
 
 /* Waits until the engine has staged the lists, and releases the reference. */
@@ -206,7 +211,6 @@ static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, trainer->rank.ranks_per_engine);
     for (uint32_t i = 0; i < trainer->rank.ranks_per_engine; i++) {
         tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
     }
@@ -408,8 +412,7 @@ static tdm_status announce_to_engine(struct chunk_transfer *transfer, uint32_t c
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, trainer->rank.ranks_per_engine);
-    status = tdm_writer_status(writer);
+    status = TDM_OK;
     for (uint32_t i = 0; i < trainer->rank.ranks_per_engine && status == TDM_OK; i++) {
         struct tdm_bytes list = {.size_bytes = 0};
 
@@ -605,8 +608,7 @@ tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 
 /* ---- methods: an update by names -------------------------------------------------------- */
 
-/* Method "update": sends one update as whole tensors. Replies the bytes and the number of
- * buckets. */
+/* Method "update": sends one update as whole tensors. */
 tdm_status tdm__trainer_update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -628,5 +630,5 @@ tdm_status tdm__trainer_update(tdm_call *call, void *self)
         TDM_TRY(tdm__wrap(send_bucket(trainer, &message.update, message.epoch, bucket),
                           "bucket %u of %u", bucket, count));
     }
-    return tdm_call_reply(call, "uu", trainer->manifest->size_bytes, (uint64_t)count);
+    return TDM_OK;
 }
