@@ -118,7 +118,7 @@ def seeds():
     yield "message", "update_member", pack([ID, 1])
     yield "message", "spec", spec()
     yield "message", "bootstrap", bootstrap()
-    yield "message", "version_ask", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [], 0, 0, 0,
+    yield "message", "version_request", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [], 0, 0, 0,
                                           False])
     yield "message", "version_reply", pack([1, 2, 3, 1, True, 5, 6])
     yield "value", "all", pack([None, True, -1, 1 << 40, 1.5, "text", b"bytes", {"k": [1]}, Packed(ext(2, b"r")),

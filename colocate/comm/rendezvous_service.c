@@ -761,9 +761,9 @@ static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Serves rendezvous.cancel of a process of this node or of another daemon. */
 static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
 {
-    struct tdm__rendezvous_off_message message;
+    struct tdm__rendezvous_cancel_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_off_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_cancel_table(), &message));
     if (message.name == NULL || message.name[0] == '\0' ||
         strlen(message.name) >= RENDEZVOUS_NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",

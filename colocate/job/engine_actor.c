@@ -484,12 +484,12 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     struct engine *engine = self;
     const struct tdm_rank_context *context = &engine->rank.context;
     uint32_t index = context->engine * context->ranks_count + context->rank;
-    struct tdm__prepare_parts_message message;
+    struct tdm__prepare_slices_message message;
     struct tdm__resume_log_message resume_log = {.next = 0};
     struct tdm__version_request request;
     struct tdm__resume_log sent;
 
-    TDM_TRY(tdm__prepare_parts_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__prepare_slices_decode(tdm_call_arguments(call), &message));
     if (index < message.resume_logs.count) {
         tdm__message_list_read(&message.resume_logs, index, &resume_log, sizeof(resume_log));
     }

@@ -570,7 +570,7 @@ static tdm_status share_scales(struct trainer *trainer)
  * and no target is mapped. */
 static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm__id *update,
                                       uint64_t epoch,
-                                      const struct tdm__update_parts_message *message)
+                                      const struct tdm__update_slices_message *message)
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
     tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
@@ -591,10 +591,10 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
 tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    struct tdm__update_parts_message message;
+    struct tdm__update_slices_message message;
 
     TDM_TRY(trainer_check_started(trainer));
-    TDM_TRY(tdm__update_parts_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__update_slices_decode(tdm_call_arguments(call), &message));
     if (trainer->weight_writer == NULL) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "update by slices failed: this trainer rank has no transfer plan");

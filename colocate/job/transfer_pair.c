@@ -195,7 +195,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
                                         const struct tdm__id *update)
 {
     struct tdm_actor_info info;
-    struct tdm__rendezvous_off_message message;
+    struct tdm__rendezvous_cancel_message message;
     char id[TDM__ID_TEXT_BYTES];
     char name[TDM__ID_TEXT_BYTES + 16];
     tdm_writer *writer;
@@ -206,7 +206,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
     (void)snprintf(name, sizeof(name), "pair/%s", tdm__id_text(update, id));
     message.name = name;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__rendezvous_off_encode(&message, writer);
+    status = tdm__rendezvous_cancel_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(workers->runtime, "rendezvous.cancel",
                                           tdm_writer_bytes(writer), OFF_MS, NULL);

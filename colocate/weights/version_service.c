@@ -37,7 +37,7 @@ enum {
 static tdm_status write_request(tdm_writer *writer, const char *model,
                                 const struct tdm__version_request *request)
 {
-    const struct tdm__version_ask_message message = {
+    const struct tdm__version_request_message message = {
         .model = model,
         .kind = (uint32_t)request->kind,
         .update = request->update,
@@ -59,7 +59,7 @@ static tdm_status write_request(tdm_writer *writer, const char *model,
         .update_version = request->update_version,
         .settled = request->settled};
 
-    return tdm__version_ask_encode(&message, writer);
+    return tdm__version_request_encode(&message, writer);
 }
 
 /* Copies a list of members out of a message. The caller frees `*members_out`, also on failure. */
@@ -97,9 +97,9 @@ struct service_request {
 static tdm_status read_request(struct tdm__incoming_call *incoming, struct service_request *asked)
 {
     struct tdm__version_request *request = &asked->request;
-    struct tdm__version_ask_message message;
+    struct tdm__version_request_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__version_ask_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__version_request_table(), &message));
     if (message.kind > TDM__VERSION_RESTORE || message.proposal > TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_PROTOCOL, "version.request of kind %u, proposal %u", message.kind,
                          message.proposal);
