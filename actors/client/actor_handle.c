@@ -19,6 +19,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,18 +80,13 @@ void tdm_actor_destroy(tdm_actor *actor)
     free(actor);
 }
 
-/* Packs (id). */
-static tdm_status handle_write_id(tdm_writer *writer, const struct tdm__id *id)
-{
-    return tdm_pack(writer, "b", (const void *)id->bytes, sizeof(id->bytes));
-}
-
 /* Called in the actor's creator when no process has a counted handle any more: asks the daemon
  * to terminate the actor. */
 static void on_keep_alive_end(tdm_ref *hold)
 {
     struct tdm__rpc_request request = {.method = "actor.release",
                                        .deadline_ms = tdm__deadline_after(RELEASE_TIMEOUT_MS)};
+    const struct tdm__actor_query_message query = {.actor = hold->actor};
     struct tdm__conn *daemon;
     tdm_writer *writer;
 
@@ -98,7 +94,7 @@ static void on_keep_alive_end(tdm_ref *hold)
         tdm_writer_create(&writer) != TDM_OK) {
         return; /* The actor then ends with its creator. */
     }
-    if (handle_write_id(writer, &hold->actor) == TDM_OK) {
+    if (tdm__actor_query_encode(&query, writer) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         (void)tdm__conn_call(daemon, &request, NULL, NULL, NULL);
     }
@@ -214,22 +210,20 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
     return status;
 }
 
-/* Packs the request (actor, false, node of its creator). A handle may arrive before the actor
- * has been created; the daemon of the creator's node learns of the actor first. */
+/* Encodes the request of "actor.await". A handle may arrive before the actor has been created; the
+ * daemon of the creator's node learns of the actor first. */
 static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
                                              const tdm_ref *hold)
 {
     const struct ref_owner *creator =
         hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+    struct tdm__actor_query_message query = {.actor = channel->id};
 
-    tdm_write_array(writer, creator == NULL ? 2 : 3);
-    tdm_write_bytes(writer, channel->id.bytes, sizeof(channel->id.bytes));
-    tdm_write_bool(writer, false);
     if (creator != NULL) {
-        tdm_write_bytes(writer, creator->address.node.bytes, sizeof(creator->address.node.bytes));
+        query.creators_node = creator->address.node;
     }
-    return tdm_writer_status(writer);
+    return tdm__actor_query_encode(&query, writer);
 }
 
 /* Asks the daemon for the address of the actor, which it knows or will know. */

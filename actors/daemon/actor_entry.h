@@ -225,9 +225,9 @@ void tdm__actor_entry_ping(struct actor_entry *entry, struct tdm__incoming_call 
 /* Serves "actor.await", "actor.fate", "actor.kill", "actor.why" and "actor.release"; takes
  * `incoming`. */
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Serves "actor.find" (name space, name) with (id, class, description); takes `incoming`. */
+/* Serves "actor.find"; takes `incoming`. */
 void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Serves "actor.known" (id): does this node still have the actor in its table? Takes `incoming`. */
+/* Serves "actor.known": does this node still have the actor in its table? Takes `incoming`. */
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming);
 /* Repeats the early queries whose actor is in the table now, and fails those that are overdue at
  * `now_ms`. */

@@ -216,9 +216,8 @@ static void group_end_actors(struct group *group, const struct tdm__nodes_snapsh
     for (uint32_t i = 0; i < nodes->nodes_count; i++) {
         if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
             group->nodes_pending++;
-            tdm__node_query_actor(node, &nodes->nodes[i].id, "placement_group.end",
-                                  &group->request.id, tdm__deadline_after(END_THERE_MS),
-                                  on_end_reply, group);
+            tdm__node_send_id(node, &nodes->nodes[i].id, "placement_group.end", &group->request.id,
+                              tdm__deadline_after(END_THERE_MS), on_end_reply, group);
         }
     }
     tdm__node_actors_end(node, match_actor_in_group, &group->request.id, true, group_on_node_ended,

@@ -20,6 +20,7 @@
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,7 @@ static tdm_status owner_request_fate(struct ref_owner *owner)
 {
     struct tdm__rpc_request request = {.method = "actor.fate",
                                        .deadline_ms = tdm__deadline_after(FATE_TIMEOUT_MS)};
+    const struct tdm__actor_query_message query = {.actor = owner->address.process};
     struct tdm__conn *daemon;
     tdm_writer *writer;
     tdm_status status;
@@ -93,8 +95,7 @@ static tdm_status owner_request_fate(struct ref_owner *owner)
     }
     TDM_TRY(tdm__runtime_daemon(owner->objects->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)owner->address.process.bytes,
-                      sizeof(owner->address.process.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(daemon, &request, on_fate_reply, owner, NULL);

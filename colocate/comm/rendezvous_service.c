@@ -620,9 +620,9 @@ static void report_member_died(struct service *service, const struct tdm__id *pe
     LIST_FOREACH(forwarded_join, &service->forwarded_join, link)
     {
         if (tdm__id_equal(&forwarded_join->peer, peer)) {
-            tdm__node_query_actor(
-                service->node, &forwarded_join->target_node, "rendezvous.member_died", peer,
-                tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_death_reported, NULL);
+            tdm__node_send_id(service->node, &forwarded_join->target_node, "rendezvous.member_died",
+                              peer, tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_death_reported,
+                              NULL);
         }
     }
 }
