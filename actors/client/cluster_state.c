@@ -141,12 +141,13 @@ static const struct tdm_amount *fill_record_amounts(struct array_filler *array_f
 
     *count_out = tdm_value_count(amounts);
     for (uint32_t i = 0; i < *count_out; i++) {
-        const tdm_value *amount = tdm_value_at(amounts, i);
+        struct tdm__resource_amount_message amount;
 
+        if (tdm__resource_amount_decode(tdm_value_at(amounts, i), &amount) != TDM_OK) {
+            amount = (struct tdm__resource_amount_message){.name = ""};
+        }
         *array_filler->amounts++ =
-            (struct tdm_amount){.name = tdm_value_string(tdm_value_at(amount, 0), ""),
-                                .total = tdm_value_double(tdm_value_at(amount, 1), 0),
-                                .free = tdm_value_double(tdm_value_at(amount, 2), 0)};
+            (struct tdm_amount){.name = amount.name, .total = amount.total, .free = amount.free};
     }
     return first;
 }
