@@ -160,6 +160,33 @@ static void a_reference_stays_as_long_as_its_note(void **state)
     tdm_ref_release(ref);
 }
 
+static void refuses(const char *method, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_ref *ref;
+    va_list args;
+
+    TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    TRY(tdm_pack_va(writer, format, args));
+    va_end(args);
+    TRY(tdm_actor_call_packed(mailbox, method, tdm_writer_bytes(writer), &ref));
+    assert_int_equal(tdm_get(ref, SOON_MS, ""), TDM_E_PROTOCOL);
+    tdm_ref_release(ref);
+    tdm_writer_destroy(writer);
+}
+
+static void malformed_calls_are_refused_and_the_mailbox_lives_on(void **state)
+{
+    (void)state;
+    refuses("put", "nu", (uint64_t)1); /* Texts must not be nil. */
+    refuses("wait", "nsu", "", (uint64_t)1);
+    refuses("close", "nis", (int64_t)TDM_E_END, "over");
+    refuses("put", "s", "key");
+    put("still/here", 3);
+    assert_int_equal(read_note("still/here"), 3);
+}
+
 static void a_mailbox_is_found_by_its_name_until_the_deadline(void **state)
 {
     tdm_actor *found;
@@ -181,6 +208,7 @@ int main(void)
         cmocka_unit_test(a_closed_prefix_fails_those_who_wait_and_who_come_later),
         cmocka_unit_test(only_the_newest_ends_are_remembered),
         cmocka_unit_test(a_reference_stays_as_long_as_its_note),
+        cmocka_unit_test(malformed_calls_are_refused_and_the_mailbox_lives_on),
         cmocka_unit_test(a_mailbox_is_found_by_its_name_until_the_deadline),
     };
     int failed;
