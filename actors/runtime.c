@@ -28,6 +28,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/loop/background_poller.h"
+#include "runtime/messages/messages.h"
 #include "runtime/token.h"
 
 #include <errno.h>
@@ -283,24 +284,21 @@ void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_ou
  * stores them in the runtime. */
 static tdm_status driver_describe_node(tdm_runtime *runtime, int64_t timeout_ms)
 {
+    struct tdm__node_description_message node;
     tdm_document *document;
-    const char *id;
-    const char *name;
-    const char *directory;
-    const char *listen_host;
     tdm_status status;
 
     TDM_TRY(tdm__runtime_call_daemon(runtime, "node.describe", (struct tdm_bytes){"\x90", 1},
                                      timeout_ms, &document));
-    status = tdm_unpack(tdm_document_root(document), "ssss", &id, &name, &directory, &listen_host);
+    status = tdm__node_description_decode(tdm_document_root(document), &node);
     if (status == TDM_OK) {
-        status = tdm__id_parse(id, &runtime->self.node);
+        status = tdm__id_parse(node.id, &runtime->self.node);
     }
     if (status == TDM_OK) {
-        (void)snprintf(runtime->node_id, sizeof(runtime->node_id), "%s", id);
-        (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", name);
-        (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", directory);
-        (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s", listen_host);
+        (void)snprintf(runtime->node_id, sizeof(runtime->node_id), "%s", node.id);
+        (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", node.name);
+        (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", node.directory);
+        (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s", node.listen_host);
         tdm__rpc_set_identity(runtime->rpc, &runtime->self);
     }
     tdm_document_destroy(document);

@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,13 +47,13 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
 /* Ends the actor and prints that. */
 static tdm_status kill_actor(tdm_runtime *runtime, const struct tdm_actor_state *actor)
 {
-    struct tdm__id id;
+    struct tdm__actor_query_message query = {.may_restart = false};
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__id_parse(actor->id, &id));
+    TDM_TRY(tdm__id_parse(actor->id, &query.actor));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(runtime, "actor.kill", tdm_writer_bytes(writer),
                                           TDM__CLUSTER_TIMEOUT_MS, NULL);

@@ -258,7 +258,7 @@ static tdm_status fail_no_gpu(const struct service *service, uint64_t gpu)
 /* Fills `event` from the message and the calling peer. Fails if the node does not have the GPU. */
 static tdm_status set_event_from_message(const struct service *service,
                                          const struct tdm__incoming_call *incoming,
-                                         const struct tdm__turn_wish_message *message,
+                                         const struct tdm__arbiter_request_message *message,
                                          uint32_t *gpu_out, struct tdm__arbiter_event *event)
 {
     if (message->gpu >= service->gpus_count) {
@@ -279,9 +279,9 @@ static tdm_status read_request_arguments(const struct service *service,
                                          struct tdm__incoming_call *incoming, uint32_t *gpu_out,
                                          struct tdm__arbiter_event *event)
 {
-    struct tdm__turn_wish_message message;
+    struct tdm__arbiter_request_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_wish_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__arbiter_request_table(), &message));
     return set_event_from_message(service, incoming, &message, gpu_out, event);
 }
 
@@ -290,11 +290,11 @@ static tdm_status read_announcement_arguments(const struct service *service,
                                               struct tdm__incoming_call *incoming,
                                               uint32_t *gpu_out, struct tdm__arbiter_event *event)
 {
-    struct tdm__turn_leaving_message message;
-    struct tdm__turn_wish_message waiting_request;
+    struct tdm__arbiter_announce_release_message message;
+    struct tdm__arbiter_request_message waiting_request;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_leaving_table(), &message));
-    waiting_request = (struct tdm__turn_wish_message){
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__arbiter_announce_release_table(), &message));
+    waiting_request = (struct tdm__arbiter_request_message){
         .gpu = message.gpu, .tag = message.tag, .bytes = message.bytes};
     return set_event_from_message(service, incoming, &waiting_request, gpu_out, event);
 }
@@ -363,9 +363,9 @@ static tdm_status cancel_tenant_grants(struct service *service, struct tdm__inco
 {
     const struct tdm__id *tenant = &tdm__incoming_peer(incoming)->id;
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_REQUEST_CANCELED};
-    struct tdm__turn_forgo_message message;
+    struct tdm__arbiter_cancel_grant_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_forgo_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__arbiter_cancel_grant_table(), &message));
     if (message.gpu >= service->gpus_count) {
         return fail_no_gpu(service, message.gpu);
     }

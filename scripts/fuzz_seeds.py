@@ -118,8 +118,16 @@ def seeds():
     yield "message", "update_member", pack([ID, 1])
     yield "message", "spec", spec()
     yield "message", "bootstrap", bootstrap()
-    yield "message", "version_ask", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [], 0, 0, 0,
-                                          False])
+    yield "message", "version_request", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [],
+                                              0, 0, 0, False])
+    update = [ID, 2, 57, 0, ID, 0, 2, 0, [[ID, 1, 2, True, 7, 8]]]
+    yield "message", "stored_version_record", pack([1, 2, 57, 57, 7, 8, False, update, [[ID, 1, 1, 3]]])
+    yield "message", "model_manifest", pack([[["w", 1, [2, 3]]]])
+    yield "message", "rank_layout", pack([[[0, False] + [0] * 4 + [1] * 4 + [0, 0, 64]]])
+    yield "message", "scheme_offer", pack([3, 2, 3, 1000, [[ID, 1], [ID, 2]]])
+    yield "message", "scheme_report", pack([[ID, 1], -3, "why"])
+    yield "message", "actor_query", pack([ID, True, ID])
+    yield "message", "value_export", pack([1, ID, 1 << 20, 1000])
     yield "message", "version_reply", pack([1, 2, 3, 1, True, 5, 6])
     yield "value", "all", pack([None, True, -1, 1 << 40, 1.5, "text", b"bytes", {"k": [1]}, Packed(ext(2, b"r")),
                                 Packed(ext(3, b"h"))])

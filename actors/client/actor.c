@@ -326,6 +326,8 @@ static bool channel_is_settled(void *arg)
 static void request_pending_reason(const struct tdm__actor_channel *channel, char *text,
                                    size_t text_bytes)
 {
+    const struct tdm__actor_query_message query = {.actor = channel->id};
+    struct tdm__actor_reason_message reason;
     tdm_document *reply;
     tdm_writer *writer;
 
@@ -333,12 +335,12 @@ static void request_pending_reason(const struct tdm__actor_channel *channel, cha
     if (tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    if (tdm_pack(writer, "b", (const void *)channel->id.bytes, sizeof(channel->id.bytes)) ==
-            TDM_OK &&
+    if (tdm__actor_query_encode(&query, writer) == TDM_OK &&
         tdm__runtime_call_daemon(channel->runtime, "actor.why", tdm_writer_bytes(writer),
                                  REASON_TIMEOUT_MS, &reply) == TDM_OK) {
-        (void)snprintf(text, text_bytes, ": %s",
-                       tdm_value_string(tdm_value_at(tdm_document_root(reply), 0), "?"));
+        if (tdm__actor_reason_decode(tdm_document_root(reply), &reason) == TDM_OK) {
+            (void)snprintf(text, text_bytes, ": %s", reason.text);
+        }
         tdm_document_destroy(reply);
     }
     tdm_writer_destroy(writer);
@@ -438,6 +440,7 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
     TDM__REQUIRE(name_space);
     TDM__REQUIRE(name);
 
+    const struct tdm__actor_find_message message = {name_space, name};
     tdm_document *reply = NULL;
     struct tdm__actor_channel *channel;
     tdm_writer *writer;
@@ -445,7 +448,7 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
     TDM__LOCK(runtime);
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "ss", name_space, name);
+    status = tdm__actor_find_encode(&message, writer);
     if (status == TDM_OK) {
         status = request_actor_by_name(runtime, tdm_writer_bytes(writer), timeout_ms, &reply);
     }
@@ -463,15 +466,16 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
  * restarted after that. */
 static tdm_status actor_kill_process(tdm_actor *actor, bool may_restart, int64_t timeout_ms)
 {
+    struct tdm__actor_query_message query = {.may_restart = may_restart};
     struct tdm__actor_channel *channel;
     tdm_writer *writer;
     tdm_status status;
     TDM__LOCK(actor->runtime);
 
     channel = actor->channel;
+    query.actor = channel->id;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b?", (const void *)channel->id.bytes, sizeof(channel->id.bytes),
-                      may_restart);
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         channel->holders_count++;
         status = tdm__runtime_call_daemon(channel->runtime, "actor.kill", tdm_writer_bytes(writer),

@@ -347,13 +347,14 @@ static tdm_status channel_send_fate_request(struct tdm__actor_channel *channel)
 {
     struct tdm__rpc_request request = {.method = "actor.fate",
                                        .deadline_ms = tdm__deadline_after(FATE_TIMEOUT_MS)};
+    const struct tdm__actor_query_message query = {.actor = channel->id};
     struct tdm__conn *daemon;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)channel->id.bytes, sizeof(channel->id.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     request.packed = tdm_writer_bytes(writer);
     if (status == TDM_OK) {
         status = tdm__conn_call(daemon, &request, on_actor_fate, channel, NULL);

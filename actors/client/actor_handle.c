@@ -19,6 +19,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,18 +80,13 @@ void tdm_actor_destroy(tdm_actor *actor)
     free(actor);
 }
 
-/* Packs (id). */
-static tdm_status handle_write_id(tdm_writer *writer, const struct tdm__id *id)
-{
-    return tdm_pack(writer, "b", (const void *)id->bytes, sizeof(id->bytes));
-}
-
 /* Called in the actor's creator when no process has a counted handle any more: asks the daemon
  * to terminate the actor. */
 static void on_keep_alive_end(tdm_ref *hold)
 {
     struct tdm__rpc_request request = {.method = "actor.release",
                                        .deadline_ms = tdm__deadline_after(RELEASE_TIMEOUT_MS)};
+    const struct tdm__actor_query_message query = {.actor = hold->actor};
     struct tdm__conn *daemon;
     tdm_writer *writer;
 
@@ -98,7 +94,7 @@ static void on_keep_alive_end(tdm_ref *hold)
         tdm_writer_create(&writer) != TDM_OK) {
         return; /* The actor then ends with its creator. */
     }
-    if (handle_write_id(writer, &hold->actor) == TDM_OK) {
+    if (tdm__actor_query_encode(&query, writer) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         (void)tdm__conn_call(daemon, &request, NULL, NULL, NULL);
     }
@@ -126,10 +122,25 @@ void tdm__handle_release_unused(struct tdm__actor_channel *channel)
 
 /* ---- packing and opening ----------------------------------------------------------------- */
 
-/* Packs (actor, name, class, keep-alive reference or nil). */
+/* Encodes the message packed_handle. `keep_alive` is an empty writer for the keep-alive reference.
+ */
+static tdm_status handle_encode(tdm_writer *writer, const tdm_actor *actor, tdm_writer *keep_alive)
+{
+    const struct tdm__actor_channel *channel = actor->channel;
+    struct tdm__packed_handle_message message = {
+        .actor = channel->id, .name = channel->info.name, .class_name = channel->info.class_name};
+
+    if (actor->is_counted && channel->hold != NULL) {
+        TDM_TRY(tdm__reference_write(keep_alive, channel->hold));
+        message.keep_alive.packed = tdm_writer_bytes(keep_alive);
+    }
+    return tdm__packed_handle_encode(&message, writer);
+}
+
 tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
 {
     const struct tdm__actor_channel *channel = actor->channel;
+    tdm_writer *keep_alive = NULL;
     tdm_writer *bytes;
     tdm_status status;
 
@@ -140,20 +151,15 @@ tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
                          channel->label);
     }
     TDM_TRY(tdm_writer_create(&bytes));
-    tdm_write_array(bytes, 4);
-    tdm_write_bytes(bytes, channel->id.bytes, sizeof(channel->id.bytes));
-    tdm_write_string(bytes, channel->info.name);
-    tdm_write_string(bytes, channel->info.class_name);
-    status = TDM_OK;
-    if (actor->is_counted && channel->hold != NULL) {
-        status = tdm__reference_write(bytes, channel->hold);
-    } else {
-        tdm_write_nil(bytes);
+    status = tdm_writer_create(&keep_alive);
+    if (status == TDM_OK) {
+        status = handle_encode(bytes, actor, keep_alive);
     }
     if (status == TDM_OK) {
         tdm__write_ext(writer, TDM__EXT_HANDLE, tdm_writer_bytes(bytes));
         status = tdm_writer_status(writer);
     }
+    tdm_writer_destroy(keep_alive);
     tdm_writer_destroy(bytes);
     return status;
 }
@@ -172,18 +178,15 @@ struct handle_contents {
 static tdm_status handle_parse(const tdm_document *document,
                                struct handle_contents *handle_contents)
 {
-    const tdm_value *hold;
-    struct tdm_bytes id;
+    struct tdm__packed_handle_message message;
 
-    TDM_TRY(tdm_unpack(tdm_document_root(document), "bssv", &id.data, &id.size_bytes,
-                       &handle_contents->name, &handle_contents->class_name, &hold));
-    if (id.size_bytes != sizeof(handle_contents->id.bytes) || handle_contents->name == NULL ||
-        handle_contents->class_name == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "a handle without an actor");
-    }
-    memcpy(handle_contents->id.bytes, id.data, sizeof(handle_contents->id.bytes));
-    handle_contents->hold = tdm_value_kind_of(hold) == TDM_REFERENCE ? tdm__value_ext(hold)
-                                                                     : (struct tdm_bytes){NULL, 0};
+    TDM_TRY(tdm__packed_handle_decode(tdm_document_root(document), &message));
+    handle_contents->id = message.actor;
+    handle_contents->name = message.name;
+    handle_contents->class_name = message.class_name;
+    handle_contents->hold = tdm_value_kind_of(message.keep_alive.value) == TDM_REFERENCE
+                                ? tdm__value_ext(message.keep_alive.value)
+                                : (struct tdm_bytes){NULL, 0};
     return TDM_OK;
 }
 
@@ -214,22 +217,20 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
     return status;
 }
 
-/* Packs the request (actor, false, node of its creator). A handle may arrive before the actor
- * has been created; the daemon of the creator's node learns of the actor first. */
+/* Encodes the request of "actor.await". A handle may arrive before the actor has been created; the
+ * daemon of the creator's node learns of the actor first. */
 static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
                                              const tdm_ref *hold)
 {
     const struct ref_owner *creator =
         hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+    struct tdm__actor_query_message query = {.actor = channel->id};
 
-    tdm_write_array(writer, creator == NULL ? 2 : 3);
-    tdm_write_bytes(writer, channel->id.bytes, sizeof(channel->id.bytes));
-    tdm_write_bool(writer, false);
     if (creator != NULL) {
-        tdm_write_bytes(writer, creator->address.node.bytes, sizeof(creator->address.node.bytes));
+        query.creators_node = creator->address.node;
     }
-    return tdm_writer_status(writer);
+    return tdm__actor_query_encode(&query, writer);
 }
 
 /* Asks the daemon for the address of the actor, which it knows or will know. */

@@ -14,6 +14,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <string.h>
 
@@ -251,13 +252,14 @@ static void on_kill_reply(void *arg, struct tdm__rpc_reply *reply)
 static tdm_status channel_kill_process(struct tdm__actor_channel *channel)
 {
     struct tdm__rpc_request request = {.method = "actor.kill", .deadline_ms = TDM__NEVER};
+    const struct tdm__actor_query_message query = {.actor = channel->id, .may_restart = true};
     struct tdm__conn *daemon;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b?", (const void *)channel->id.bytes, sizeof(channel->id.bytes), 1);
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         channel->holders_count++;

@@ -109,10 +109,10 @@ static void state_record_count_arrays(const tdm_value *record, size_t *amounts, 
  * message around them. */
 static tdm_status list_create(tdm_document *document, size_t item_bytes,
                               struct state_list **list_out, struct array_filler *filler_out,
-                              struct tdm__cluster_rows_message *reply_out)
+                              struct tdm__cluster_state_list_message *reply_out)
 {
-    tdm_status status = tdm__cluster_rows_decode(tdm_document_root(document), reply_out);
-    const tdm_value *records = reply_out->rows.value;
+    tdm_status status = tdm__cluster_state_list_decode(tdm_document_root(document), reply_out);
+    const tdm_value *records = reply_out->records.value;
     uint32_t count = tdm_value_count(records);
     struct state_list *list;
     size_t amounts = 1;
@@ -156,12 +156,13 @@ static const struct tdm_amount *fill_record_amounts(struct array_filler *array_f
 
     *count_out = tdm_value_count(amounts);
     for (uint32_t i = 0; i < *count_out; i++) {
-        const tdm_value *amount = tdm_value_at(amounts, i);
+        struct tdm__resource_amount_message amount;
 
+        if (tdm__resource_amount_decode(tdm_value_at(amounts, i), &amount) != TDM_OK) {
+            amount = (struct tdm__resource_amount_message){.name = ""};
+        }
         *array_filler->amounts++ =
-            (struct tdm_amount){.name = tdm_value_string(tdm_value_at(amount, 0), ""),
-                                .total = tdm_value_double(tdm_value_at(amount, 1), 0),
-                                .free = tdm_value_double(tdm_value_at(amount, 2), 0)};
+            (struct tdm_amount){.name = amount.name, .total = amount.total, .free = amount.free};
     }
     return first;
 }
@@ -216,13 +217,13 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_actor_state *actors;
 
     TDM_TRY(state_list_request(runtime, "actors", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*actors), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     actors = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         fill_actor_state(&array_filler, tdm_value_at(records, i), &actors[i]);
@@ -249,13 +250,13 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_node_state *nodes;
 
     TDM_TRY(state_list_request(runtime, "nodes", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*nodes), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     nodes = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         const tdm_value *record = tdm_value_at(records, i);
@@ -276,7 +277,7 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
 /* ---- objects ---------------------------------------------------------------------------- */
 
 /* Reports which parts of the cluster the list lacks. `missing_out` may be NULL. */
-static void fill_missing(const struct tdm__cluster_rows_message *reply,
+static void fill_missing(const struct tdm__cluster_state_list_message *reply,
                          struct tdm_list_missing *missing_out)
 {
     if (missing_out != NULL) {
@@ -299,13 +300,13 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_object_state *objects;
 
     TDM_TRY(state_list_request(runtime, "objects", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*objects), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     objects = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         tdm__object_record_read(tdm_value_at(records, i), &objects[i]);
@@ -348,13 +349,13 @@ tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_calls_state *calls;
 
     TDM_TRY(state_list_request(runtime, "calls", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*calls), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         fill_calls_state(tdm_value_at(records, i), &calls[i]);
@@ -378,13 +379,13 @@ tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_call_state *calls;
 
     TDM_TRY(state_list_request(runtime, "each call", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*calls), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         tdm__call_record_read(tdm_value_at(records, i), &calls[i]);
@@ -432,13 +433,13 @@ tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct state_list *list;
     struct array_filler array_filler;
-    struct tdm__cluster_rows_message reply;
+    struct tdm__cluster_state_list_message reply;
     const tdm_value *records;
     struct tdm_placement_group_state *groups;
 
     TDM_TRY(state_list_request(runtime, "groups", timeout_ms, &document));
     TDM_TRY(list_create(document, sizeof(*groups), &list, &array_filler, &reply));
-    records = reply.rows.value;
+    records = reply.records.value;
     groups = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         fill_group_state(&array_filler, tdm_value_at(records, i), &groups[i]);

@@ -83,7 +83,7 @@ static tdm_status placement_group_write_request(tdm_writer *writer, const tdm_ru
 }
 
 /* Copies the placement of one bundle. */
-static tdm_status placement_group_read_bundle(const struct tdm__bundle_place_message *message,
+static tdm_status placement_group_read_bundle(const struct tdm__bundle_placement_message *message,
                                               struct tdm_bundle_placement *place)
 {
     (void)snprintf(place->node_id, sizeof(place->node_id), "%s", message->node_id);
@@ -101,22 +101,22 @@ static tdm_status placement_group_read_bundle(const struct tdm__bundle_place_mes
 /* Fills the handle from the daemon's reply. */
 static tdm_status placement_group_read_reply(const tdm_value *reply, tdm_placement_group *group)
 {
-    struct tdm__group_places_message message;
+    struct tdm__group_placement_message message;
 
-    TDM_TRY(tdm__group_places_decode(reply, &message));
-    if (message.places.count == 0) {
+    TDM_TRY(tdm__group_placement_decode(reply, &message));
+    if (message.bundles.count == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "a reply without bundle placements");
     }
     group->id = message.id;
-    group->bundles_count = message.places.count;
+    group->bundles_count = message.bundles.count;
     group->places = calloc(group->bundles_count, sizeof(*group->places));
     if (group->places == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the placements of %u bundles", group->bundles_count);
     }
     for (uint32_t i = 0; i < group->bundles_count; i++) {
-        struct tdm__bundle_place_message place;
+        struct tdm__bundle_placement_message place;
 
-        tdm__message_list_read(&message.places, i, &place, sizeof(place));
+        tdm__message_list_read(&message.bundles, i, &place, sizeof(place));
         TDM_TRY(placement_group_read_bundle(&place, &group->places[i]));
     }
     return TDM_OK;

@@ -32,10 +32,10 @@ static void state_records_write(tdm_writer *writer, const void *arg)
 
 void tdm__state_records_end(struct tdm__state_records *records, tdm_writer *writer)
 {
-    const struct tdm__process_rows_message message = {
-        .rows = {.write = state_records_write, .arg = records}, .left_out = records->left_out};
+    const struct tdm__process_state_list_message message = {
+        .records = {.write = state_records_write, .arg = records}, .left_out = records->left_out};
 
-    (void)tdm__process_rows_encode(&message, writer);
+    (void)tdm__process_state_list_encode(&message, writer);
     tdm_writer_destroy(records->packed);
 }
 

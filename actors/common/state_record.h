@@ -48,7 +48,7 @@ tdm_status tdm__state_records_begin(struct tdm__state_records *records, uint32_t
 /* Returns the writer for one more record, or NULL if the list is full; the record is then
  * counted as left out. */
 tdm_writer *tdm__state_records_next(struct tdm__state_records *records);
-/* Writes the message process_rows with the list and frees it. */
+/* Writes the message process_state_list with the list and frees it. */
 void tdm__state_records_end(struct tdm__state_records *records, tdm_writer *writer);
 
 /* Starts a list for a request that only the daemon may send. Returns false if it has replied

@@ -20,6 +20,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,20 +141,33 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
 
 /* ---- requests to end --------------------------------------------------------------------- */
 
-/* The argument is true if the worker shall first run the calls that it has received; else they
- * fail. */
-void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
+/* Sends "worker.exit" to a worker. */
+static tdm_status send_worker_exit(struct tdm__conn *worker, bool drain, int64_t timeout_ms)
 {
     struct tdm__rpc_request request = {.method = "worker.exit",
-                                       .packed = {drain ? "\x91\xc3" : "\x91\xc2", 2},
-                                       .deadline_ms = tdm__deadline_after(patience_ms)};
+                                       .deadline_ms = tdm__deadline_after(timeout_ms)};
+    const struct tdm__worker_exit_message message = {drain};
+    tdm_writer *writer;
+    tdm_status status;
 
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__worker_exit_encode(&message, writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(worker, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
+{
     if (entry->worker == NULL) {
         return;
     }
     tdm__actor_entry_expect_exit(entry, patience_ms);
     if (entry->worker->conn == NULL ||
-        tdm__conn_call(entry->worker->conn, &request, NULL, NULL, NULL) != TDM_OK) {
+        send_worker_exit(entry->worker->conn, drain, patience_ms) != TDM_OK) {
         tdm__worker_kill(entry->worker);
     }
 }

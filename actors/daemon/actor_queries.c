@@ -22,6 +22,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
 
@@ -36,16 +37,16 @@ enum {
 
 /* What a query asks for, and the method that asks it. */
 enum actor_query_kind {
-    /* "actor.await" (id, false, creator's node): replies with the description once the actor
+    /* "actor.await": replies with the description once the actor
      * lives, or with its death. */
     AWAIT,
-    /* "actor.fate" (id): like AWAIT, for a caller that lost its connection; the worker is
+    /* "actor.fate": like AWAIT, for a caller that lost its connection; the worker is
      * pinged. */
     FATE,
-    /* "actor.kill" (id, may restart): replies once the actor is gone and its name is free. */
+    /* "actor.kill": replies once the actor is gone and its name is free. */
     KILL,
-    WHY,    /* "actor.why" (id): replies with a text why the actor does not live yet. */
-    RELEASE /* "actor.release" (id): the last handle of the creator is gone. */
+    WHY,    /* "actor.why": replies with a text why the actor does not live yet. */
+    RELEASE /* "actor.release": the last handle of the creator is gone. */
 };
 
 /* A query about the actor with a certain id. It owns itself until it has replied. */
@@ -143,6 +144,7 @@ static const char *actor_entry_why_not_alive(const struct actor_entry *entry, ch
 /* Carries out the query on an actor of this node. */
 static void query_reply_local(struct actor_entry *entry, struct actor_query *query)
 {
+    struct tdm__actor_reason_message reason;
     char text[512];
 
     switch (query->kind) {
@@ -161,8 +163,8 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
         actor_query_kill_local(entry, query);
         break;
     case WHY:
-        tdm__incoming_reply_pack(query->incoming, "s",
-                                 actor_entry_why_not_alive(entry, text, sizeof(text)));
+        reason.text = actor_entry_why_not_alive(entry, text, sizeof(text));
+        tdm__incoming_reply_message(query->incoming, tdm__actor_reason_table(), &reason);
         free(query);
         break;
     case RELEASE:
@@ -228,15 +230,15 @@ static const char *query_method(enum actor_query_kind kind)
 /* Forwards the query to the daemon of another node. */
 static void actor_query_forward(struct actor_query *query, const struct tdm__id *other)
 {
+    const struct tdm__actor_query_message message = {.actor = query->actor,
+                                                     .may_restart = query->may_restart};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         actor_query_fail(query, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
-    tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, query->actor.bytes, sizeof(query->actor.bytes));
-    tdm_write_bool(writer, query->may_restart);
+    (void)tdm__actor_query_encode(&message, writer);
     tdm__node_forward(query->node, other, query_method(query->kind), tdm_writer_bytes(writer),
                       tdm__incoming_deadline(query->incoming), on_query_reply, query);
     tdm_writer_destroy(writer);
@@ -356,8 +358,7 @@ static enum actor_query_kind actor_query_kind_of(const char *method)
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_query *query = calloc(1, sizeof(*query));
-    const tdm_value *value;
-    struct tdm_bytes id;
+    struct tdm__actor_query_message message;
 
     if (query == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a query about an actor");
@@ -366,21 +367,13 @@ void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_ca
     *query = (struct actor_query){.node = node,
                                   .incoming = incoming,
                                   .kind = actor_query_kind_of(tdm__incoming_method(incoming))};
-    if (tdm__incoming_value(incoming, &value) != TDM_OK) {
+    if (tdm__incoming_decode(incoming, tdm__actor_query_table(), &message) != TDM_OK) {
         actor_query_fail(query, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    id = tdm_value_bytes(tdm_value_at(value, 0));
-    if (id.size_bytes != sizeof(query->actor.bytes)) {
-        actor_query_fail(query, TDM_E_PROTOCOL, "a query about an actor begins with its id");
-        return;
-    }
-    memcpy(query->actor.bytes, id.data, id.size_bytes);
-    query->may_restart = tdm_value_bool(tdm_value_at(value, 1), 0) != 0;
-    id = tdm_value_bytes(tdm_value_at(value, 2));
-    if (id.size_bytes == sizeof(query->creators_node.bytes)) {
-        memcpy(query->creators_node.bytes, id.data, id.size_bytes);
-    }
+    query->actor = message.actor;
+    query->may_restart = message.may_restart;
+    query->creators_node = message.creators_node;
     actor_query_send(query);
 }
 
@@ -431,14 +424,17 @@ static struct actor_entry *name_query_entry(const struct name_query *name_query)
                : tdm__actor_entry_find(name_query->node, &name_query->entry);
 }
 
-/* Replies to one call with (id, class, description) of the actor found; `arg` is the name query. */
+/* Replies to one call with the actor found; `arg` is the name query. */
 static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
 {
     const struct name_query *name_query = arg;
     char id[TDM__ID_TEXT_BYTES];
+    const struct tdm__actor_found_message found = {
+        .id = tdm__id_text(&name_query->record.actor, id),
+        .class_name = name_query->record.class_name,
+        .description = {.packed = name_query->reply->packed}};
 
-    tdm__incoming_reply_pack(incoming, "ssp", tdm__id_text(&name_query->record.actor, id),
-                             name_query->record.class_name, &name_query->reply->packed);
+    tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
 }
 
 /* Passes the found actor to the call or to the waiters of the entry, and frees the query. */
@@ -556,12 +552,11 @@ void tdm__actor_entry_reply_name_holder(struct actor_entry *entry)
 
 void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    const char *name_space;
-    const char *name;
-    tdm_status status = tdm__incoming_unpack(incoming, "ss", &name_space, &name);
+    struct tdm__actor_find_message message;
+    tdm_status status = tdm__incoming_decode(incoming, tdm__actor_find_table(), &message);
 
-    if (status == TDM_OK && (name == NULL || strlen(name) >= TDM__ACTOR_NAME_BYTES ||
-                             name_space == NULL || strlen(name_space) >= TDM__ACTOR_NAME_BYTES)) {
+    if (status == TDM_OK && (strlen(message.name) >= TDM__ACTOR_NAME_BYTES ||
+                             strlen(message.name_space) >= TDM__ACTOR_NAME_BYTES)) {
         status = tdm__fail(TDM_E_INVAL, "a name of an actor has 1 to %d bytes",
                            TDM__ACTOR_NAME_BYTES - 1);
     }
@@ -569,5 +564,6 @@ void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_cal
         tdm__incoming_fail(incoming, status, tdm_error_detail());
         return;
     }
-    name_query_start(&(struct name_query){.node = node, .incoming = incoming}, name_space, name);
+    name_query_start(&(struct name_query){.node = node, .incoming = incoming}, message.name_space,
+                     message.name);
 }

@@ -193,29 +193,29 @@ struct owner_query {
 
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    struct tdm__id id;
-    const void *bytes;
-    size_t size_bytes;
+    struct tdm__actor_query_message query;
+    struct tdm__actor_known_message reply;
 
-    if (tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes) != TDM_OK ||
-        size_bytes != sizeof(id.bytes)) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "actor.known takes the id of an actor");
+    if (tdm__incoming_decode(incoming, tdm__actor_query_table(), &query) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    memcpy(id.bytes, bytes, sizeof(id.bytes));
-    tdm__incoming_reply_pack(incoming, "?", tdm__actor_entry_find(node, &id) != NULL);
+    reply.is_known = tdm__actor_entry_find(node, &query.actor) != NULL;
+    tdm__incoming_reply_message(incoming, tdm__actor_known_table(), &reply);
 }
 
 /* True if the owner's node replied that it does not know the actor. */
 static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
 {
+    struct tdm__actor_known_message message;
     tdm_document *document;
     bool no;
 
     if (reply->status != TDM_OK || tdm_document_parse(reply->packed, &document) != TDM_OK) {
         return false;
     }
-    no = !tdm_value_bool(tdm_value_at(tdm_document_root(document), 0), 1);
+    no = tdm__actor_known_decode(tdm_document_root(document), &message) == TDM_OK &&
+         !message.is_known;
     tdm_document_destroy(document);
     return no;
 }

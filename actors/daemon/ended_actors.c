@@ -103,8 +103,8 @@ static void write_actor_records(tdm_writer *writer, const void *arg)
 
 void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
 {
-    const struct tdm__node_rows_message message = {
-        .rows = {.write = write_actor_records, .arg = node}};
+    const struct tdm__node_state_list_message message = {
+        .records = {.write = write_actor_records, .arg = node}};
 
-    (void)tdm__node_rows_encode(&message, writer);
+    (void)tdm__node_state_list_encode(&message, writer);
 }

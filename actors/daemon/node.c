@@ -24,6 +24,7 @@
 #include "actors/objects/ref_table.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,13 +143,16 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identi
 
 /* ---- the service "node" ----------------------------------------------------------------- */
 
-/* Serves "node.describe": (id, name, directory, host to listen at) of this node. */
+/* Serves "node.describe". */
 static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     char id[TDM__ID_TEXT_BYTES];
+    const struct tdm__node_description_message message = {.id = tdm__id_text(&node->record.id, id),
+                                                          .name = node->record.name,
+                                                          .directory = node->directory,
+                                                          .listen_host = node->listen_host};
 
-    tdm__incoming_reply_pack(incoming, "ssss", tdm__id_text(&node->record.id, id),
-                             node->record.name, node->directory, node->listen_host);
+    tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }
 
 /* Replies to "node.list" with [(id, name, unix address, tcp address, pid) ...], from the store's

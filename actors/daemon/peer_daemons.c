@@ -261,12 +261,18 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
                            forwarded_call);
 }
 
-void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
-                           const struct tdm__id *actor, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
-                           void *arg)
+/* A message that is sent to another daemon. */
+struct small_message {
+    const struct tdm__message *table; /* Table of the message; static. */
+    const void *structure; /* Structure of the message, whose packed size is at most 64 bytes. */
+};
+
+/* Like tdm__node_forward(), with the arguments in `message`. */
+static void node_forward_message(struct tdm__node *node, const struct tdm__id *other,
+                                 const char *method, const struct small_message *message,
+                                 int64_t deadline_ms, tdm__rpc_reply_fn *fn, void *arg)
 {
-    const struct tdm__id_request_message message = {*actor};
-    uint8_t packed[8 + sizeof(actor->bytes)];
+    uint8_t packed[64];
     tdm_writer *writer;
 
     if (tdm__writer_create_over(packed, sizeof(packed), &writer) != TDM_OK) {
@@ -277,9 +283,29 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
         }
         return;
     }
-    (void)tdm__id_request_encode(&message, writer);
+    (void)tdm__message_encode(message->table, message->structure, writer);
     tdm__node_forward(node, other, method, tdm_writer_bytes(writer), deadline_ms, fn, arg);
     tdm_writer_destroy(writer);
+}
+
+void tdm__node_send_id(struct tdm__node *node, const struct tdm__id *other, const char *method,
+                       const struct tdm__id *id, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
+                       void *arg)
+{
+    const struct tdm__id_request_message request = {*id};
+    const struct small_message message = {tdm__id_request_table(), &request};
+
+    node_forward_message(node, other, method, &message, deadline_ms, fn, arg);
+}
+
+void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
+                           const struct tdm__id *actor, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
+                           void *arg)
+{
+    const struct tdm__actor_query_message query = {.actor = *actor};
+    const struct small_message message = {tdm__actor_query_table(), &query};
+
+    node_forward_message(node, other, method, &message, deadline_ms, fn, arg);
 }
 
 /* Search for a connection to a node. */

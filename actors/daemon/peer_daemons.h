@@ -15,7 +15,12 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
                        struct tdm_bytes packed, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                        void *arg);
 
-/* Like tdm__node_forward() for a method whose only argument is an actor's id. */
+/* Like tdm__node_forward() for a method whose request is the message id_request. */
+void tdm__node_send_id(struct tdm__node *node, const struct tdm__id *other, const char *method,
+                       const struct tdm__id *id, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
+                       void *arg);
+/* Like tdm__node_forward() for a method whose request is the message actor_query, of which only
+ * the actor is set. */
 void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
                            const struct tdm__id *actor, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                            void *arg);

@@ -218,9 +218,8 @@ static void group_end_actors(struct group *group, const struct tdm__nodes_snapsh
     for (uint32_t i = 0; i < nodes->nodes_count; i++) {
         if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
             group->nodes_pending++;
-            tdm__node_query_actor(node, &nodes->nodes[i].id, "placement_group.end",
-                                  &group->request.id, tdm__deadline_after(END_THERE_MS),
-                                  on_end_reply, group);
+            tdm__node_send_id(node, &nodes->nodes[i].id, "placement_group.end", &group->request.id,
+                              tdm__deadline_after(END_THERE_MS), on_end_reply, group);
         }
     }
     tdm__node_actors_end(node, match_actor_in_group, &group->request.id, true, group_on_node_ended,
@@ -320,9 +319,9 @@ static void bundle_places_get(const void *arg, uint32_t index, void *item_out)
 {
     struct bundle_places *bundle_places = (struct bundle_places *)(uintptr_t)arg;
     const struct tdm__bundle_record *bundle = &bundle_places->record->bundles[index];
-    struct tdm__bundle_place_message *item = item_out;
+    struct tdm__bundle_placement_message *item = item_out;
 
-    *item = (struct tdm__bundle_place_message){
+    *item = (struct tdm__bundle_placement_message){
         .node_id = tdm__id_text(&bundle->node, bundle_places->node_id),
         .gpu_indices = {.count = bundle->grant.gpus_count, .items = bundle->grant.gpu_indices}};
 }
@@ -332,12 +331,12 @@ static void group_reply_held(struct tdm__incoming_call *incoming,
                              const struct tdm__placement_group_record *record)
 {
     struct bundle_places bundle_places = {.record = record};
-    const struct tdm__group_places_message message = {.id = record->id,
-                                                      .places = {.count = record->bundles_count,
-                                                                 .get = bundle_places_get,
-                                                                 .arg = &bundle_places}};
+    const struct tdm__group_placement_message message = {.id = record->id,
+                                                         .bundles = {.count = record->bundles_count,
+                                                                     .get = bundle_places_get,
+                                                                     .arg = &bundle_places}};
 
-    tdm__incoming_reply_message(incoming, tdm__group_places_table(), &message);
+    tdm__incoming_reply_message(incoming, tdm__group_placement_table(), &message);
 }
 
 /* Keeps a copy of the group's record, so that it can be written again. Without a copy the group is

@@ -36,11 +36,11 @@ struct process_state_query {
 /* Adds the records of one process's reply. */
 static tdm_status query_add_records(struct process_state_query *query, const tdm_value *reply)
 {
-    struct tdm__process_rows_message message;
+    struct tdm__process_state_list_message message;
     const tdm_value *records;
 
-    TDM_TRY(tdm__process_rows_decode(reply, &message));
-    records = message.rows.value;
+    TDM_TRY(tdm__process_state_list_decode(reply, &message));
+    records = message.records.value;
     for (uint32_t i = 0; i < tdm_value_count(records); i++) {
         tdm_write_value(query->records, tdm_value_at(records, i));
     }
@@ -127,13 +127,13 @@ static void query_write_records(tdm_writer *writer, const void *arg)
 static tdm_status query_write_reply(const struct process_state_query *query, uint32_t silent_count,
                                     tdm_writer *writer)
 {
-    const struct tdm__node_rows_message message = {
-        .rows = {.write = query_write_records, .arg = query},
+    const struct tdm__node_state_list_message message = {
+        .records = {.write = query_write_records, .arg = query},
         .silent_processes = silent_count + query->unreadable_count,
         .left_out = query->left_out};
 
     TDM_TRY(tdm_writer_status(query->records));
-    return tdm__node_rows_encode(&message, writer);
+    return tdm__node_state_list_encode(&message, writer);
 }
 
 /* Passes the list to the callback and frees the query. */

@@ -27,18 +27,17 @@ static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *
     tdm__state_record_write_text(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
 }
 
-/* Writes (name, total, free) of one resource. */
+/* Writes the amount of one resource. */
 static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_string(writer, name);
-    tdm_write_double(writer, amount_of(total));
-    tdm_write_double(writer, amount_of(free));
+    const struct tdm__resource_amount_message message = {name, amount_of(total), amount_of(free)};
+
+    (void)tdm__resource_amount_encode(&message, writer);
 }
 
 /* ---- grants and pools ------------------------------------------------------------------- */
 
-/* Writes two entries of a map: "amounts" with [(name, total, free) ...], and "gpus" with the
+/* Writes two entries of a map: "amounts" with a list of resource_amount, and "gpus" with the
  * indices. */
 static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
 {

@@ -85,15 +85,15 @@ static void query_add_records(struct state_query *query, const tdm_value *rows)
 /* Adds the part of one node. */
 static void query_add_part(struct state_query *query, struct tdm_bytes packed)
 {
-    struct tdm__node_rows_message part;
+    struct tdm__node_state_list_message part;
     tdm_document *document = NULL;
 
     if (tdm_document_parse(packed, &document) != TDM_OK ||
-        tdm__node_rows_decode(tdm_document_root(document), &part) != TDM_OK ||
-        tdm_value_kind_of(part.rows.value) != TDM_ARRAY) {
+        tdm__node_state_list_decode(tdm_document_root(document), &part) != TDM_OK ||
+        tdm_value_kind_of(part.records.value) != TDM_ARRAY) {
         query->missing_nodes++;
     } else {
-        query_add_records(query, part.rows.value);
+        query_add_records(query, part.records.value);
         query->silent_processes += part.silent_processes;
         query->left_out += part.left_out;
     }
@@ -112,13 +112,13 @@ static void query_write_records(tdm_writer *writer, const void *arg)
 /* Replies with the list and frees the query. */
 static void state_reply(struct state_query *query)
 {
-    const struct tdm__cluster_rows_message message = {
-        .rows = {.write = query_write_records, .arg = query},
+    const struct tdm__cluster_state_list_message message = {
+        .records = {.write = query_write_records, .arg = query},
         .missing_nodes = (uint32_t)query->missing_nodes,
         .silent_processes = (uint32_t)query->silent_processes,
         .left_out = query->left_out};
 
-    tdm__incoming_reply_message(query->incoming, tdm__cluster_rows_table(), &message);
+    tdm__incoming_reply_message(query->incoming, tdm__cluster_state_list_table(), &message);
     tdm_writer_destroy(query->packed_records);
     free(query);
 }

@@ -107,10 +107,26 @@ static const char *timeline_worker_method(const char *method)
     return strcmp(method, "timeline.counts") == 0 ? "worker.metrics" : NULL;
 }
 
+/* Asks the daemon of another node for its own actors. */
+static void timeline_forward(struct tdm__node *node, const struct tdm__id *other,
+                             struct tdm__incoming_call *incoming)
+{
+    const struct tdm__timeline_read_message message = {.node_id = ""};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+        return;
+    }
+    (void)tdm__timeline_read_encode(&message, writer);
+    tdm__node_forward(node, other, tdm__incoming_method(incoming), tdm_writer_bytes(writer),
+                      tdm__incoming_deadline(incoming), on_forward_reply, incoming);
+    tdm_writer_destroy(writer);
+}
+
 /* Serves the calls of the service "timeline". */
 static void timeline_serve(void *self, struct tdm__incoming_call *incoming)
 {
-    static const uint8_t here[] = {0x91, 0xa0}; /* A packed timeline_read with "". */
     struct tdm__node *node = self;
     const char *method = tdm__incoming_method(incoming);
     struct tdm__timeline_read_message message;
@@ -125,8 +141,7 @@ static void timeline_serve(void *self, struct tdm__incoming_call *incoming)
     } else if (tdm__id_equal(&id, &node->record.id)) {
         timeline_query_start(node, incoming, timeline_worker_method(method));
     } else {
-        tdm__node_forward(node, &id, method, (struct tdm_bytes){here, sizeof(here)},
-                          tdm__incoming_deadline(incoming), on_forward_reply, incoming);
+        timeline_forward(node, &id, incoming);
     }
 }
 

@@ -20,6 +20,7 @@
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,7 @@ static tdm_status owner_request_fate(struct ref_owner *owner)
 {
     struct tdm__rpc_request request = {.method = "actor.fate",
                                        .deadline_ms = tdm__deadline_after(FATE_TIMEOUT_MS)};
+    const struct tdm__actor_query_message query = {.actor = owner->address.process};
     struct tdm__conn *daemon;
     tdm_writer *writer;
     tdm_status status;
@@ -93,8 +95,7 @@ static tdm_status owner_request_fate(struct ref_owner *owner)
     }
     TDM_TRY(tdm__runtime_daemon(owner->objects->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)owner->address.process.bytes,
-                      sizeof(owner->address.process.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(daemon, &request, on_fate_reply, owner, NULL);
@@ -201,11 +202,12 @@ static tdm_status borrow_send_request(struct tdm__shared_ref *shared, const char
                                       tdm__rpc_reply_fn *fn)
 {
     struct tdm__rpc_request request = {.method = method, .deadline_ms = TDM__NEVER};
+    const struct tdm__object_request_message message = {shared->id};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)shared->id.bytes, sizeof(shared->id.bytes));
+    status = tdm__object_request_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(shared->owner->conn, &request, fn, fn == NULL ? NULL : shared->ref,
@@ -425,7 +427,7 @@ static void on_sibling_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Returns true if the reply names another process of this node instead of a value. */
 static bool reply_is_redirection(struct tdm_bytes packed)
 {
-    static const char head[] = "\x81\xa4near";
+    static const char head[] = "\x81\xa7sibling";
 
     return packed.size_bytes > sizeof(head) && memcmp(packed.data, head, sizeof(head) - 1) == 0;
 }
@@ -438,25 +440,21 @@ static tdm_status redirection_parse(const struct tdm__ref_table *objects, struct
     const tdm_runtime *runtime = objects->runtime;
     struct ref_owner_address address = {.node = runtime->self.node};
     char id[TDM__ID_TEXT_BYTES];
-    struct tdm_bytes process;
+    struct tdm__object_sibling_message message;
     tdm_document *document;
-    const char *name;
-    int64_t kind;
     tdm_status status;
 
     TDM_TRY(tdm_document_parse(packed, &document));
-    status = tdm_unpack(tdm_value_find(tdm_document_root(document), "near"), "ibs", &kind,
-                        &process.data, &process.size_bytes, &name);
-    if (status == TDM_OK && process.size_bytes == sizeof(address.process.bytes)) {
-        address.kind = (enum tdm__peer_kind)kind;
-        memcpy(address.process.bytes, process.data, sizeof(address.process.bytes));
-        (void)snprintf(address.label, sizeof(address.label), "%s", name);
+    status = tdm__object_sibling_decode(tdm_value_find(tdm_document_root(document), "sibling"),
+                                        &message);
+    if (status == TDM_OK) {
+        address.kind = (enum tdm__peer_kind)message.kind;
+        address.process = message.process;
+        (void)snprintf(address.label, sizeof(address.label), "%s", message.name);
         (void)snprintf(address.unix_address, sizeof(address.unix_address),
                        "unix:%s/" TDM__OWNER_SOCKET, runtime->directory,
                        tdm__id_text(&address.process, id));
         *address_out = address;
-    } else if (status == TDM_OK) {
-        status = tdm__fail(TDM_E_PROTOCOL, "a process's id of %zu bytes", process.size_bytes);
     }
     tdm_document_destroy(document);
     return status;
@@ -484,6 +482,7 @@ static tdm_status borrow_send_sibling_request(tdm_ref *ref, struct tdm_bytes pac
 {
     struct tdm__rpc_request request = {.method = "object.sibling", .deadline_ms = TDM__NEVER};
     struct sibling_request *sibling_request = malloc(sizeof(*sibling_request));
+    const struct tdm__object_request_message message = {ref->shared->id};
     tdm_writer *writer = NULL;
     tdm_status status = sibling_request == NULL
                             ? tdm__fail(TDM_E_NOMEM, "a request to another process of this node")
@@ -497,8 +496,7 @@ static tdm_status borrow_send_sibling_request(tdm_ref *ref, struct tdm_bytes pac
         status = tdm_writer_create(&writer);
     }
     if (status == TDM_OK) {
-        status = tdm_pack(writer, "b", (const void *)ref->shared->id.bytes,
-                          sizeof(ref->shared->id.bytes));
+        status = tdm__object_request_encode(&message, writer);
     }
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);

@@ -16,6 +16,7 @@
 #include "actors/objects/pull.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/wire/value.h"
 
 #include <stdlib.h>
@@ -195,19 +196,18 @@ static void export_finish(struct tdm__object_memory *memory, const struct tdm__c
     }
 }
 
-/* The description is (export, segment, its capacity, bytes of the value). */
 tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                              int *fd_out)
 {
-    uint64_t id;
+    struct tdm__value_export_message message = {.segment = large->segment->id,
+                                                .capacity_bytes = large->segment->capacity_bytes,
+                                                .size_bytes = large->size_bytes};
     tdm_status status;
 
-    TDM_TRY(export_create(large, conn, &id));
-    status = tdm_pack(writer, "ubuu", id, (const void *)large->segment->id.bytes,
-                      sizeof(large->segment->id.bytes), (uint64_t)large->segment->capacity_bytes,
-                      (uint64_t)large->size_bytes);
+    TDM_TRY(export_create(large, conn, &message.export_id));
+    status = tdm__value_export_encode(&message, writer);
     if (status != TDM_OK) {
-        export_finish(large->memory, conn, id);
+        export_finish(large->memory, conn, message.export_id);
         return status;
     }
     *fd_out = large->segment->fd;
@@ -216,16 +216,13 @@ tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, t
 
 tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer)
 {
-    uint64_t id;
+    struct tdm__value_offer_message message = {.size_bytes = large->size_bytes};
 
-    TDM_TRY(export_create(large, conn, &id));
+    TDM_TRY(export_create(large, conn, &message.export_id));
     tdm_write_map(writer, 1);
     tdm_write_string(writer, "pull");
-    tdm_write_array(writer, 2);
-    tdm_write_uint(writer, id);
-    tdm_write_uint(writer, large->size_bytes);
-    if (tdm_writer_status(writer) != TDM_OK) {
-        export_finish(large->memory, conn, id);
+    if (tdm__value_offer_encode(&message, writer) != TDM_OK) {
+        export_finish(large->memory, conn, message.export_id);
         return tdm__fail(TDM_E_NOMEM, "offering a large value");
     }
     return TDM_OK;
@@ -233,13 +230,13 @@ tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, td
 
 void tdm__large_serve_return(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {
-    uint64_t id;
+    struct tdm__export_return_message message;
 
-    if (tdm__incoming_unpack(incoming, "u", &id) != TDM_OK) {
+    if (tdm__incoming_decode(incoming, tdm__export_return_table(), &message) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    export_finish(runtime->memory, tdm__incoming_conn(incoming), id);
+    export_finish(runtime->memory, tdm__incoming_conn(incoming), message.export_id);
     tdm__incoming_reply_pack(incoming, "");
 }
 
@@ -254,12 +251,13 @@ static void on_exporter_closed(struct tdm__close_watcher *closer)
 void tdm__export_return(struct tdm__conn *conn, uint64_t id)
 {
     struct tdm__rpc_request request = {.method = "object.return", .deadline_ms = TDM__NEVER};
+    const struct tdm__export_return_message message = {id};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return; /* The export ends with the connection. */
     }
-    if (tdm_pack(writer, "u", id) == TDM_OK) {
+    if (tdm__export_return_encode(&message, writer) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         (void)tdm__conn_call(conn, &request, NULL, NULL, NULL);
     }
@@ -367,32 +365,26 @@ tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
                              tdm_document **document_out)
 {
     struct imported_value *imported_value = calloc(1, sizeof(*imported_value));
-    uint64_t capacity_bytes;
-    uint64_t size_bytes;
-    struct tdm_bytes segment;
-    struct tdm__id id = {{0}};
+    struct tdm__value_export_message message;
     tdm_status status = imported_value == NULL ? tdm__fail(TDM_E_NOMEM, "a large value") : TDM_OK;
 
     if (status == TDM_OK) {
         imported_value->memory = runtime->memory;
-        status = tdm_unpack(export_description, "ubuu", &imported_value->id, &segment.data,
-                            &segment.size_bytes, &capacity_bytes, &size_bytes);
-    }
-    if (status == TDM_OK && segment.size_bytes != sizeof(id.bytes)) {
-        status = tdm__fail(TDM_E_PROTOCOL, "a segment's id of %zu bytes", segment.size_bytes);
+        status = tdm__value_export_decode(export_description, &message);
     }
     if (status != TDM_OK) {
         (void)close(fd);
         free(imported_value);
-        return status == TDM_E_TYPE ? TDM_E_PROTOCOL : status;
+        return status;
     }
-    memcpy(id.bytes, segment.data, sizeof(id.bytes));
-    status = imported_view_get(runtime->memory, &id, fd, capacity_bytes, &imported_value->view);
+    imported_value->id = message.export_id;
+    status = imported_view_get(runtime->memory, &message.segment, fd, message.capacity_bytes,
+                               &imported_value->view);
     if (status != TDM_OK) {
         free(imported_value);
         return status;
     }
-    return imported_value_open(imported_value, conn, size_bytes, document_out);
+    return imported_value_open(imported_value, conn, message.size_bytes, document_out);
 }
 
 /* ---- calls and replies ------------------------------------------------------------------- */
@@ -422,10 +414,11 @@ void tdm__incoming_discard(struct tdm__incoming_call *incoming)
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     struct tdm_bytes packed = tdm__incoming_packed(incoming);
     int fd = tdm__incoming_take_fd(incoming, 0);
-    const tdm_value *export_description;
+    struct tdm__value_export_message message;
 
-    if (conn != NULL && fd >= 0 && tdm__incoming_value(incoming, &export_description) == TDM_OK) {
-        tdm__export_return(conn, tdm_value_uint(tdm_value_at(export_description, 0), 0));
+    if (conn != NULL && fd >= 0 &&
+        tdm__incoming_decode(incoming, tdm__value_export_table(), &message) == TDM_OK) {
+        tdm__export_return(conn, message.export_id);
     } else if (conn != NULL && tdm__pull_is_offer(packed)) {
         (void)tdm__pull_decline(conn, packed);
     }

@@ -16,6 +16,7 @@
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,7 +215,7 @@ owner_find_fetcher(const struct tdm__shared_ref *shared, const struct tdm__incom
     return NULL;
 }
 
-/* Replies {"near": (kind, process, name)} to "object.get" if a process of the caller's node
+/* Replies {"sibling": object_sibling} to "object.get" if a process of the caller's node
  * already fetches the value, and returns true. Otherwise records that the caller will fetch the
  * value itself, and returns false. */
 static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
@@ -222,6 +223,7 @@ static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
 {
     const struct tdm__peer_identity *fetcher = NULL;
     struct borrower_pin *borrower_pin = borrower_pin_find(shared, tdm__incoming_conn(incoming));
+    struct tdm__object_sibling_message message;
     tdm_writer *writer;
     bool sent = false;
 
@@ -230,9 +232,10 @@ static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
     }
     if (fetcher != NULL && tdm_writer_create(&writer) == TDM_OK) {
         tdm_write_map(writer, 1);
-        tdm_write_string(writer, "near");
-        sent = tdm_pack(writer, "ibs", (int64_t)fetcher->kind, (const void *)fetcher->id.bytes,
-                        sizeof(fetcher->id.bytes), fetcher->name) == TDM_OK;
+        tdm_write_string(writer, "sibling");
+        message = (struct tdm__object_sibling_message){(int32_t)fetcher->kind, fetcher->id,
+                                                       fetcher->name};
+        sent = tdm__object_sibling_encode(&message, writer) == TDM_OK;
         if (sent) {
             tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
         }
@@ -328,15 +331,10 @@ static tdm_status shared_ref_find_requested(struct tdm__ref_table *objects,
                                             struct tdm__incoming_call *incoming,
                                             struct tdm__shared_ref **shared_out)
 {
-    struct tdm__id id;
-    struct tdm_bytes bytes;
+    struct tdm__object_request_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "b", &bytes.data, &bytes.size_bytes));
-    if (bytes.size_bytes != sizeof(id.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an object's id of %zu bytes", bytes.size_bytes);
-    }
-    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    *shared_out = tdm__shared_ref_find(objects, &id);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__object_request_table(), &message));
+    *shared_out = tdm__shared_ref_find(objects, &message.object);
     return TDM_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,21 +53,19 @@ bool tdm__pull_is_offer(struct tdm_bytes packed)
 }
 
 /* Parses an offer. Returns TDM_E_PROTOCOL if it is malformed or its size is impossible. */
-static tdm_status offer_parse(struct tdm_bytes offer, uint64_t *export_id_out, uint64_t *size_out)
+static tdm_status offer_parse(struct tdm_bytes offer, struct tdm__value_offer_message *offer_out)
 {
     tdm_document *document;
     tdm_status status;
 
     TDM_TRY(tdm_document_parse(offer, &document));
-    status = tdm_unpack(tdm_value_find(tdm_document_root(document), "pull"), "uu", export_id_out,
-                        size_out);
+    status =
+        tdm__value_offer_decode(tdm_value_find(tdm_document_root(document), "pull"), offer_out);
     tdm_document_destroy(document);
-    if (status != TDM_OK) {
-        return status == TDM_E_TYPE ? TDM_E_PROTOCOL : status;
-    }
-    if (*size_out == 0 || *size_out > UINT64_MAX >> 16) {
+    TDM_TRY(status);
+    if (offer_out->size_bytes == 0 || offer_out->size_bytes > UINT64_MAX >> 16) {
         return tdm__fail(TDM_E_PROTOCOL, "a value of %llu bytes is offered",
-                         (unsigned long long)*size_out);
+                         (unsigned long long)offer_out->size_bytes);
     }
     return TDM_OK;
 }
@@ -110,19 +109,19 @@ static void pull_succeed(struct tdm__pull *pull)
 /* Copies a chunk that arrived to its place in the value. */
 static tdm_status chunk_store(const struct chunk *chunk, const struct tdm__rpc_reply *reply)
 {
-    struct tdm_bytes bytes;
+    struct tdm__value_chunk_message message;
     tdm_document *document;
     tdm_status status;
 
     TDM_TRY(tdm__rpc_reply_document(reply, &document));
-    status = tdm_unpack(tdm_document_root(document), "b", &bytes.data, &bytes.size_bytes);
-    if (status == TDM_OK && bytes.size_bytes != chunk->size_bytes) {
+    status = tdm__value_chunk_decode(tdm_document_root(document), &message);
+    if (status == TDM_OK && message.bytes.size_bytes != chunk->size_bytes) {
         status = tdm__fail(TDM_E_PROTOCOL, "%llu bytes of a value were requested, %zu arrived",
-                           (unsigned long long)chunk->size_bytes, bytes.size_bytes);
+                           (unsigned long long)chunk->size_bytes, message.bytes.size_bytes);
     }
     if (status == TDM_OK) {
-        memcpy((char *)chunk->pull->large->segment->address + chunk->offset, bytes.data,
-               bytes.size_bytes);
+        memcpy((char *)chunk->pull->large->segment->address + chunk->offset, message.bytes.data,
+               message.bytes.size_bytes);
     }
     tdm_document_destroy(document);
     return status;
@@ -163,6 +162,7 @@ static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
     struct tdm__rpc_request request = {.method = "object.read", .deadline_ms = TDM__NEVER};
     uint64_t left_bytes = pull->size_bytes - pull->requested_bytes;
     struct chunk *chunk = malloc(sizeof(*chunk));
+    struct tdm__value_read_message message;
     tdm_status status;
 
     if (chunk == NULL) {
@@ -173,7 +173,8 @@ static tdm_status pull_request_chunk(struct tdm__pull *pull, tdm_writer *writer)
         .offset = pull->requested_bytes,
         .size_bytes = left_bytes < TDM__PULL_CHUNK_BYTES ? left_bytes : TDM__PULL_CHUNK_BYTES};
     tdm_writer_clear(writer);
-    status = tdm_pack(writer, "uuu", pull->export_id, chunk->offset, chunk->size_bytes);
+    message = (struct tdm__value_read_message){pull->export_id, chunk->offset, chunk->size_bytes};
+    status = tdm__value_read_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(pull->conn, &request, on_chunk, chunk, NULL);
@@ -207,13 +208,16 @@ tdm_status tdm__pull_start(tdm_runtime *runtime, struct tdm__conn *conn, struct 
 {
     struct tdm__pull *pull = calloc(1, sizeof(*pull));
     tdm_status status = pull == NULL ? tdm__fail(TDM_E_NOMEM, "fetching a value") : TDM_OK;
+    struct tdm__value_offer_message message;
 
     if (status == TDM_OK) {
         pull->runtime = runtime;
         pull->conn = conn;
-        status = offer_parse(offer, &pull->export_id, &pull->size_bytes);
+        status = offer_parse(offer, &message);
     }
     if (status == TDM_OK) {
+        pull->export_id = message.export_id;
+        pull->size_bytes = message.size_bytes;
         status = tdm__large_create_over_limit(runtime, pull->size_bytes, &pull->large);
     }
     if (status == TDM_OK) {
@@ -241,11 +245,10 @@ void tdm__pull_abandon(struct tdm__pull *pull)
 
 tdm_status tdm__pull_decline(struct tdm__conn *conn, struct tdm_bytes offer)
 {
-    uint64_t size_bytes;
-    uint64_t export_id;
+    struct tdm__value_offer_message message;
 
-    TDM_TRY(offer_parse(offer, &export_id, &size_bytes));
-    tdm__export_return(conn, export_id);
+    TDM_TRY(offer_parse(offer, &message));
+    tdm__export_return(conn, message.export_id);
     return TDM_OK;
 }
 
@@ -254,25 +257,25 @@ tdm_status tdm__pull_decline(struct tdm__conn *conn, struct tdm_bytes offer)
 void tdm__pull_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {
     struct tdm__large *large;
-    uint64_t export_id;
-    uint64_t offset;
-    uint64_t size_bytes;
+    struct tdm__value_read_message message;
+    struct tdm__value_chunk_message reply;
     struct tdm_bytes bytes;
 
-    if (tdm__incoming_unpack(incoming, "uuu", &export_id, &offset, &size_bytes) != TDM_OK) {
+    if (tdm__incoming_decode(incoming, tdm__value_read_table(), &message) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    large = tdm__export_find(runtime->memory, tdm__incoming_conn(incoming), export_id);
+    large = tdm__export_find(runtime->memory, tdm__incoming_conn(incoming), message.export_id);
     if (large == NULL) {
         tdm__incoming_fail(incoming, TDM_E_VALUE_LOST, "that value is not exported to this reader");
         return;
     }
     bytes = tdm__large_bytes(large);
-    if (size_bytes > TDM__PULL_CHUNK_BYTES || offset > bytes.size_bytes ||
-        size_bytes > bytes.size_bytes - offset) {
+    if (message.size_bytes > TDM__PULL_CHUNK_BYTES || message.offset > bytes.size_bytes ||
+        message.size_bytes > bytes.size_bytes - message.offset) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "a chunk beyond the end of its value");
         return;
     }
-    tdm__incoming_reply_pack(incoming, "b", (const char *)bytes.data + offset, (size_t)size_bytes);
+    reply.bytes = (struct tdm_bytes){(const char *)bytes.data + message.offset, message.size_bytes};
+    tdm__incoming_reply_message(incoming, tdm__value_chunk_table(), &reply);
 }

@@ -7,8 +7,8 @@
 
 /* Most bytes in one message of a pull, and most requests of one pull in flight. A value of up to
  * one chunk travels inside its message. Instead of a larger value its owner sends an offer, a
- * map where otherwise there is an array: {"pull": (export_id, bytes)}. The reader fetches it
- * with "object.read" (export_id, offset, bytes) and then returns the export. */
+ * map where otherwise there is an array: {"pull": value_offer}. The reader fetches it with
+ * "object.read" and then returns the export. */
 enum { TDM__PULL_CHUNK_BYTES = 4 << 20, TDM__PULL_CHUNKS_IN_FLIGHT = 4 };
 
 /* A value that is being fetched from another node. It frees itself after it has ended and no

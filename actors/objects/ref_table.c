@@ -16,6 +16,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,17 +220,20 @@ static tdm_status ref_table_share(tdm_ref *ref)
     return tdm__shared_ref_create(objects, &id, ref, &shared);
 }
 
-/* Packs (object, kind, process, node, unix address, tcp address, label). */
-static tdm_status reference_pack(tdm_writer *writer, const struct tdm__shared_ref *shared)
+/* Encodes the message packed_reference. */
+static tdm_status reference_encode(tdm_writer *writer, const struct tdm__shared_ref *shared)
 {
     const struct ref_owner_address *owner =
         shared->owner != NULL ? &shared->owner->address : &shared->objects->address;
+    const struct tdm__packed_reference_message message = {.object = shared->id,
+                                                          .owner_kind = (int32_t)owner->kind,
+                                                          .owner_process = owner->process,
+                                                          .owner_node = owner->node,
+                                                          .unix_address = owner->unix_address,
+                                                          .tcp_address = owner->tcp_address,
+                                                          .label = owner->label};
 
-    return tdm_pack(writer, "bibbsss", (const void *)shared->id.bytes, sizeof(shared->id.bytes),
-                    (int64_t)owner->kind, (const void *)owner->process.bytes,
-                    sizeof(owner->process.bytes), (const void *)owner->node.bytes,
-                    sizeof(owner->node.bytes), owner->unix_address, owner->tcp_address,
-                    owner->label);
+    return tdm__packed_reference_encode(&message, writer);
 }
 
 tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref)
@@ -239,7 +243,7 @@ tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref)
 
     TDM_TRY(ref_table_share(ref));
     TDM_TRY(tdm_writer_create(&bytes));
-    status = reference_pack(bytes, ref->shared);
+    status = reference_encode(bytes, ref->shared);
     if (status == TDM_OK) {
         tdm__write_ext(writer, TDM__EXT_REFERENCE, tdm_writer_bytes(bytes));
         status = tdm_writer_status(writer);
@@ -248,22 +252,11 @@ tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref)
     return status;
 }
 
-/* Copies an id out of a packed reference. Returns TDM_E_PROTOCOL if its length is wrong. */
-static tdm_status reference_read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
-{
-    if (bytes.size_bytes != sizeof(id_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, wanted %zu", bytes.size_bytes,
-                         sizeof(id_out->bytes));
-    }
-    memcpy(id_out->bytes, bytes.data, sizeof(id_out->bytes));
-    return TDM_OK;
-}
-
 /* Copies a text out of a packed reference. Returns TDM_E_PROTOCOL if it does not fit into
  * `copy_bytes` bytes. */
 static tdm_status reference_copy_text(const char *text, char *copy, size_t copy_bytes)
 {
-    if (text == NULL || strlen(text) >= copy_bytes) {
+    if (strlen(text) >= copy_bytes) {
         return tdm__fail(TDM_E_PROTOCOL, "a text of a reference is longer than %zu bytes",
                          copy_bytes - 1);
     }
@@ -271,30 +264,26 @@ static tdm_status reference_copy_text(const char *text, char *copy, size_t copy_
     return TDM_OK;
 }
 
-/* Parses what reference_pack() writes. */
-static tdm_status reference_parse(const tdm_value *value, struct tdm__id *id_out,
-                                  struct ref_owner_address *owner_out)
+/* Decodes what reference_encode() writes. */
+static tdm_status reference_decode(const tdm_value *value, struct tdm__id *id_out,
+                                   struct ref_owner_address *owner_out)
 {
-    struct tdm_bytes object;
-    struct tdm_bytes process;
-    struct tdm_bytes node;
-    const char *texts[3];
-    int64_t kind;
+    struct tdm__packed_reference_message message;
 
-    TDM_TRY(tdm_unpack(value, "bibbsss", &object.data, &object.size_bytes, &kind, &process.data,
-                       &process.size_bytes, &node.data, &node.size_bytes, &texts[0], &texts[1],
-                       &texts[2]));
-    if (kind != TDM__PEER_DRIVER && kind != TDM__PEER_WORKER) {
-        return tdm__fail(TDM_E_PROTOCOL, "a reference to a process of kind %lld", (long long)kind);
+    TDM_TRY(tdm__packed_reference_decode(value, &message));
+    if (message.owner_kind != TDM__PEER_DRIVER && message.owner_kind != TDM__PEER_WORKER) {
+        return tdm__fail(TDM_E_PROTOCOL, "a reference to a process of kind %d",
+                         (int)message.owner_kind);
     }
-    owner_out->kind = (enum tdm__peer_kind)kind;
-    TDM_TRY(reference_read_id(object, id_out));
-    TDM_TRY(reference_read_id(process, &owner_out->process));
-    TDM_TRY(reference_read_id(node, &owner_out->node));
-    TDM_TRY(
-        reference_copy_text(texts[0], owner_out->unix_address, sizeof(owner_out->unix_address)));
-    TDM_TRY(reference_copy_text(texts[1], owner_out->tcp_address, sizeof(owner_out->tcp_address)));
-    return reference_copy_text(texts[2], owner_out->label, sizeof(owner_out->label));
+    owner_out->kind = (enum tdm__peer_kind)message.owner_kind;
+    owner_out->process = message.owner_process;
+    owner_out->node = message.owner_node;
+    *id_out = message.object;
+    TDM_TRY(reference_copy_text(message.unix_address, owner_out->unix_address,
+                                sizeof(owner_out->unix_address)));
+    TDM_TRY(reference_copy_text(message.tcp_address, owner_out->tcp_address,
+                                sizeof(owner_out->tcp_address)));
+    return reference_copy_text(message.label, owner_out->label, sizeof(owner_out->label));
 }
 
 /* Creates a failed reference to an object of this process that no longer exists. This happens if
@@ -318,9 +307,9 @@ tdm_status tdm__reference_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm
 
     TDM_TRY(tdm__runtime_check(runtime));
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a reference"));
-    status = reference_parse(tdm_document_root(document), &id, &owner);
+    status = reference_decode(tdm_document_root(document), &id, &owner);
     tdm_document_destroy(document);
-    TDM_TRY(tdm__wrap(status == TDM_E_TYPE ? TDM_E_PROTOCOL : status, "a reference"));
+    TDM_TRY(tdm__wrap(status, "a reference"));
     shared = tdm__shared_ref_find(objects, &id);
     if (shared != NULL) {
         tdm__ref_retain(shared->ref);

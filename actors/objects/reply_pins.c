@@ -15,6 +15,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 
@@ -192,18 +193,17 @@ void tdm__reply_pins_serve_settled(struct tdm__ref_table *objects,
                                    struct tdm__incoming_call *incoming)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm__reply_settled_message message;
     struct reply_pins *reply_pins;
-    uint64_t call_id;
-    uint64_t item;
 
-    if (tdm__incoming_unpack(incoming, "uu", &call_id, &item) != TDM_OK) {
+    if (tdm__incoming_decode(incoming, tdm__reply_settled_table(), &message) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
     TAILQ_FOREACH(reply_pins, &objects->reply_pins, link)
     {
-        if (reply_pins->conn == conn && reply_pins->call_id == call_id &&
-            reply_pins->item == item) {
+        if (reply_pins->conn == conn && reply_pins->call_id == message.call_id &&
+            reply_pins->item == message.item) {
             tdm__conn_unwatch_close(&reply_pins->closer);
             reply_pins_end(reply_pins);
             break;
@@ -246,11 +246,13 @@ static void on_callee_closed(struct tdm__close_watcher *closer)
 static tdm_status arrival_notify_callee(const struct reply_refs_arrival *reply_refs_arrival)
 {
     struct tdm__rpc_request request = {.method = "object.settled", .deadline_ms = TDM__NEVER};
+    const struct tdm__reply_settled_message message = {reply_refs_arrival->call_id,
+                                                       reply_refs_arrival->item};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "uu", reply_refs_arrival->call_id, reply_refs_arrival->item);
+    status = tdm__reply_settled_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(reply_refs_arrival->conn, &request, NULL, NULL, NULL);

@@ -65,18 +65,17 @@ _Noreturn void tdm__worker_exit_without_daemon(struct tdm__worker *worker)
 
 /* ---- dispatching calls ------------------------------------------------------------------ */
 
-/* Serves "worker.exit" of the daemon: ends the actor, after its received calls if the argument is
- * true. */
+/* Serves "worker.exit" of the daemon: ends the actor. */
 static void worker_serve_exit(struct tdm__worker *worker, struct tdm__incoming_call *incoming)
 {
-    const tdm_value *arguments;
-    bool drain = false;
+    struct tdm__worker_exit_message message = {false};
 
-    if (tdm__incoming_value(incoming, &arguments) == TDM_OK) {
-        drain = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    if (tdm__incoming_decode(incoming, tdm__worker_exit_table(), &message) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
     }
     if (worker->executor != NULL) {
-        tdm__executor_request_end(worker->executor, drain);
+        tdm__executor_request_end(worker->executor, message.drain);
     } else {
         worker->end_requested = true;
     }

@@ -96,14 +96,14 @@ static void request_get_size(const void *arg, uint32_t index, void *item_out)
 /* Encodes the request. A failure stays in the status of the writer. */
 static void write_block_request(tdm_writer *writer, const struct tdm__block_request *block_request)
 {
-    const struct tdm__block_wish_message message = {
+    const struct tdm__block_request_message message = {
         .gpu = block_request->gpu,
         .tag = block_request->tag,
         .sizes_bytes = {.count = block_request->count,
                         .get = request_get_size,
                         .arg = block_request->sizes_bytes}};
 
-    (void)tdm__block_wish_encode(&message, writer);
+    (void)tdm__block_request_encode(&message, writer);
 }
 
 /* Decodes the keys of `count` blocks and combines them with the descriptors of the reply. */

@@ -68,9 +68,9 @@ static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
 static tdm_status read_block_request(struct tdm__incoming_call *incoming,
                                      struct tdm__block_request *request_out)
 {
-    struct tdm__block_wish_message message;
+    struct tdm__block_request_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__block_wish_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__block_request_table(), &message));
     request_out->tag = message.tag;
     request_out->gpu = message.gpu < UINT32_MAX ? (uint32_t)message.gpu : UINT32_MAX;
     request_out->count = message.sizes_bytes.count;

@@ -620,9 +620,9 @@ static void report_member_died(struct service *service, const struct tdm__id *pe
     LIST_FOREACH(forwarded_join, &service->forwarded_join, link)
     {
         if (tdm__id_equal(&forwarded_join->peer, peer)) {
-            tdm__node_query_actor(
-                service->node, &forwarded_join->target_node, "rendezvous.member_died", peer,
-                tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_death_reported, NULL);
+            tdm__node_send_id(service->node, &forwarded_join->target_node, "rendezvous.member_died",
+                              peer, tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_death_reported,
+                              NULL);
         }
     }
 }
@@ -761,9 +761,9 @@ static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Serves rendezvous.cancel of a process of this node or of another daemon. */
 static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
 {
-    struct tdm__rendezvous_off_message message;
+    struct tdm__rendezvous_cancel_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_off_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__rendezvous_cancel_table(), &message));
     if (message.name == NULL || message.name[0] == '\0' ||
         strlen(message.name) >= RENDEZVOUS_NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",

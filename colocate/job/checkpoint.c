@@ -11,6 +11,7 @@
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "runtime/messages/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,11 +65,12 @@ static tdm_status write_state(const char *directory, const struct tdm__checkpoin
 static tdm_status call_trainer_ranks(struct tdm__worker_group *workers, const char *method,
                                      const char *directory)
 {
+    const struct tdm__checkpoint_directory_message message = {directory};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", directory);
+    status = tdm__checkpoint_directory_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__worker_group_call(workers, workers->trainers, workers->trainers_count, method,
                                         tdm_writer_bytes(writer),

@@ -17,6 +17,7 @@
 #include "colocate/job/engine_recovery.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/splitmix.h"
 
 #include <errno.h>
@@ -358,11 +359,12 @@ tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
 static tdm_status resume_engines(struct tdm__controller *controller, const char *tag)
 {
     int64_t begin_ns = tdm__clock_ns();
+    const struct tdm__resume_regions_message message = {tag};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", tag);
+    status = tdm__resume_regions_encode(&message, writer);
     if (status == TDM_OK) {
         status = call_engines(controller, tag == NULL, "resume", tdm_writer_bytes(writer));
     }

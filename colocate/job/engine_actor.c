@@ -183,11 +183,10 @@ static tdm_status engine_connect(tdm_call *call, void *self)
                                             .regions = engine->rank.regions,
                                             .location = engine->rank.location,
                                             .verify = engine->rank.verify};
-    const void *bytes;
-    size_t bytes_count;
+    struct tdm__model_manifest_message message;
 
-    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &bytes_count));
-    TDM_TRY(tdm__manifest_decode((struct tdm_bytes){bytes, bytes_count}, &engine->manifest));
+    TDM_TRY(tdm__model_manifest_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__manifest_from_message(&message, &engine->manifest));
     options.manifest = engine->manifest;
     TDM_TRY(tdm__rank_find_region(&engine->rank, "weights", &options.weights));
     TDM_TRY(tdm__receiver_create(&options, &engine->receiver));
@@ -198,12 +197,12 @@ static tdm_status engine_connect(tdm_call *call, void *self)
 static tdm_status engine_resume(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    const char *tag;
+    struct tdm__resume_regions_message message;
     tdm_status status;
 
-    TDM_TRY(tdm_call_unpack(call, "s", &tag));
+    TDM_TRY(tdm__resume_regions_decode(tdm_call_arguments(call), &message));
     (void)pthread_mutex_lock(&engine->weights_lock);
-    status = tdm__rank_resume_regions(&engine->rank, tag);
+    status = tdm__rank_resume_regions(&engine->rank, message.tag);
     (void)pthread_mutex_unlock(&engine->weights_lock);
     return status;
 }
@@ -295,10 +294,9 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
 
 /* Stages a handle list on this rank. An empty list means that the bucket has nothing for this
  * rank. */
-static tdm_status stage_on_this_rank(struct engine *engine, const tdm_value *list)
+static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes bytes)
 {
     int64_t begin_ns = tdm__clock_ns();
-    struct tdm_bytes bytes = tdm_value_bytes(list);
 
     TDM_TRY(engine_check_connected(engine));
     if (bytes.size_bytes == 0) {
@@ -317,7 +315,10 @@ static tdm_status stage_on_this_rank(struct engine *engine, const tdm_value *lis
  * by the trainer rank of a transfer pair. */
 static tdm_status engine_stage_list(tdm_call *call, void *self)
 {
-    return stage_on_this_rank(self, tdm_value_at(tdm_call_arguments(call), 0));
+    struct tdm__stage_slices_message message;
+
+    TDM_TRY(tdm__stage_slices_decode(tdm_call_arguments(call), &message));
+    return stage_on_this_rank(self, message.tensor_handles);
 }
 
 /* Gets the handles of the engine's other ranks, unless rank 0 has them already. */
@@ -342,14 +343,24 @@ static tdm_status find_peers(struct engine *engine)
     return TDM_OK;
 }
 
+/* Returns the handle list of an engine rank from the arguments of "stage". */
+static struct tdm_bytes read_handle_list(const struct tdm__message_list *lists, uint32_t rank)
+{
+    struct tdm_bytes list;
+
+    tdm__message_list_read(lists, rank, &list, sizeof(list));
+    return list;
+}
+
 /* Sends each of the other ranks its handle list; `refs` gets the references to the replies. */
-static tdm_status forward_to_peers(struct engine *engine, const tdm_value *lists, tdm_ref **refs)
+static tdm_status forward_to_peers(struct engine *engine, const struct tdm__message_list *lists,
+                                   tdm_ref **refs)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
-        struct tdm_bytes list = tdm_value_bytes(tdm_value_at(lists, i));
+        const struct tdm__stage_slices_message message = {read_handle_list(lists, i)};
 
-        TDM_TRY(tdm_actor_call(engine->peers[i], "stage_slices", &refs[i], "b", list.data,
-                               list.size_bytes));
+        TDM_TRY(tdm__rank_call(engine->peers[i], "stage_slices", tdm__stage_slices_table(),
+                               &message, &refs[i]));
     }
     return TDM_OK;
 }
@@ -374,22 +385,23 @@ static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status 
 static tdm_status engine_stage(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    const tdm_value *lists = tdm_call_arguments(call);
+    struct tdm__stage_bucket_message message;
     tdm_ref **refs;
     tdm_status status;
 
-    if (tdm_value_count(lists) != engine->rank.context.ranks_count) {
+    TDM_TRY(tdm__stage_bucket_decode(tdm_call_arguments(call), &message));
+    if (message.tensor_handles.count != engine->rank.context.ranks_count) {
         return tdm__fail(TDM_E_PROTOCOL, "%u lists for an engine of %u ranks",
-                         tdm_value_count(lists), engine->rank.context.ranks_count);
+                         message.tensor_handles.count, engine->rank.context.ranks_count);
     }
     TDM_TRY(find_peers(engine));
     refs = calloc(engine->rank.context.ranks_count, sizeof(*refs));
     if (refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
     }
-    status = forward_to_peers(engine, lists, refs);
+    status = forward_to_peers(engine, &message.tensor_handles, refs);
     if (status == TDM_OK) {
-        status = stage_on_this_rank(engine, tdm_value_at(lists, 0));
+        status = stage_on_this_rank(engine, read_handle_list(&message.tensor_handles, 0));
     }
     status = await_peers(engine, refs, status);
     free(refs);
@@ -473,12 +485,12 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     struct engine *engine = self;
     const struct tdm_rank_context *context = &engine->rank.context;
     uint32_t index = context->engine * context->ranks_count + context->rank;
-    struct tdm__prepare_parts_message message;
+    struct tdm__prepare_slices_message message;
     struct tdm__resume_log_message resume_log = {.next = 0};
     struct tdm__version_request request;
     struct tdm__resume_log sent;
 
-    TDM_TRY(tdm__prepare_parts_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__prepare_slices_decode(tdm_call_arguments(call), &message));
     if (index < message.resume_logs.count) {
         tdm__message_list_read(&message.resume_logs, index, &resume_log, sizeof(resume_log));
     }

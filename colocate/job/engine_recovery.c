@@ -13,6 +13,7 @@
 #include "colocate/job/weight_update.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,11 +108,12 @@ static tdm_status join_peer_weights(struct tdm__worker_group *workers, uint32_t 
 /* Resumes all regions of the engine. */
 static tdm_status resume_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
+    const struct tdm__resume_regions_message all_regions = {NULL};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", NULL);
+    status = tdm__resume_regions_encode(&all_regions, writer);
     if (status == TDM_OK) {
         status = tdm__worker_group_call(
             workers, &workers->engines[(size_t)engine * workers->ranks_per_engine],

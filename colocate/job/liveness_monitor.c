@@ -12,6 +12,7 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -158,16 +159,16 @@ static tdm_status probe_actor(struct tdm__liveness_monitor *monitor, uint32_t in
                               tdm_actor *actor)
 {
     struct tdm_actor_info info;
-    struct tdm__id id;
+    struct tdm__actor_query_message query = {.may_restart = false};
     tdm_writer *writer;
     tdm_status status;
 
     tdm_actor_describe(actor, &info);
     (void)snprintf(monitor->probes[index].name, sizeof(monitor->probes[index].name), "%s",
                    info.name);
-    TDM_TRY(tdm__id_parse(info.id, &id));
+    TDM_TRY(tdm__id_parse(info.id, &query.actor));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         status = send_probe(monitor, index, "actor.fate", tdm_writer_bytes(writer));
     }

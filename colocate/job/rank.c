@@ -12,6 +12,7 @@
 #include "colocate/memory/region_api.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,27 +22,7 @@
 /* Longest time in milliseconds to wait for the memory of a region. */
 enum { RESUME_MS = 10000 };
 
-/* ---- the constructor's arguments -------------------------------------------------------- */
-
-tdm_status tdm__rank_arguments_write(tdm_writer *writer,
-                                     const struct tdm__rank_arguments *arguments)
-{
-    return tdm_pack(writer, "ssssssuuuuuuuu", arguments->config_json, arguments->config_name,
-                    arguments->library, arguments->model_config, arguments->model, arguments->group,
-                    arguments->rank, arguments->ranks_count, arguments->engine,
-                    arguments->ranks_per_engine, arguments->seed, arguments->bucket_bytes,
-                    arguments->timeout_ms, arguments->verify);
-}
-
-/* Decodes the arguments that tdm__rank_arguments_write() encodes. */
-static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
-{
-    return tdm_call_unpack(call, "ssssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
-                           &arguments->library, &arguments->model_config, &arguments->model,
-                           &arguments->group, &arguments->rank, &arguments->ranks_count,
-                           &arguments->engine, &arguments->ranks_per_engine, &arguments->seed,
-                           &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
-}
+/* ---- names ------------------------------------------------------------------------------ */
 
 void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
 {
@@ -59,11 +40,11 @@ void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const ch
 
 /* Joins the group of the ranks that compute together. Blocks until all have joined. */
 static tdm_status join_collective_group(struct tdm__rank *rank,
-                                        const struct tdm__rank_arguments *arguments)
+                                        const struct tdm__rank_arguments_message *arguments)
 {
     struct tdm_collective_options options = {.name = arguments->group,
-                                             .rank = (uint32_t)arguments->rank,
-                                             .ranks_count = (uint32_t)arguments->ranks_count,
+                                             .rank = arguments->rank,
+                                             .ranks_count = arguments->ranks_count,
                                              .timeout_ms = rank->timeout_ms};
 
     return tdm_collective_join(rank->runtime, &options, &rank->group);
@@ -72,15 +53,14 @@ static tdm_status join_collective_group(struct tdm__rank *rank,
 /* Builds the rank's named layout, if its section of the job file names one, and tells the
  * library about it. */
 static tdm_status create_named_layout(struct tdm__rank *rank,
-                                      const struct tdm__rank_arguments *arguments,
+                                      const struct tdm__rank_arguments_message *arguments,
                                       const char *section)
 {
     const struct tdm__named_layout_options options = {.config = rank->config,
                                                       .section = section,
                                                       .model_config = arguments->model_config,
-                                                      .rank = (uint32_t)arguments->rank,
-                                                      .ranks_count =
-                                                          (uint32_t)arguments->ranks_count};
+                                                      .rank = arguments->rank,
+                                                      .ranks_count = arguments->ranks_count};
 
     TDM_TRY(tdm__named_layout_create(&options, &rank->named_layout));
     tdm__named_layout_fill_context(rank->named_layout, &rank->context);
@@ -89,17 +69,16 @@ static tdm_status create_named_layout(struct tdm__rank *rank,
 
 tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *section)
 {
-    struct tdm__rank_arguments arguments;
+    struct tdm__rank_arguments_message arguments;
     struct tdm__id node;
 
-    TDM_TRY(read_arguments(call, &arguments));
+    TDM_TRY(tdm__rank_arguments_decode(tdm_call_arguments(call), &arguments));
     rank->runtime = tdm_runtime_current();
-    rank->ranks_per_engine = (uint32_t)arguments.ranks_per_engine;
+    rank->ranks_per_engine = arguments.ranks_per_engine;
     rank->bucket_bytes = arguments.bucket_bytes;
-    rank->timeout_ms = (int64_t)arguments.timeout_ms;
+    rank->timeout_ms = arguments.timeout_ms;
     if (arguments.verify > TDM__VERIFY_SAMPLE) {
-        return tdm__fail(TDM_E_PROTOCOL, "a rank that is to verify in way %llu",
-                         (unsigned long long)arguments.verify);
+        return tdm__fail(TDM_E_PROTOCOL, "a rank that is to verify in way %u", arguments.verify);
     }
     rank->verify = (enum tdm__verify)arguments.verify;
     if (strlen(arguments.model) >= sizeof(rank->model)) {
@@ -115,9 +94,9 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
     rank->location = tdm__location_of_device(&node, tdm__regions_device(rank->regions));
     TDM_TRY(join_collective_group(rank, &arguments));
     rank->context = (struct tdm_rank_context){.config = rank->config,
-                                              .rank = (uint32_t)arguments.rank,
-                                              .ranks_count = (uint32_t)arguments.ranks_count,
-                                              .engine = (uint32_t)arguments.engine,
+                                              .rank = arguments.rank,
+                                              .ranks_count = arguments.ranks_count,
+                                              .engine = arguments.engine,
                                               .seed = arguments.seed,
                                               .group = rank->group};
     return create_named_layout(rank, &arguments, section);
@@ -224,6 +203,23 @@ tdm_status tdm__rank_pause_regions(struct tdm__rank *rank)
         add_region_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
     }
     return TDM_OK;
+}
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+tdm_status tdm__rank_call(tdm_actor *actor, const char *method, const struct tdm__message *table,
+                          const void *arguments, tdm_ref **ref_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__message_encode(table, arguments, writer);
+    if (status == TDM_OK) {
+        status = tdm_actor_call_packed(actor, method, tdm_writer_bytes(writer), ref_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
 }
 
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)

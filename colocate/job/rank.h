@@ -10,44 +10,9 @@
 #include "colocate/weights/commit.h"
 #include "colocate/weights/location.h"
 #include "colocate/weights/receiver.h"
+#include "runtime/wire/message.h"
 
 #include <tandem/actor.h>
-
-/* Arguments of the constructors of both actor classes, written by the controller. In the actor
- * all pointers are borrowed from the call. */
-struct tdm__rank_arguments {
-    /* The whole job file as JSON. */
-    const char *config_json;
-    /* Name of the job file for error messages. */
-    const char *config_name;
-    /* Path of the job library. */
-    const char *library;
-    /* Path of the model's config.json; "" if it does not exist. */
-    const char *model_config;
-    /* Name under which the store keeps the weight versions of the job. */
-    const char *model;
-    /* Name of the collective group of the ranks that compute together. */
-    const char *group;
-    /* Rank of this actor in that group. */
-    uint64_t rank;
-    /* Number of ranks of that group. */
-    uint64_t ranks_count;
-    /* Index of the engine; 0 for trainers. */
-    uint64_t engine;
-    /* Number of ranks of each engine. */
-    uint64_t ranks_per_engine;
-    /* Seed of the job's random numbers. */
-    uint64_t seed;
-    /* Size of the staging bucket in bytes. */
-    uint64_t bucket_bytes;
-    /* Longest time in milliseconds for collectives and for calls between ranks. */
-    uint64_t timeout_ms;
-    /* Which checksums to verify, a value of enum tdm__verify. */
-    uint64_t verify;
-};
-/* Encodes the constructor arguments. */
-tdm_status tdm__rank_arguments_write(tdm_writer *writer,
-                                     const struct tdm__rank_arguments *arguments);
 
 /* Size in bytes of the buffer for the name of a rank, its NUL included. */
 enum { TDM__RANK_NAME_BYTES = TDM__MODEL_NAME_BYTES_MAX + 32 };
@@ -118,6 +83,11 @@ void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK
 tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag);
 /* Pauses all resident regions in the opposite order. Adds a span to the trace for each region. */
 tdm_status tdm__rank_pause_regions(struct tdm__rank *rank);
+
+/* Encodes `arguments` by their table and calls a method of another rank with them. Does not block.
+ * The caller owns the reference to the reply. */
+tdm_status tdm__rank_call(tdm_actor *actor, const char *method, const struct tdm__message *table,
+                          const void *arguments, tdm_ref **ref_out);
 
 /* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);

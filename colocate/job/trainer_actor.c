@@ -242,13 +242,13 @@ static tdm_status create_sender(struct trainer *trainer)
 /* ---- methods: life ---------------------------------------------------------------------- */
 
 /* Method "start": resumes all regions, starts the library and exchanges layouts. Replies the
- * encoded list of tensors. */
+ * list of tensors. */
 static tdm_status trainer_start(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     void *addresses[TDM_RANK_REGIONS_MAX];
+    struct tdm__model_manifest_message message;
     tdm_writer *writer;
-    struct tdm_bytes packed;
     tdm_status status;
 
     TDM_TRY(tdm__rank_resume_regions(&trainer->rank, NULL));
@@ -257,10 +257,10 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     TDM_TRY(build_layouts(trainer));
     TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__manifest_encode(trainer->manifest, writer);
+    message = tdm__manifest_to_message(trainer->manifest);
+    status = tdm__model_manifest_encode(&message, writer);
     if (status == TDM_OK) {
-        packed = tdm_writer_bytes(writer);
-        status = tdm_call_reply(call, "b", packed.data, packed.size_bytes);
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
     tdm_writer_destroy(writer);
     return status;
@@ -324,21 +324,21 @@ static tdm_status trainer_step(tdm_call *call, void *self)
 static tdm_status trainer_save(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const char *directory;
+    struct tdm__checkpoint_directory_message directory;
 
-    TDM_TRY(tdm_call_unpack(call, "s", &directory));
-    return trainer->ops->save(trainer->rank.state, directory);
+    TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
+    return trainer->ops->save(trainer->rank.state, directory.path);
 }
 
 /* Method "load": loads this rank's part of a checkpoint from the given directory. */
 static tdm_status trainer_load(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const char *directory;
+    struct tdm__checkpoint_directory_message directory;
 
-    TDM_TRY(tdm_call_unpack(call, "s", &directory));
+    TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
     invalidate_sums(trainer);
-    return trainer->ops->load(trainer->rank.state, directory);
+    return trainer->ops->load(trainer->rank.state, directory.path);
 }
 
 static const struct tdm_actor_class trainer_class = {

@@ -177,14 +177,19 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Calls "stage" on the engine with the handle lists. The reference to the reply is returned in
- * `staged_out`. */
+/* Calls "stage" on the engine. `lists` has the packed handle list of each rank of the engine. The
+ * reference to the reply is returned in `staged_out`. */
 static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists, tdm_ref **staged_out)
 {
+    const struct tdm__stage_bucket_message message = {
+        .tensor_handles = {.count = trainer->rank.ranks_per_engine,
+                           .packed = tdm_writer_bytes(lists)}};
+
     TDM_TRY(tdm_writer_status(lists));
     TDM_TRY(find_engine(trainer));
     tdm__failpoint_hit("trainer.announce");
-    return tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), staged_out);
+    return tdm__rank_call(trainer->engine, "stage", tdm__stage_bucket_table(), &message,
+                          staged_out);
 }
 
 /* Waits until the engine has staged the lists, and releases the reference. */
@@ -207,7 +212,6 @@ static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, trainer->rank.ranks_per_engine);
     for (uint32_t i = 0; i < trainer->rank.ranks_per_engine; i++) {
         tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
     }
@@ -409,8 +413,7 @@ static tdm_status announce_to_engine(struct chunk_transfer *transfer, uint32_t c
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, trainer->rank.ranks_per_engine);
-    status = tdm_writer_status(writer);
+    status = TDM_OK;
     for (uint32_t i = 0; i < trainer->rank.ranks_per_engine && status == TDM_OK; i++) {
         struct tdm_bytes list = {.size_bytes = 0};
 
@@ -568,7 +571,7 @@ static tdm_status share_scales(struct trainer *trainer)
  * and no target is mapped. */
 static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm__id *update,
                                       uint64_t epoch,
-                                      const struct tdm__update_parts_message *message)
+                                      const struct tdm__update_slices_message *message)
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
     tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
@@ -589,10 +592,10 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
 tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    struct tdm__update_parts_message message;
+    struct tdm__update_slices_message message;
 
     TDM_TRY(trainer_check_started(trainer));
-    TDM_TRY(tdm__update_parts_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__update_slices_decode(tdm_call_arguments(call), &message));
     if (trainer->weight_writer == NULL) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "update by slices failed: this trainer rank has no transfer plan");
@@ -606,8 +609,7 @@ tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
 
 /* ---- methods: an update by names -------------------------------------------------------- */
 
-/* Method "update": sends one update as whole tensors. Replies the bytes and the number of
- * buckets. */
+/* Method "update": sends one update as whole tensors. */
 tdm_status tdm__trainer_update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
@@ -629,5 +631,5 @@ tdm_status tdm__trainer_update(tdm_call *call, void *self)
         TDM_TRY(tdm__wrap(send_bucket(trainer, &message.update, message.epoch, bucket),
                           "bucket %u of %u", bucket, count));
     }
-    return tdm_call_reply(call, "uu", trainer->manifest->size_bytes, (uint64_t)count);
+    return TDM_OK;
 }

@@ -45,14 +45,16 @@ tdm_status tdm__transfer_pair_open(struct tdm__transfer_pair *pair, tdm_runtime 
                                    uint32_t rank, tdm_call *call)
 {
     struct tdm_collective_options options = {.rank = rank, .ranks_count = ENDS, .on_gpu = 1};
-    uint64_t bucket_bytes;
+    struct tdm__open_pair_message message;
 
-    TDM_TRY(tdm_call_unpack(call, "ssiu", &options.name, &options.node_id, &options.timeout_ms,
-                            &bucket_bytes));
+    TDM_TRY(tdm__open_pair_decode(tdm_call_arguments(call), &message));
+    options.name = message.name;
+    options.node_id = message.node_id;
+    options.timeout_ms = message.timeout_ms;
     tdm_collective_leave(pair->group);
     pair->group = NULL;
     if (rank == ENGINE) {
-        TDM_TRY(pair_create_bucket(pair, bucket_bytes));
+        TDM_TRY(pair_create_bucket(pair, message.bucket_bytes));
     }
     return tdm_collective_join(runtime, &options, &pair->group);
 }
@@ -104,9 +106,11 @@ tdm_status tdm__transfer_pair_announce(tdm_actor *engine,
                                        const struct tdm__transfer_pair_payload *load,
                                        tdm_ref **announced_out)
 {
+    const struct tdm__stage_slices_message message = {load->description};
+
     tdm__failpoint_hit("trainer.announce");
-    return tdm_actor_call(engine, "stage_slices", announced_out, "b", load->description.data,
-                          load->description.size_bytes);
+    return tdm__rank_call(engine, "stage_slices", tdm__stage_slices_table(), &message,
+                          announced_out);
 }
 
 tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,
@@ -153,8 +157,13 @@ tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t 
 static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *node_id,
                                 const struct tdm__worker_group *workers, tdm_ref **ref_out)
 {
-    return tdm_actor_call(actor, "open_pair", ref_out, "ssiu", name, node_id,
-                          (int64_t)workers->spec->update_timeout_ms, workers->chunk_bytes);
+    const struct tdm__open_pair_message message = {.name = name,
+                                                   .node_id = node_id,
+                                                   .timeout_ms =
+                                                       (int64_t)workers->spec->update_timeout_ms,
+                                                   .bucket_bytes = workers->chunk_bytes};
+
+    return tdm__rank_call(actor, "open_pair", tdm__open_pair_table(), &message, ref_out);
 }
 
 /* Calls "open_pair" on both ends of the pairs of all live engine ranks. `refs` gets the
@@ -186,7 +195,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
                                         const struct tdm__id *update)
 {
     struct tdm_actor_info info;
-    struct tdm__rendezvous_off_message message;
+    struct tdm__rendezvous_cancel_message message;
     char id[TDM__ID_TEXT_BYTES];
     char name[TDM__ID_TEXT_BYTES + 16];
     tdm_writer *writer;
@@ -197,7 +206,7 @@ static tdm_status request_pairs_abandon(struct tdm__worker_group *workers,
     (void)snprintf(name, sizeof(name), "pair/%s", tdm__id_text(update, id));
     message.name = name;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__rendezvous_off_encode(&message, writer);
+    status = tdm__rendezvous_cancel_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(workers->runtime, "rendezvous.cancel",
                                           tdm_writer_bytes(writer), OFF_MS, NULL);

@@ -24,8 +24,8 @@ struct tdm__transfer_pair {
     tdm_region *bucket;
 };
 
-/* Opens the pair at one end: method "open_pair" with the arguments (group name, node ID of the
- * rendezvous, timeout in ms, bucket bytes). The controller calls both ends at the same time;
+/* Opens the pair at one end: method "open_pair", whose arguments are the message open_pair
+ * (runtime/messages/weights.def). The controller calls both ends at the same time;
  * each blocks until the other has joined. An earlier connection is closed first. `rank` is 0 for
  * the trainer, 1 for the engine. */
 tdm_status tdm__transfer_pair_open(struct tdm__transfer_pair *pair, tdm_runtime *runtime,

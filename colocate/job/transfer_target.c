@@ -82,12 +82,12 @@ tdm_status tdm__transfer_result_reply(tdm_call *call, struct tdm__weight_writer 
                                       uint32_t engine_ranks_count)
 {
     struct tdm__hash hash = tdm__weight_writer_contents_hash(weight_writer);
-    const struct tdm__parts_sent_message message = {
+    const struct tdm__slices_sent_message message = {
         .hash_high = hash.high,
         .hash_low = hash.low,
         .resume_logs = {.count = engine_ranks_count, .get = get_resume_log, .arg = weight_writer}};
 
-    return reply_message(call, tdm__parts_sent_table(), &message);
+    return reply_message(call, tdm__slices_sent_table(), &message);
 }
 
 tdm_status tdm__transfer_target_read(const tdm_value *value,

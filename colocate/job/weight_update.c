@@ -467,7 +467,7 @@ static tdm_status send_slices(struct tdm__worker_group *workers,
                               struct pending_replies *contents)
 {
     const struct slice_lists slice_lists = {workers, targets, shadows};
-    const struct tdm__update_parts_message message = {
+    const struct tdm__update_slices_message message = {
         .update = update->id,
         .epoch = update->epoch,
         .targets = {.count = targets->count, .get = get_target, .arg = &slice_lists},
@@ -476,7 +476,7 @@ static tdm_status send_slices(struct tdm__worker_group *workers,
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__update_parts_encode(&message, writer);
+    status = tdm__update_slices_encode(&message, writer);
     if (status == TDM_OK) {
         status = call_all_layouts(workers, workers->trainers, workers->trainers_count,
                                   "update_slices", tdm_writer_bytes(writer), contents);
@@ -490,17 +490,17 @@ static tdm_status send_slices(struct tdm__worker_group *workers,
 static tdm_status prepare_slices(struct tdm__worker_group *workers,
                                  const struct tdm__weight_update *update, const tdm_value *contents)
 {
-    struct tdm__prepare_parts_message message = {.update = update->id};
-    struct tdm__parts_sent_message sent;
+    struct tdm__prepare_slices_message message = {.update = update->id};
+    struct tdm__slices_sent_message sent;
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__parts_sent_decode(contents, &sent));
+    TDM_TRY(tdm__slices_sent_decode(contents, &sent));
     message.hash_high = sent.hash_high;
     message.hash_low = sent.hash_low;
     message.resume_logs = sent.resume_logs;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__prepare_parts_encode(&message, writer);
+    status = tdm__prepare_slices_encode(&message, writer);
     if (status == TDM_OK) {
         status =
             tdm__worker_group_call(workers, workers->engines, workers->engines_count,

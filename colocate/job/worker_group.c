@@ -15,6 +15,7 @@
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,20 +351,21 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                               tdm_actor **actor_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
-    struct tdm__rank_arguments arguments = {.config_json = config_json,
-                                            .config_name = "job file",
-                                            .library = spec->library,
-                                            .model_config = spec->model_config,
-                                            .model = spec->update_model,
-                                            .group = creation->group,
-                                            .rank = creation->rank,
-                                            .ranks_count = creation->ranks_count,
-                                            .engine = creation->engine,
-                                            .ranks_per_engine = workers->ranks_per_engine,
-                                            .seed = spec->seed,
-                                            .bucket_bytes = spec->update_weight_buffer_size,
-                                            .timeout_ms = spec->step_timeout_ms,
-                                            .verify = parse_verify_mode(spec)};
+    const struct tdm__rank_arguments_message arguments = {
+        .config_json = config_json,
+        .config_name = "job file",
+        .library = spec->library,
+        .model_config = spec->model_config,
+        .model = spec->update_model,
+        .group = creation->group,
+        .rank = creation->rank,
+        .ranks_count = creation->ranks_count,
+        .engine = creation->engine,
+        .ranks_per_engine = workers->ranks_per_engine,
+        .seed = spec->seed,
+        .bucket_bytes = spec->update_weight_buffer_size,
+        .timeout_ms = (int64_t)spec->step_timeout_ms,
+        .verify = (uint32_t)parse_verify_mode(spec)};
     struct tdm_actor_options options = {.name = creation->name,
                                         .num_gpus = creation->num_gpus,
                                         .group = creation->placement_group,
@@ -373,7 +375,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__rank_arguments_write(writer, &arguments);
+    status = tdm__rank_arguments_encode(&arguments, writer);
     if (status == TDM_OK) {
         status = tdm_actor_create_packed(workers->runtime, creation->class_name, &options,
                                          tdm_writer_bytes(writer), actor_out);

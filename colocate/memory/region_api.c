@@ -95,12 +95,13 @@ static tdm_status call_memory_arbiter(const char *method, const tdm_writer *argu
 static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
-    const struct tdm__turn_wish_message message = {entry->device->gpu, tag, bytes, timeout_ms};
+    const struct tdm__arbiter_request_message message = {entry->device->gpu, tag, bytes,
+                                                         timeout_ms};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    (void)tdm__turn_wish_encode(&message, writer);
+    (void)tdm__arbiter_request_encode(&message, writer);
     status = call_memory_arbiter("arbiter.request", writer, tdm__timeout_add(timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
     return status;
@@ -111,13 +112,13 @@ static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes,
 static void announce_memory_release(void *arg, const char *tag, size_t bytes)
 {
     const struct gpu_regions *entry = arg;
-    const struct tdm__turn_leaving_message message = {entry->device->gpu, tag, bytes};
+    const struct tdm__arbiter_announce_release_message message = {entry->device->gpu, tag, bytes};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    (void)tdm__turn_leaving_encode(&message, writer);
+    (void)tdm__arbiter_announce_release_encode(&message, writer);
     if (call_memory_arbiter("arbiter.announce_release", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "a pause of %s is not announced: %s", tag,
                  tdm_error_detail());
@@ -130,13 +131,13 @@ static void announce_memory_release(void *arg, const char *tag, size_t bytes)
 static void cancel_memory_grant(void *arg, const char *tag)
 {
     const struct gpu_regions *entry = arg;
-    const struct tdm__turn_forgo_message message = {entry->device->gpu, tag};
+    const struct tdm__arbiter_cancel_grant_message message = {entry->device->gpu, tag};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    (void)tdm__turn_forgo_encode(&message, writer);
+    (void)tdm__arbiter_cancel_grant_encode(&message, writer);
     if (call_memory_arbiter("arbiter.cancel_grant", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "what was granted to %s is not given back: %s", tag,
                  tdm_error_detail());

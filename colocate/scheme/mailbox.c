@@ -13,6 +13,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -116,24 +117,40 @@ static uint32_t count_messages(const struct mailbox *mailbox, const struct waite
     return count;
 }
 
+/* Position of a waiter's reply in the messages of the mailbox. */
+struct reply_cursor {
+    const struct waiter *waiter; /* Waiter that is replied to; borrowed. */
+    const struct message *next;  /* Message at which the search for the next entry begins. */
+};
+
+/* Getter of a message list: describes the next message that matches. It is called once for each
+ * index, in order. */
+static void get_next_entry(const void *arg, uint32_t index, void *item_out)
+{
+    struct reply_cursor *cursor = (struct reply_cursor *)(uintptr_t)arg;
+    const struct message *message = cursor->next;
+
+    (void)index;
+    while (!message_matches_waiter(cursor->waiter, message)) {
+        message = TAILQ_NEXT(message, link);
+    }
+    *(struct tdm__mailbox_entry_message *)item_out = (struct tdm__mailbox_entry_message){
+        .key = message->key, .value = {.value = message->value}};
+    cursor->next = TAILQ_NEXT(message, link);
+}
+
 /* Replies to the waiter's call with the messages that match. */
 static tdm_status reply_messages(const struct mailbox *mailbox, const struct waiter *waiter)
 {
-    const struct message *message;
+    struct reply_cursor cursor = {.waiter = waiter, .next = TAILQ_FIRST(&mailbox->messages)};
+    const struct tdm__mailbox_entries_message reply = {
+        .entries = {
+            .count = count_messages(mailbox, waiter), .get = get_next_entry, .arg = &cursor}};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, count_messages(mailbox, waiter));
-    TAILQ_FOREACH(message, &mailbox->messages, link)
-    {
-        if (message_matches_waiter(waiter, message)) {
-            tdm_write_array(writer, 2);
-            tdm_write_string(writer, message->key);
-            tdm_write_value(writer, message->value);
-        }
-    }
-    status = tdm_writer_status(writer);
+    status = tdm__mailbox_entries_encode(&reply, writer);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(waiter->call, tdm_writer_bytes(writer));
     }
@@ -188,21 +205,19 @@ static void reply_ready_waiters(struct mailbox *mailbox)
 static tdm_status mailbox_wait(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
+    struct tdm__mailbox_wait_message message;
     struct waiter *waiter;
-    const char *prefix;
-    const char *after;
-    uint64_t count;
     tdm_status status;
 
-    TDM_TRY(tdm_call_unpack(call, "ssu", &prefix, &after, &count));
+    TDM_TRY(tdm__mailbox_wait_decode(tdm_call_arguments(call), &message));
     waiter = calloc(1, sizeof(*waiter));
     if (waiter == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a wait for %s", prefix);
+        return tdm__fail(TDM_E_NOMEM, "a wait for %s", message.prefix);
     }
     waiter->call = call;
-    waiter->count = count;
-    waiter->prefix = strdup(prefix);
-    waiter->after = strdup(after);
+    waiter->count = message.messages_count;
+    waiter->prefix = strdup(message.prefix);
+    waiter->after = strdup(message.after);
     status = waiter->prefix == NULL || waiter->after == NULL
                  ? tdm__fail(TDM_E_NOMEM, "a wait for messages")
                  : tdm_call_keep(call);
@@ -261,13 +276,12 @@ static void remove_messages(struct mailbox *mailbox, const char *prefix, bool wh
 static tdm_status mailbox_put(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
-    const tdm_value *value;
-    const char *key;
+    struct tdm__mailbox_put_message arguments;
     struct message *message;
 
-    TDM_TRY(tdm_call_unpack(call, "sv", &key, &value));
-    TDM_TRY(message_create(key, value, &message));
-    remove_messages(mailbox, key, true);
+    TDM_TRY(tdm__mailbox_put_decode(tdm_call_arguments(call), &arguments));
+    TDM_TRY(message_create(arguments.key, arguments.value.value, &message));
+    remove_messages(mailbox, arguments.key, true);
     TAILQ_INSERT_TAIL(&mailbox->messages, message, link);
     reply_ready_waiters(mailbox);
     return TDM_OK;
@@ -277,27 +291,26 @@ static tdm_status mailbox_put(tdm_call *call, void *self)
 static tdm_status mailbox_close(tdm_call *call, void *self)
 {
     struct mailbox *mailbox = self;
+    struct tdm__mailbox_close_message message;
     struct closed_prefix *closed;
-    const char *prefix;
-    const char *text;
-    int64_t status;
 
-    TDM_TRY(tdm_call_unpack(call, "sis", &prefix, &status, &text));
-    remove_messages(mailbox, prefix, false);
-    if (status == TDM_OK) {
+    TDM_TRY(tdm__mailbox_close_decode(tdm_call_arguments(call), &message));
+    remove_messages(mailbox, message.prefix, false);
+    if (message.status == TDM_OK) {
         return TDM_OK;
     }
     closed = calloc(1, sizeof(*closed));
     if (closed == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the end of %s", prefix);
+        return tdm__fail(TDM_E_NOMEM, "the end of %s", message.prefix);
     }
-    *closed = (struct closed_prefix){
-        .prefix = strdup(prefix), .status = (tdm_status)status, .text = strdup(text)};
+    *closed = (struct closed_prefix){.prefix = strdup(message.prefix),
+                                     .status = (tdm_status)message.status,
+                                     .text = strdup(message.text)};
     TAILQ_INSERT_HEAD(&mailbox->closed, closed, link);
     mailbox->closed_count++;
     if (closed->prefix == NULL || closed->text == NULL) {
         closed_remove(mailbox, closed);
-        return tdm__fail(TDM_E_NOMEM, "the end of %s", prefix);
+        return tdm__fail(TDM_E_NOMEM, "the end of %s", message.prefix);
     }
     reply_ready_waiters(mailbox);
     if (mailbox->closed_count > TDM__MAILBOX_CLOSED_MAX) {
@@ -403,32 +416,121 @@ tdm_status tdm__mailbox_find(tdm_runtime *runtime, const char *name, int64_t dea
     }
 }
 
+/* A message that is written as the value of a put. */
+struct put_value {
+    const struct tdm__message *table; /* Table of the message; static. */
+    const void *structure;            /* Structure of the message; borrowed. */
+};
+
+/* Writer of a message value: encodes the message that is put. A failure stays in the writer. */
+static void write_put_value(tdm_writer *writer, const void *arg)
+{
+    const struct put_value *value = arg;
+
+    (void)tdm__message_encode(value->table, value->structure, writer);
+}
+
+/* Encodes the arguments of a method by their table and calls it. `ref_out` may be NULL. */
+static tdm_status mailbox_call(tdm_actor *mailbox, const char *method,
+                               const struct tdm__message *table, const void *arguments,
+                               tdm_ref **ref_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__message_encode(table, arguments, writer);
+    if (status == TDM_OK) {
+        status = tdm_actor_call_packed(mailbox, method, tdm_writer_bytes(writer), ref_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__mailbox_put(tdm_actor *mailbox, const char *key, const struct tdm__message *table,
+                            const void *structure, tdm_ref **done_out)
+{
+    const struct put_value value = {table, structure};
+    const struct tdm__mailbox_put_message arguments = {
+        .key = key, .value = {.write = write_put_value, .arg = &value}};
+
+    return mailbox_call(mailbox, "put", tdm__mailbox_put_table(), &arguments, done_out);
+}
+
+tdm_status tdm__mailbox_put_and_wait(tdm_actor *mailbox, const char *key,
+                                     const struct tdm__message *table, const void *structure,
+                                     int64_t deadline_ms)
+{
+    tdm_ref *done;
+
+    TDM_TRY(tdm__mailbox_put(mailbox, key, table, structure, &done));
+    return tdm__mailbox_await_done(done, deadline_ms);
+}
+
 tdm_status tdm__mailbox_wait_messages(tdm_actor *mailbox, const char *prefix, const char *after,
                                       uint64_t count, tdm_ref **messages_out)
 {
-    return tdm_actor_call(mailbox, "wait", messages_out, "ssu", prefix, after, count);
+    const struct tdm__mailbox_wait_message arguments = {prefix, after, count};
+
+    return mailbox_call(mailbox, "wait", tdm__mailbox_wait_table(), &arguments, messages_out);
+}
+
+tdm_status tdm__mailbox_get_messages(tdm_ref *ref, int64_t timeout_ms,
+                                     struct tdm__message_list *messages_out)
+{
+    struct tdm__mailbox_entries_message reply;
+    const tdm_value *value;
+
+    TDM_TRY(tdm_get_value(ref, timeout_ms, &value));
+    TDM_TRY(tdm__mailbox_entries_decode(value, &reply));
+    *messages_out = reply.entries;
+    return TDM_OK;
+}
+
+const tdm_value *tdm__mailbox_message_at(const struct tdm__message_list *messages, uint32_t index,
+                                         const char **key_out)
+{
+    struct tdm__mailbox_entry_message entry;
+
+    tdm__message_list_read(messages, index, &entry, sizeof(entry));
+    if (key_out != NULL) {
+        *key_out = entry.key;
+    }
+    return entry.value.value;
+}
+
+/* Waits until the deadline for the one message of the call behind `ref`. */
+static tdm_status get_first_message(tdm_ref *ref, const char *key, int64_t deadline_ms,
+                                    const tdm_value **value_out)
+{
+    struct tdm__message_list messages;
+
+    TDM_TRY(tdm__mailbox_get_messages(ref, tdm__deadline_remaining_ms(deadline_ms), &messages));
+    if (messages.count == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "the wait for %s ended without a message", key);
+    }
+    *value_out = tdm__mailbox_message_at(&messages, 0, NULL);
+    return TDM_OK;
 }
 
 tdm_status tdm__mailbox_read_message(tdm_actor *mailbox, const char *key, int64_t deadline_ms,
                                      tdm_ref **ref_out, const tdm_value **value_out)
 {
-    const tdm_value *messages;
     tdm_ref *ref;
     tdm_status status;
 
     TDM_TRY(tdm__mailbox_wait_messages(mailbox, key, "", 1, &ref));
-    status = tdm_get_value(ref, tdm__deadline_remaining_ms(deadline_ms), &messages);
+    status = get_first_message(ref, key, deadline_ms, value_out);
     if (status != TDM_OK) {
         (void)tdm_cancel(ref, 0);
         tdm_ref_release(ref);
         return status;
     }
     *ref_out = ref;
-    *value_out = tdm_value_at(tdm_value_at(messages, 0), 1);
     return TDM_OK;
 }
 
-tdm_status tdm__mailbox_await_put(tdm_ref *ref, int64_t deadline_ms)
+tdm_status tdm__mailbox_await_done(tdm_ref *ref, int64_t deadline_ms)
 {
     tdm_status status = tdm_get(ref, tdm__deadline_remaining_ms(deadline_ms), "");
 
@@ -437,7 +539,9 @@ tdm_status tdm__mailbox_await_put(tdm_ref *ref, int64_t deadline_ms)
 }
 
 tdm_status tdm__mailbox_close(tdm_actor *mailbox, const char *prefix, tdm_status status,
-                              const char *text)
+                              const char *text, tdm_ref **done_out)
 {
-    return tdm_actor_call(mailbox, "close", NULL, "sis", prefix, (int64_t)status, text);
+    const struct tdm__mailbox_close_message arguments = {prefix, (int64_t)status, text};
+
+    return mailbox_call(mailbox, "close", tdm__mailbox_close_table(), &arguments, done_out);
 }

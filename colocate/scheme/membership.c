@@ -13,8 +13,10 @@
 #include "colocate/scheme/membership.h"
 
 #include "colocate/scheme/mailbox.h"
+#include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,33 +26,21 @@ enum { LIVENESS_CHECK_MS = 200 };
 
 /* ---- members ------------------------------------------------------------------------- */
 
-/* Reads a receiver from the first two values of a message: (id b, incarnation u, ...). */
-static tdm_status read_member(const tdm_value *value, struct tdm__member *member)
-{
-    struct tdm_bytes id = tdm_value_bytes(tdm_value_at(value, 0));
-
-    if (id.size_bytes != sizeof(member->actor.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "a receiver whose id has %zu bytes", id.size_bytes);
-    }
-    memcpy(member->actor.bytes, id.data, sizeof(member->actor.bytes));
-    member->incarnation = tdm_value_uint(tdm_value_at(value, 1), 0);
-    return TDM_OK;
-}
-
-/* Adds the receiver of a join message, (id b, incarnation u, present ?), to the members or to the
- * dead. */
-static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value *message)
+/* Adds the receiver of a join message to the members or to the dead. */
+static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value *value)
 {
     struct tdm__membership *membership = &sender->membership;
+    struct tdm__scheme_join_message message;
     struct tdm__member member;
 
-    TDM_TRY(read_member(message, &member));
+    TDM_TRY(tdm__scheme_join_decode(value, &message));
+    member = tdm__member_from_message(&message.receiver);
     if (membership->members_count == TDM_WEIGHTS_RECEIVERS_MAX ||
         membership->dead_count == TDM_WEIGHTS_RECEIVERS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "more than %d receivers of %s", TDM_WEIGHTS_RECEIVERS_MAX,
                          sender->session.model);
     }
-    if (tdm_value_bool(tdm_value_at(message, 2), 0) &&
+    if (message.is_present &&
         tdm__update_session_check_alive(&sender->session, &member) == TDM_OK) {
         membership->members[membership->members_count++] = member;
     } else {
@@ -65,20 +55,20 @@ static tdm_status add_to_membership(tdm_weights_sender *sender, const tdm_value 
 static tdm_status collect_members(tdm_weights_sender *sender, uint64_t messages_count,
                                   int64_t deadline_ms)
 {
-    const tdm_value *messages;
+    struct tdm__message_list messages;
     tdm_ref *ref;
     tdm_status status;
 
     TDM_TRY(tdm__mailbox_wait_messages(sender->mailbox, "join/", "", messages_count, &ref));
-    status = tdm_get_value(ref, tdm__deadline_remaining_ms(deadline_ms), &messages);
+    status = tdm__mailbox_get_messages(ref, tdm__deadline_remaining_ms(deadline_ms), &messages);
     if (status == TDM_OK) {
         sender->membership.members_count = 0;
         sender->membership.dead_count = 0;
     } else {
         (void)tdm_cancel(ref, 0);
     }
-    for (uint32_t i = 0; status == TDM_OK && i < tdm_value_count(messages); i++) {
-        status = add_to_membership(sender, tdm_value_at(tdm_value_at(messages, i), 1));
+    for (uint32_t i = 0; status == TDM_OK && i < messages.count; i++) {
+        status = add_to_membership(sender, tdm__mailbox_message_at(&messages, i, NULL));
     }
     tdm_ref_release(ref);
     return status;
@@ -126,8 +116,7 @@ static uint32_t find_member(const struct tdm__membership *membership,
 
 /* ---- reports ------------------------------------------------------------------------- */
 
-/* Which members have reported. The message of a report is (id b, incarnation u, status i, text
- * s). */
+/* Which members have reported. */
 struct member_reports {
     /* For each member, by its index, true if it has reported. */
     bool came[TDM_WEIGHTS_RECEIVERS_MAX];
@@ -135,26 +124,26 @@ struct member_reports {
 };
 
 /* Reads the reports in `messages`. Returns the failure that a member reports, with its name. */
-static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value *messages,
+static tdm_status read_reports(const tdm_weights_sender *sender,
+                               const struct tdm__message_list *messages,
                                struct member_reports *reports)
 {
     char text[TDM__UPDATE_MEMBER_TEXT_BYTES];
 
-    for (uint32_t i = 0; i < tdm_value_count(messages); i++) {
-        const tdm_value *message = tdm_value_at(tdm_value_at(messages, i), 1);
-        tdm_status failed =
-            (tdm_status)tdm_value_int(tdm_value_at(message, 2), (int64_t)TDM_E_PROTOCOL);
+    for (uint32_t i = 0; i < messages->count; i++) {
+        struct tdm__scheme_report_message message;
         struct tdm__member member;
         uint32_t index;
 
-        TDM_TRY(read_member(message, &member));
+        TDM_TRY(tdm__scheme_report_decode(tdm__mailbox_message_at(messages, i, NULL), &message));
+        member = tdm__member_from_message(&message.receiver);
         index = find_member(&sender->membership, &member);
         if (index == sender->membership.members_count) {
             continue;
         }
-        if (failed != TDM_OK) {
-            return tdm__fail(failed, "%s: %s", tdm__update_member_text(&member, text),
-                             tdm_value_string(tdm_value_at(message, 3), ""));
+        if (message.status != TDM_OK) {
+            return tdm__fail((tdm_status)message.status, "%s: %s",
+                             tdm__update_member_text(&member, text), message.text);
         }
         reports->count += reports->came[index] ? 0 : 1;
         reports->came[index] = true;
@@ -205,7 +194,7 @@ static tdm_status missing_report_error(const tdm_weights_sender *sender,
 static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key, const char *done,
                                      struct member_reports *reports, int64_t deadline_ms)
 {
-    const tdm_value *messages;
+    struct tdm__message_list messages;
     tdm_status status;
     tdm_ref *ref;
 
@@ -213,7 +202,7 @@ static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key
     do {
         int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
 
-        status = tdm_get_value(
+        status = tdm__mailbox_get_messages(
             ref,
             remaining_ms < 0 || remaining_ms > LIVENESS_CHECK_MS ? LIVENESS_CHECK_MS : remaining_ms,
             &messages);
@@ -222,7 +211,7 @@ static tdm_status await_more_reports(tdm_weights_sender *sender, const char *key
         }
     } while (status == TDM_E_TIMEOUT && tdm__deadline_remaining_ms(deadline_ms) != 0);
     if (status == TDM_OK) {
-        status = read_reports(sender, messages, reports);
+        status = read_reports(sender, &messages, reports);
     } else {
         (void)tdm_cancel(ref, 0);
         status = status == TDM_E_TIMEOUT ? missing_report_error(sender, reports, done) : status;
@@ -275,8 +264,9 @@ void tdm__membership_forget_dead(const tdm_weights_sender *sender)
     char key[TDM__UPDATE_KEY_BYTES];
 
     for (uint32_t i = 0; i < sender->membership.dead_count; i++) {
-        (void)tdm__mailbox_close(
-            sender->mailbox, tdm__update_join_key(&sender->membership.dead[i], key), TDM_OK, "");
+        (void)tdm__mailbox_close(sender->mailbox,
+                                 tdm__update_join_key(&sender->membership.dead[i], key), TDM_OK, "",
+                                 NULL);
     }
 }
 

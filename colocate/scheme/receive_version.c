@@ -16,10 +16,12 @@
 #include "colocate/scheme/receive_version.h"
 
 #include "colocate/scheme/mailbox.h"
+#include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,18 +89,17 @@ static void drop_next_offer(tdm_weights_receiver *receiver)
 }
 
 /* Returns this receiver's index in the offer's members, or their number if it is not one. */
-static uint32_t find_own_index(const tdm_weights_receiver *receiver, const tdm_value *members)
+static uint32_t find_own_index(const tdm_weights_receiver *receiver,
+                               const struct tdm__message_list *members)
 {
     const struct tdm__member *self = &receiver->self;
     uint32_t i;
 
-    for (i = 0; i < tdm_value_count(members); i++) {
-        const tdm_value *member = tdm_value_at(members, i);
-        struct tdm_bytes id = tdm_value_bytes(tdm_value_at(member, 0));
+    for (i = 0; i < members->count; i++) {
+        struct tdm__update_member_message member;
 
-        if (id.size_bytes == sizeof(self->actor.bytes) &&
-            memcmp(id.data, self->actor.bytes, id.size_bytes) == 0 &&
-            tdm_value_uint(tdm_value_at(member, 1), 0) == self->incarnation) {
+        tdm__message_list_read(members, i, &member, sizeof(member));
+        if (tdm__id_equal(&member.actor, &self->actor) && member.incarnation == self->incarnation) {
             break;
         }
     }
@@ -106,23 +107,26 @@ static uint32_t find_own_index(const tdm_weights_receiver *receiver, const tdm_v
 }
 
 /* Reads the newest offer of the message list and remembers its key. */
-static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *messages,
-                             struct offer *offer)
+static tdm_status read_offer(tdm_weights_receiver *receiver,
+                             const struct tdm__message_list *messages, struct offer *offer)
 {
-    const tdm_value *message = tdm_value_at(messages, tdm_value_count(messages) - 1);
-    const char *key = tdm_value_string(tdm_value_at(message, 0), NULL);
-    const tdm_value *members;
-    int64_t remaining_ms;
+    struct tdm__scheme_offer_message message;
+    const tdm_value *value;
+    const char *key;
 
-    if (key == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "an offer of %s without a key", receiver->session.model);
+    if (messages->count == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "the wait for an offer of %s ended without one",
+                         receiver->session.model);
     }
+    value = tdm__mailbox_message_at(messages, messages->count - 1, &key);
     (void)snprintf(receiver->last_offer_key, sizeof(receiver->last_offer_key), "%s", key);
-    TDM_TRY(tdm_unpack(tdm_value_at(message, 1), "uuuiv", &offer->epoch, &offer->version,
-                       &offer->group_epoch, &remaining_ms, &members));
-    offer->deadline_ms = tdm__deadline_after(remaining_ms);
-    offer->members_count = tdm_value_count(members);
-    offer->self = find_own_index(receiver, members);
+    TDM_TRY(tdm__scheme_offer_decode(value, &message));
+    offer->epoch = message.epoch;
+    offer->version = message.version;
+    offer->group_epoch = message.group_epoch;
+    offer->deadline_ms = tdm__deadline_after(message.timeout_ms);
+    offer->members_count = message.members.count;
+    offer->self = find_own_index(receiver, &message.members);
     return TDM_OK;
 }
 
@@ -131,14 +135,15 @@ static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *me
 static tdm_status check_offer_open(const tdm_weights_receiver *receiver, const struct offer *offer,
                                    bool *open_out)
 {
+    struct tdm__message_list messages;
     char key[TDM__UPDATE_KEY_BYTES];
-    const tdm_value *messages;
     tdm_status status;
     tdm_ref *ref;
 
     TDM_TRY(tdm__mailbox_wait_messages(
         receiver->mailbox, tdm__update_message_key(offer->epoch, "outcome", key), "", 0, &ref));
-    status = tdm_get_value(ref, tdm__deadline_remaining_ms(offer->deadline_ms), &messages);
+    status =
+        tdm__mailbox_get_messages(ref, tdm__deadline_remaining_ms(offer->deadline_ms), &messages);
     tdm_ref_release(ref);
     *open_out = status != TDM_E_ABORTED;
     return status == TDM_E_ABORTED ? TDM_OK : status;
@@ -148,22 +153,22 @@ static tdm_status check_offer_open(const tdm_weights_receiver *receiver, const s
 static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_ms,
                               struct offer *offer)
 {
-    const tdm_value *messages;
+    struct tdm__message_list messages;
     bool open = false;
     tdm_status status;
 
     do {
         status = request_next_offer(receiver);
         if (status == TDM_OK) {
-            status =
-                tdm_get_value(receiver->next, tdm__deadline_remaining_ms(deadline_ms), &messages);
+            status = tdm__mailbox_get_messages(receiver->next,
+                                               tdm__deadline_remaining_ms(deadline_ms), &messages);
         }
         if (status == TDM_E_TIMEOUT) {
             return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
                              receiver->session.model, (unsigned long long)receiver->version);
         }
         if (status == TDM_OK) {
-            status = read_offer(receiver, messages, offer);
+            status = read_offer(receiver, &messages, offer);
         }
         drop_next_offer(receiver);
         if (status == TDM_OK && offer->self < offer->members_count) {
@@ -378,16 +383,17 @@ static void send_report(tdm_weights_receiver *receiver, uint64_t epoch, const ch
                         tdm_status status)
 {
     const struct tdm__member *self = &receiver->self;
+    const struct tdm__scheme_report_message message = {
+        .receiver = tdm__member_to_message(self),
+        .status = (int64_t)status,
+        .text = status == TDM_OK ? "" : tdm_error_detail()};
     char id[TDM__ID_TEXT_BYTES];
     char text[TDM__UPDATE_KEY_BYTES];
     char key[2 * TDM__UPDATE_KEY_BYTES];
 
     (void)snprintf(key, sizeof(key), "%s%s", tdm__update_message_key(epoch, what, text),
                    tdm__id_text(&self->actor, id));
-    (void)tdm_actor_call(receiver->mailbox, "put", NULL, "s(buis)", key,
-                         (const void *)self->actor.bytes, sizeof(self->actor.bytes),
-                         self->incarnation, (int64_t)status,
-                         status == TDM_OK ? "" : tdm_error_detail());
+    (void)tdm__mailbox_put(receiver->mailbox, key, tdm__scheme_report_table(), &message, NULL);
 }
 
 /* Reports that this receiver serves a version, to the record first, because the sender's next
@@ -454,17 +460,22 @@ static tdm_status learn_outcome(tdm_weights_receiver *receiver, bool *committed)
 {
     const struct tdm__version_request proposal = {.proposal = TDM__UPDATE_ABORTED};
     const struct tdm__incoming_version *incoming = &receiver->incoming;
+    struct tdm__scheme_outcome_message message;
     char key[TDM__UPDATE_KEY_BYTES];
-    const tdm_value *message;
+    const tdm_value *value;
     tdm_ref *ref;
 
     if (!receiver->undecided &&
         tdm__mailbox_read_message(receiver->mailbox,
                                   tdm__update_message_key(incoming->epoch, "outcome", key),
-                                  incoming->deadline_ms, &ref, &message) == TDM_OK) {
-        *committed = tdm_value_bool(tdm_value_at(message, 0), 0) != 0;
+                                  incoming->deadline_ms, &ref, &value) == TDM_OK) {
+        tdm_status status = tdm__scheme_outcome_decode(value, &message);
+
         tdm_ref_release(ref);
-        return TDM_OK;
+        if (status == TDM_OK) {
+            *committed = message.committed;
+            return TDM_OK;
+        }
     }
     return tdm__update_session_decide(&receiver->session, incoming->epoch, &proposal,
                                       tdm__deadline_after(DECIDE_MS), committed);
@@ -526,7 +537,7 @@ static tdm_status accept_offer(tdm_weights_receiver *receiver, const struct offe
 /* Receives one version, or settles the one whose outcome is unknown. */
 static tdm_status receive_or_settle_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
-    struct offer offer;
+    struct offer offer = {.epoch = 0};
 
     report_flip(receiver, tdm__deadline_after(DECIDE_MS));
     if (!receiver->undecided) {

@@ -15,8 +15,10 @@
 
 #include "colocate/scheme/mailbox.h"
 #include "colocate/scheme/receive_version.h"
+#include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,30 +244,21 @@ static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
     return TDM_OK;
 }
 
-/* Reads the message of the model, (manifest v, scheme u, bytes of a bucket u), and finds the wanted
- * tensors in it. */
-static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *message)
+/* Reads the message of the model and finds the wanted tensors in it. */
+static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *value)
 {
-    const struct tdm__weight_transport *transport = tdm__weight_transport_of_scheme(
-        (enum tdm_weights_scheme)tdm_value_uint(tdm_value_at(message, 1), UINT16_MAX));
-    uint64_t bucket_bytes = tdm_value_uint(tdm_value_at(message, 2), 0);
+    const struct tdm__weight_transport *transport;
+    struct tdm__scheme_model_message message;
     struct tdm__manifest *manifest;
-    tdm_writer *writer;
-    tdm_status status;
 
-    if (transport == NULL || bucket_bytes == 0) {
+    TDM_TRY(tdm__scheme_model_decode(value, &message));
+    transport = tdm__weight_transport_of_scheme((enum tdm_weights_scheme)message.scheme);
+    if (transport == NULL || message.bucket_bytes == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s has an unknown scheme or a bucket size of 0",
                          receiver->session.model);
     }
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_value(writer, tdm_value_at(message, 0));
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status = tdm__manifest_decode(tdm_writer_bytes(writer), &manifest);
-    }
-    tdm_writer_destroy(writer);
-    TDM_TRY(status);
-    TDM_TRY(tdm__model_buckets_create(manifest, bucket_bytes, &receiver->model_buckets));
+    TDM_TRY(tdm__manifest_from_message(&message.manifest, &manifest));
+    TDM_TRY(tdm__model_buckets_create(manifest, message.bucket_bytes, &receiver->model_buckets));
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
         TDM_TRY(
             locate_tensor(receiver, &receiver->tensors[i].info, &receiver->tensor_locations[i]));
@@ -279,15 +272,12 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *me
 static tdm_status announce_receiver(tdm_weights_receiver *receiver, bool present,
                                     int64_t deadline_ms)
 {
-    const struct tdm__member *self = &receiver->self;
+    const struct tdm__scheme_join_message message = {
+        .receiver = tdm__member_to_message(&receiver->self), .is_present = present};
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_ref *done;
 
-    (void)tdm__update_join_key(self, key);
-    TDM_TRY(tdm_actor_call(receiver->mailbox, "put", &done, "s(bu?)", key,
-                           (const void *)self->actor.bytes, sizeof(self->actor.bytes),
-                           self->incarnation, present ? 1 : 0));
-    return tdm__mailbox_await_put(done, deadline_ms);
+    return tdm__mailbox_put_and_wait(receiver->mailbox, tdm__update_join_key(&receiver->self, key),
+                                     tdm__scheme_join_table(), &message, deadline_ms);
 }
 
 /* Finds the sender's mailbox, reads the model and announces this receiver. After a failure it
@@ -547,19 +537,18 @@ tdm_status tdm_weights_serve(tdm_call *call, void *self)
     TDM__REQUIRE(call);
 
     tdm_weights_receiver *receiver;
-    const char *model;
-    int64_t timeout_ms;
+    struct tdm__scheme_receive_message message;
     uint64_t version;
 
     (void)self;
-    TDM_TRY(tdm_call_unpack(call, "si", &model, &timeout_ms));
-    receiver = find_in_process(model);
+    TDM_TRY(tdm__scheme_receive_decode(tdm_call_arguments(call), &message));
+    receiver = find_in_process(message.model);
     if (receiver == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "this actor has no receiver of %s", model);
+        return tdm__fail(TDM_E_NOT_FOUND, "this actor has no receiver of %s", message.model);
     }
     if (!receiver->joined) {
-        TDM_TRY(receiver_join(receiver, tdm__deadline_after(timeout_ms)));
+        TDM_TRY(receiver_join(receiver, tdm__deadline_after(message.timeout_ms)));
     }
-    TDM_TRY(tdm_weights_receive(receiver, timeout_ms, &version));
+    TDM_TRY(tdm_weights_receive(receiver, message.timeout_ms, &version));
     return tdm_call_reply(call, "u", version);
 }

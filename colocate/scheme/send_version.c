@@ -15,10 +15,12 @@
 
 #include "colocate/scheme/mailbox.h"
 #include "colocate/scheme/membership.h"
+#include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -98,16 +100,12 @@ static bool group_is_current(const tdm_weights_sender *sender)
                   membership->members_count * sizeof(membership->members[0])) == 0;
 }
 
-/* Puts the offer of a version into the mailbox. An offer is (epoch u, version u, epoch of the group
- * u, milliseconds left i, [(id b, incarnation u)...]). A receiver's rank in the group is its
- * position in the list, from 1. */
+/* Puts the offer of a version into the mailbox. */
 static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, int64_t deadline_ms)
 {
     const struct tdm__membership *membership = &sender->membership;
+    struct tdm__scheme_offer_message message;
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_writer *writer;
-    tdm_status status;
-    tdm_ref *done = NULL;
 
     if (sender->transport->uses_group && !group_is_current(sender)) {
         tdm_collective_leave(sender->group);
@@ -115,27 +113,16 @@ static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, in
         sender->group_epoch = sender->epoch;
     }
     (void)snprintf(key, sizeof(key), "offer/%020llu", (unsigned long long)sender->epoch);
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 2);
-    tdm_write_string(writer, key);
-    tdm_write_array(writer, 5);
-    tdm_write_uint(writer, sender->epoch);
-    tdm_write_uint(writer, version);
-    tdm_write_uint(writer, sender->group_epoch);
-    tdm_write_int(writer, tdm__deadline_remaining_ms(deadline_ms));
-    tdm_write_array(writer, membership->members_count);
-    for (uint32_t i = 0; i < membership->members_count; i++) {
-        tdm_write_array(writer, 2);
-        tdm_write_bytes(writer, membership->members[i].actor.bytes, sizeof(struct tdm__id));
-        tdm_write_uint(writer, membership->members[i].incarnation);
-    }
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status = tdm_actor_call_packed(sender->mailbox, "put", tdm_writer_bytes(writer), &done);
-    }
-    tdm_writer_destroy(writer);
-    TDM_TRY(status);
-    return tdm__mailbox_await_put(done, deadline_ms);
+    message =
+        (struct tdm__scheme_offer_message){.epoch = sender->epoch,
+                                           .version = version,
+                                           .group_epoch = sender->group_epoch,
+                                           .timeout_ms = tdm__deadline_remaining_ms(deadline_ms),
+                                           .members = {.count = membership->members_count,
+                                                       .get = tdm__member_get_message,
+                                                       .arg = membership->members}};
+    return tdm__mailbox_put_and_wait(sender->mailbox, key, tdm__scheme_offer_table(), &message,
+                                     deadline_ms);
 }
 
 /* Joins the collective group of sender and members, if the transport uses one and it does not exist
@@ -192,6 +179,23 @@ static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
     return TDM_OK;
 }
 
+/* Calls the module so that it receives the version that is offered next. A failure shows in the
+ * votes. */
+static void start_module_receive(tdm_weights_sender *sender, uint32_t index)
+{
+    const struct tdm__scheme_receive_message message = {sender->session.model, sender->timeout_ms};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    if (tdm__scheme_receive_encode(&message, writer) == TDM_OK) {
+        (void)tdm_actor_call_packed(sender->modules[index], TDM_WEIGHTS_METHOD,
+                                    tdm_writer_bytes(writer), &sender->modules_refs[index]);
+    }
+    tdm_writer_destroy(writer);
+}
+
 void tdm__start_module_receives(tdm_weights_sender *sender)
 {
     for (uint32_t i = 0; i < sender->modules_count; i++) {
@@ -203,8 +207,7 @@ void tdm__start_module_receives(tdm_weights_sender *sender)
         if (done) {
             tdm_ref_release(sender->modules_refs[i]);
             sender->modules_refs[i] = NULL;
-            (void)tdm_actor_call(sender->modules[i], TDM_WEIGHTS_METHOD, &sender->modules_refs[i],
-                                 "si", sender->session.model, sender->timeout_ms);
+            start_module_receive(sender, i);
         }
     }
 }
@@ -259,9 +262,9 @@ static void remove_offer(tdm_weights_sender *sender, const char *why)
 {
     char key[TDM__UPDATE_KEY_BYTES];
 
-    (void)tdm__mailbox_close(sender->mailbox, "offer/", TDM_OK, "");
+    (void)tdm__mailbox_close(sender->mailbox, "offer/", TDM_OK, "", NULL);
     (void)tdm__mailbox_close(sender->mailbox, tdm__update_message_key(sender->epoch, "", key),
-                             TDM_E_ABORTED, why);
+                             TDM_E_ABORTED, why, NULL);
 }
 
 /* Cleans up after an aborted update and returns `status` with the text `detail`. */
@@ -277,15 +280,13 @@ static tdm_status abort_update(tdm_weights_sender *sender, tdm_status status, co
 /* Publishes the commit and waits for the flips. */
 static tdm_status finish_update(tdm_weights_sender *sender, int64_t deadline_ms)
 {
+    const struct tdm__scheme_outcome_message message = {.committed = true};
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_ref *done;
     tdm_status status;
 
-    (void)tdm__update_message_key(sender->epoch, "outcome", key);
-    status = tdm_actor_call(sender->mailbox, "put", &done, "s(?)", key, 1);
-    if (status == TDM_OK) {
-        status = tdm__mailbox_await_put(done, deadline_ms);
-    }
+    status = tdm__mailbox_put_and_wait(sender->mailbox,
+                                       tdm__update_message_key(sender->epoch, "outcome", key),
+                                       tdm__scheme_outcome_table(), &message, deadline_ms);
     if (status == TDM_OK) {
         status = await_flips(sender, deadline_ms);
     }

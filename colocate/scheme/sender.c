@@ -18,6 +18,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,29 +204,16 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
 
 /* ---- connect ------------------------------------------------------------------------- */
 
-/* Puts the message of the model, (manifest v, scheme u, bytes of a bucket u), into the mailbox. */
+/* Puts the message of the model into the mailbox. */
 static tdm_status publish_model(tdm_weights_sender *sender, tdm_actor *mailbox, int64_t deadline_ms)
 {
-    tdm_writer *writer;
-    tdm_ref *done = NULL;
-    tdm_status status;
+    const struct tdm__scheme_model_message message = {
+        .manifest = tdm__manifest_to_message(sender->model_buckets.manifest),
+        .scheme = (uint32_t)sender->scheme,
+        .bucket_bytes = sender->model_buckets.bucket_bytes};
 
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 2);
-    tdm_write_string(writer, "model");
-    tdm_write_array(writer, 3);
-    status = tdm__manifest_encode(sender->model_buckets.manifest, writer);
-    tdm_write_uint(writer, (uint64_t)sender->scheme);
-    tdm_write_uint(writer, sender->model_buckets.bucket_bytes);
-    if (status == TDM_OK) {
-        status = tdm_writer_status(writer);
-    }
-    if (status == TDM_OK) {
-        status = tdm_actor_call_packed(mailbox, "put", tdm_writer_bytes(writer), &done);
-    }
-    tdm_writer_destroy(writer);
-    TDM_TRY(status);
-    return tdm__mailbox_await_put(done, deadline_ms);
+    return tdm__mailbox_put_and_wait(mailbox, "model", tdm__scheme_model_table(), &message,
+                                     deadline_ms);
 }
 
 /* Creates the mailbox and publishes the model in it. */
@@ -374,9 +362,9 @@ static void close_mailbox(tdm_weights_sender *sender)
 {
     tdm_ref *done;
 
-    if (tdm_actor_call(sender->mailbox, "close", &done, "sis", "", (int64_t)TDM_E_END,
-                       "the sender has shut down") == TDM_OK) {
-        (void)tdm__mailbox_await_put(done, tdm__deadline_after(CLOSE_MS));
+    if (tdm__mailbox_close(sender->mailbox, "", TDM_E_END, "the sender has shut down", &done) ==
+        TDM_OK) {
+        (void)tdm__mailbox_await_done(done, tdm__deadline_after(CLOSE_MS));
     }
     (void)tdm_actor_kill(sender->mailbox, CLOSE_MS);
 }

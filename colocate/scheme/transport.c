@@ -3,7 +3,7 @@
 
 /* A sender puts one message for each bucket into its mailbox, under
  * "update/EPOCH/bucket/INDEX/". The message always has the checksums of the bucket's tensors.
- * The bytes take one of three ways:
+ * Its table is scheme_bucket (runtime/messages/scheme.def). The bytes take one of three ways:
  * - By reference: the message has a reference to an object in shared memory, or on another node.
  * - In the call: the message has the bytes themselves.
  * - By broadcast: sender and receivers are ranks of a collective group; the sender has rank 0.
@@ -13,9 +13,12 @@
 
 #include "colocate/scheme/transport.h"
 
+#include "actors/objects/ref_table.h"
+#include "actors/runtime.h"
 #include "colocate/scheme/mailbox.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +30,7 @@ enum {
     WORD_BYTES = 8, /* Size in bytes of the words in which buckets travel. */
 };
 
-/* Writes the key of a bucket's message. The value of the message is (checksums a, what the
- * transport adds...). */
+/* Writes the key of a bucket's message. */
 static void bucket_message_key(const struct tdm__transport_context *context, uint32_t bucket,
                                char key[KEY_BYTES])
 {
@@ -68,26 +70,28 @@ void tdm__received_bucket_fini(struct tdm__received_bucket *received)
     *received = (struct tdm__received_bucket){.message = NULL};
 }
 
-/* Waits for the bucket's message and sets `message` and `sums` of `received`. `value_out` is
- * borrowed from the message. */
+/* Waits for the bucket's message and sets `message` and `sums` of `received`. `contents_out` is the
+ * field with the contents, borrowed from the message. */
 static tdm_status receive_bucket_message(const struct tdm__transport_context *context,
                                          const struct tdm__outgoing_bucket *wanted,
                                          struct tdm__received_bucket *received,
-                                         const tdm_value **value_out)
+                                         const tdm_value **contents_out)
 {
     char key[KEY_BYTES];
-    const struct tdm_ndarray *sums;
+    struct tdm__scheme_bucket_message message;
+    const tdm_value *value;
 
     bucket_message_key(context, wanted->bucket, key);
     TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms,
-                                      &received->message, value_out));
-    sums = tdm_value_ndarray(tdm_value_at(*value_out, 0));
-    if (sums == NULL || sums->dtype != TDM_U64 ||
-        tdm_ndarray_bytes(sums) != wanted->sums_count * sizeof(*received->sums)) {
+                                      &received->message, &value));
+    TDM_TRY(tdm__scheme_bucket_decode(value, &message));
+    if (message.sums->dtype != TDM_U64 ||
+        tdm_ndarray_bytes(message.sums) != wanted->sums_count * sizeof(*received->sums)) {
         return tdm__fail(TDM_E_PROTOCOL, "bucket %u: not the sums of %u tensors", wanted->bucket,
                          wanted->sums_count);
     }
-    received->sums = sums->data;
+    received->sums = message.sums->data;
+    *contents_out = message.contents.value;
     return TDM_OK;
 }
 
@@ -102,35 +106,58 @@ static struct tdm_ndarray checksums_array(const struct tdm__outgoing_bucket *out
 
 /* ---- by reference -------------------------------------------------------------------- */
 
+/* Packs a reference to an object. */
+static tdm_status pack_reference(tdm_runtime *runtime, tdm_ref *ref, tdm_writer *writer)
+{
+    TDM__LOCK(runtime);
+
+    return tdm__reference_write(writer, ref);
+}
+
+/* Puts a message with the bucket's checksums and a reference to the object with its contents. */
+static tdm_status put_reference(const struct tdm__transport_context *context,
+                                const struct tdm__outgoing_bucket *outgoing_bucket, tdm_ref *object)
+{
+    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
+    struct tdm__scheme_bucket_message message = {.sums = &sums};
+    char key[KEY_BYTES];
+    tdm_writer *writer;
+    tdm_status status;
+
+    bucket_message_key(context, outgoing_bucket->bucket, key);
+    TDM_TRY(tdm_writer_create(&writer));
+    status = pack_reference(context->runtime, object, writer);
+    if (status == TDM_OK) {
+        message.contents.packed = tdm_writer_bytes(writer);
+        status = tdm__mailbox_put_and_wait(context->mailbox, key, tdm__scheme_bucket_table(),
+                                           &message, context->deadline_ms);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 /* Stores the bucket as an object and puts a reference to it into the message. */
 static tdm_status send_reference(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *outgoing_bucket)
 {
     const struct tdm_ndarray words = image_words(outgoing_bucket);
-    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
-    char key[KEY_BYTES];
-    tdm_ref *value;
-    tdm_ref *done = NULL;
+    tdm_ref *object;
     tdm_status status;
 
-    bucket_message_key(context, outgoing_bucket->bucket, key);
-    TDM_TRY(tdm_put(context->runtime, &value, "a", &words));
-    status = tdm_actor_call(context->mailbox, "put", &done, "s(aR)", key, &sums, value);
-    if (status == TDM_OK) {
-        status = tdm__mailbox_await_put(done, context->deadline_ms);
-    }
-    tdm_ref_release(value); /* The mailbox and the receivers retain the object. */
+    TDM_TRY(tdm_put(context->runtime, &object, "a", &words));
+    status = put_reference(context, outgoing_bucket, object);
+    tdm_ref_release(object); /* The mailbox and the receivers retain the object. */
     return status;
 }
 
 /* Resolves the reference in the message and waits for its object. */
 static tdm_status read_reference(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *wanted,
-                                 const tdm_value *message, struct tdm__received_bucket *received)
+                                 const tdm_value *reference, struct tdm__received_bucket *received)
 {
     struct tdm_ndarray words;
 
-    TDM_TRY(tdm_value_ref(context->runtime, tdm_value_at(message, 1), &received->value));
+    TDM_TRY(tdm_value_ref(context->runtime, reference, &received->value));
     TDM_TRY(
         tdm_get(received->value, tdm__deadline_remaining_ms(context->deadline_ms), "a", &words));
     TDM_TRY(check_words(&words, wanted));
@@ -144,11 +171,11 @@ static tdm_status receive_reference(const struct tdm__transport_context *context
                                     struct tdm__received_bucket *received_out)
 {
     struct tdm__received_bucket received = {.message = NULL};
-    const tdm_value *message;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
+    const tdm_value *reference;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &reference);
 
     if (status == TDM_OK) {
-        status = read_reference(context, wanted, message, &received);
+        status = read_reference(context, wanted, reference, &received);
     }
     if (status != TDM_OK) {
         tdm__received_bucket_fini(&received);
@@ -160,7 +187,9 @@ static tdm_status receive_reference(const struct tdm__transport_context *context
 
 /* ---- inside calls -------------------------------------------------------------------- */
 
-/* Puts the bucket's bytes into the message. */
+/* Puts the bucket's bytes into the message. The formats "sv" of mailbox_put and "aa" of
+ * scheme_bucket are written out here, because a call by format copies the bytes once, into the
+ * shared memory of the call, and a call with an encoded message three times. */
 static tdm_status send_bytes(const struct tdm__transport_context *context,
                              const struct tdm__outgoing_bucket *outgoing_bucket)
 {
@@ -171,7 +200,7 @@ static tdm_status send_bytes(const struct tdm__transport_context *context,
 
     bucket_message_key(context, outgoing_bucket->bucket, key);
     TDM_TRY(tdm_actor_call(context->mailbox, "put", &done, "s(aa)", key, &sums, &words));
-    return tdm__mailbox_await_put(done, context->deadline_ms);
+    return tdm__mailbox_await_done(done, context->deadline_ms);
 }
 
 /* Receives a bucket whose bytes are in the message. */
@@ -181,11 +210,11 @@ static tdm_status receive_bytes(const struct tdm__transport_context *context,
 {
     struct tdm__received_bucket received = {.message = NULL};
     const struct tdm_ndarray *words;
-    const tdm_value *message;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
+    const tdm_value *contents;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &contents);
 
     if (status == TDM_OK) {
-        words = tdm_value_ndarray(tdm_value_at(message, 1));
+        words = tdm_value_ndarray(contents);
         status = check_words(words, wanted);
     }
     if (status != TDM_OK) {
@@ -207,12 +236,12 @@ static tdm_status send_broadcast(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *outgoing_bucket)
 {
     const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
+    const struct tdm__scheme_bucket_message message = {.sums = &sums};
     char key[KEY_BYTES];
-    tdm_ref *done;
 
     bucket_message_key(context, outgoing_bucket->bucket, key);
-    TDM_TRY(tdm_actor_call(context->mailbox, "put", &done, "s(a)", key, &sums));
-    TDM_TRY(tdm__mailbox_await_put(done, context->deadline_ms));
+    TDM_TRY(tdm__mailbox_put_and_wait(context->mailbox, key, tdm__scheme_bucket_table(), &message,
+                                      context->deadline_ms));
     return tdm_collective_broadcast(context->group, outgoing_bucket->image,
                                     outgoing_bucket->size_bytes, SENDER_RANK);
 }
@@ -223,8 +252,8 @@ static tdm_status receive_broadcast(const struct tdm__transport_context *context
                                     struct tdm__received_bucket *received_out)
 {
     struct tdm__received_bucket received = {.message = NULL};
-    const tdm_value *message;
-    tdm_status status = receive_bucket_message(context, wanted, &received, &message);
+    const tdm_value *nothing;
+    tdm_status status = receive_bucket_message(context, wanted, &received, &nothing);
 
     if (status == TDM_OK) {
         received.copy = malloc(wanted->size_bytes);

@@ -117,11 +117,12 @@ static tdm_status query_actor_state(const struct tdm__update_session *session,
                                     const struct tdm__member *member, const char *method,
                                     tdm_document **reply_out)
 {
+    const struct tdm__actor_query_message query = {.actor = member->actor};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)member->actor.bytes, sizeof(member->actor.bytes));
+    status = tdm__actor_query_encode(&query, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_call_daemon(session->runtime, method, tdm_writer_bytes(writer),
                                           ALIVE_MS, reply_out);

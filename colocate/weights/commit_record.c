@@ -1,10 +1,11 @@
-/* commit_record.c - encodes a version record as the bytes that the store keeps. */
+/* commit_record.c - encodes version records for the store, and members for messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The functions are pure and hold no state. The bytes come from the store, so decoding checks the
  * form of every value and then whether the record as a whole could result from any sequence of
- * requests (check_consistency()). The meaning of the fields is in commit_core.h and
- * docs/protocols/commit.md; changing the format needs a new FORMAT_VERSION. */
+ * requests (check_consistency()). The form is the table stored_version_record
+ * (runtime/messages/weights.def); the meaning of the fields is in commit_core.h and
+ * docs/protocols/commit.md. */
 
 #include "colocate/weights/commit_record.h"
 
@@ -13,189 +14,157 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The stored form is
- * [format, epoch, version_highest, version, hash_high, hash_low, lost, update, past].
- * `update` is nil or [id, epoch, version, base, source, incarnation, outcome, reason, members].
- * A member is [actor, incarnation, phase, voted, hash_high, hash_low].
- * `past` is [[id, epoch, version, outcome], ...]. */
-enum {
-    FORMAT_VERSION = 1, /* Version of the stored form. */
-    RECORD_VALUES = 9,  /* Number of values in an encoded record. */
-};
+/* Number of the stored form.  Raise it whenever the table stored_version_record or a message in it
+ * changes: the store may keep records that were written by an earlier program. */
+enum { FORMAT_VERSION = 1 };
 
-/* Writes an ID as bytes. */
-static void write_id(tdm_writer *writer, const struct tdm__id *id)
+/* ---- members ------------------------------------------------------------------------- */
+
+struct tdm__update_member_message tdm__member_to_message(const struct tdm__member *member)
 {
-    tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
+    return (struct tdm__update_member_message){member->actor, member->incarnation};
 }
 
-/* Writes the latest update with its members. */
-static void write_update(tdm_writer *writer, const struct tdm__update *update)
+struct tdm__member tdm__member_from_message(const struct tdm__update_member_message *message)
 {
-    tdm_write_array(writer, 9);
-    write_id(writer, &update->id);
-    tdm_write_uint(writer, update->epoch);
-    tdm_write_uint(writer, update->version);
-    tdm_write_uint(writer, update->base);
-    write_id(writer, &update->source.actor);
-    tdm_write_uint(writer, update->source.incarnation);
-    tdm_write_uint(writer, (uint64_t)update->outcome);
-    tdm_write_uint(writer, (uint64_t)update->reason);
-    tdm_write_array(writer, update->members_count);
-    for (uint32_t i = 0; i < update->members_count; i++) {
-        const struct tdm__update_member *member = &update->members[i];
+    return (struct tdm__member){message->actor, message->incarnation};
+}
 
-        tdm_write_array(writer, 6);
-        write_id(writer, &member->member.actor);
-        tdm_write_uint(writer, member->member.incarnation);
-        tdm_write_uint(writer, (uint64_t)member->phase);
-        tdm_write_bool(writer, member->voted);
-        tdm_write_uint(writer, member->hash.high);
-        tdm_write_uint(writer, member->hash.low);
-    }
+void tdm__member_get_message(const void *members, uint32_t index, void *item_out)
+{
+    *(struct tdm__update_member_message *)item_out =
+        tdm__member_to_message(&((const struct tdm__member *)members)[index]);
+}
+
+/* ---- writing ------------------------------------------------------------------------- */
+
+/* Getter of a message list: describes a member of the latest update. */
+static void get_member(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__update_member *member = &((const struct tdm__update_member *)arg)[index];
+
+    *(struct tdm__stored_member_message *)item_out =
+        (struct tdm__stored_member_message){.actor = member->member.actor,
+                                            .incarnation = member->member.incarnation,
+                                            .phase = (uint32_t)member->phase,
+                                            .voted = member->voted,
+                                            .hash_high = member->hash.high,
+                                            .hash_low = member->hash.low};
+}
+
+/* Getter of a message list: describes a remembered update. */
+static void get_past_update(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__past_update *past = &((const struct tdm__past_update *)arg)[index];
+
+    *(struct tdm__stored_past_update_message *)item_out =
+        (struct tdm__stored_past_update_message){.id = past->id,
+                                                 .epoch = past->epoch,
+                                                 .version = past->version,
+                                                 .outcome = (uint32_t)past->outcome};
+}
+
+/* Returns the message of the latest update, which borrows the members. */
+static struct tdm__stored_update_message update_to_message(const struct tdm__update *update)
+{
+    return (struct tdm__stored_update_message){
+        .id = update->id,
+        .epoch = update->epoch,
+        .version = update->version,
+        .base = update->base,
+        .source = update->source.actor,
+        .source_incarnation = update->source.incarnation,
+        .outcome = (uint32_t)update->outcome,
+        .reason = (uint32_t)update->reason,
+        .members = {.count = update->members_count, .get = get_member, .arg = update->members}};
 }
 
 tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer)
 {
-    tdm_write_array(writer, RECORD_VALUES);
-    tdm_write_uint(writer, FORMAT_VERSION);
-    tdm_write_uint(writer, record->epoch);
-    tdm_write_uint(writer, record->version_highest);
-    tdm_write_uint(writer, record->version);
-    tdm_write_uint(writer, record->hash.high);
-    tdm_write_uint(writer, record->hash.low);
-    tdm_write_bool(writer, record->lost);
-    if (tdm__id_is_none(&record->update.id)) {
-        tdm_write_nil(writer);
-    } else {
-        write_update(writer, &record->update);
-    }
-    tdm_write_array(writer, record->past_updates_count);
-    for (uint32_t i = 0; i < record->past_updates_count; i++) {
-        const struct tdm__past_update *past = &record->past_updates[i];
+    const struct tdm__stored_version_record_message message = {
+        .format = FORMAT_VERSION,
+        .epoch = record->epoch,
+        .version_highest = record->version_highest,
+        .version = record->version,
+        .hash_high = record->hash.high,
+        .hash_low = record->hash.low,
+        .lost = record->lost,
+        .has_update = !tdm__id_is_none(&record->update.id),
+        .update = update_to_message(&record->update),
+        .past_updates = {.count = record->past_updates_count,
+                         .get = get_past_update,
+                         .arg = record->past_updates}};
 
-        tdm_write_array(writer, 4);
-        write_id(writer, &past->id);
-        tdm_write_uint(writer, past->epoch);
-        tdm_write_uint(writer, past->version);
-        tdm_write_uint(writer, (uint64_t)past->outcome);
-    }
-    return tdm_writer_status(writer);
+    return tdm__stored_version_record_encode(&message, writer);
 }
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-/* Reads an ID from bytes; `what` names it in the error. */
-static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what,
-                          struct tdm__id *id_out)
-{
-    if (size_bytes != sizeof(id_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "version record: %s has %zu bytes, an id has %zu", what,
-                         size_bytes, sizeof(id_out->bytes));
-    }
-    memcpy(id_out->bytes, bytes, size_bytes);
-    return TDM_OK;
-}
-
 /* Checks that a number lies between `low` and `high`; `what` names it in the error. */
-static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, const char *what)
+static tdm_status check_range(uint64_t number, uint64_t low, uint64_t high, const char *what)
 {
-    if (word < low || word > high) {
+    if (number < low || number > high) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "version record: %s %" PRIu64 ", known are %" PRIu64 " to %" PRIu64, what,
-                         word, low, high);
+                         number, low, high);
     }
-    return TDM_OK;
-}
-
-/* Returns the error for a value that does not unpack: TDM_E_PROTOCOL, because the stored bytes are
- * at fault and not the caller. */
-static tdm_status malformed_error(const char *what)
-{
-    return tdm__wrap(TDM_E_PROTOCOL, "version record: %s", what);
-}
-
-/* Reads one member of the latest update. */
-static tdm_status read_member(const tdm_value *value, struct tdm__update_member *member)
-{
-    const void *actor;
-    size_t actor_bytes;
-    uint64_t phase;
-    int voted;
-
-    if (tdm_unpack(value, "buu?uu", &actor, &actor_bytes, &member->member.incarnation, &phase,
-                   &voted, &member->hash.high, &member->hash.low) != TDM_OK) {
-        return malformed_error("member");
-    }
-    TDM_TRY(read_id(actor, actor_bytes, "a member", &member->member.actor));
-    TDM_TRY(check_enum_value(phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase"));
-    member->phase = (enum tdm__member_phase)phase;
-    member->voted = voted != 0;
     return TDM_OK;
 }
 
 /* Reads the members of the latest update. */
-static tdm_status read_members(const tdm_value *list, struct tdm__update *update)
+static tdm_status read_members(const struct tdm__message_list *list, struct tdm__update *update)
 {
-    uint32_t count = tdm_value_count(list);
+    TDM_TRY(check_range(list->count, 1, TDM__UPDATE_MEMBERS_MAX, "members"));
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct tdm__stored_member_message message;
 
-    TDM_TRY(check_enum_value(count, 1, TDM__UPDATE_MEMBERS_MAX, "members"));
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(read_member(tdm_value_at(list, i), &update->members[i]));
+        tdm__message_list_read(list, i, &message, sizeof(message));
+        TDM_TRY(check_range(message.phase, TDM__MEMBER_STAGING, TDM__MEMBER_DEAD, "phase"));
+        update->members[i] =
+            (struct tdm__update_member){.member = {message.actor, message.incarnation},
+                                        .phase = (enum tdm__member_phase)message.phase,
+                                        .voted = message.voted,
+                                        .hash = {message.hash_high, message.hash_low}};
     }
-    update->members_count = count;
+    update->members_count = list->count;
     return TDM_OK;
 }
 
 /* Reads the latest update. */
-static tdm_status read_update(const tdm_value *value, struct tdm__update *update)
+static tdm_status read_update(const struct tdm__stored_update_message *message,
+                              struct tdm__update *update)
 {
-    const void *id;
-    size_t id_bytes;
-    const void *source;
-    size_t source_bytes;
-    uint64_t outcome;
-    uint64_t reason;
-    const tdm_value *members;
-
-    if (tdm_unpack(value, "buuubuuuv", &id, &id_bytes, &update->epoch, &update->version,
-                   &update->base, &source, &source_bytes, &update->source.incarnation, &outcome,
-                   &reason, &members) != TDM_OK) {
-        return malformed_error("update");
-    }
-    TDM_TRY(read_id(id, id_bytes, "an update", &update->id));
-    TDM_TRY(read_id(source, source_bytes, "a source", &update->source.actor));
-    TDM_TRY(check_enum_value(outcome, TDM__UPDATE_UNDECIDED, TDM__UPDATE_ABORTED, "outcome"));
-    TDM_TRY(check_enum_value(reason, TDM__UPDATE_NOT_ABORTED, TDM__UPDATE_HASH_MISMATCH, "reason"));
-    update->outcome = (enum tdm__update_outcome)outcome;
-    update->reason = (enum tdm__update_abort_reason)reason;
-    return read_members(members, update);
+    TDM_TRY(check_range(message->outcome, TDM__UPDATE_UNDECIDED, TDM__UPDATE_ABORTED, "outcome"));
+    TDM_TRY(
+        check_range(message->reason, TDM__UPDATE_NOT_ABORTED, TDM__UPDATE_HASH_MISMATCH, "reason"));
+    update->id = message->id;
+    update->epoch = message->epoch;
+    update->version = message->version;
+    update->base = message->base;
+    update->source = (struct tdm__member){message->source, message->source_incarnation};
+    update->outcome = (enum tdm__update_outcome)message->outcome;
+    update->reason = (enum tdm__update_abort_reason)message->reason;
+    return read_members(&message->members, update);
 }
 
 /* Reads the list of remembered updates. */
-static tdm_status read_past(const tdm_value *list, struct tdm__version_record *record)
+static tdm_status read_past_updates(const struct tdm__message_list *list,
+                                    struct tdm__version_record *record)
 {
-    uint32_t count = tdm_value_count(list);
+    TDM_TRY(check_range(list->count, 0, TDM__PAST_UPDATES_MAX, "past updates"));
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct tdm__stored_past_update_message message;
 
-    if (tdm_value_kind_of(list) != TDM_ARRAY) {
-        return tdm__fail(TDM_E_PROTOCOL, "version record: the past is no array");
+        tdm__message_list_read(list, i, &message, sizeof(message));
+        TDM_TRY(
+            check_range(message.outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED, "outcome"));
+        record->past_updates[i] =
+            (struct tdm__past_update){.id = message.id,
+                                      .epoch = message.epoch,
+                                      .version = message.version,
+                                      .outcome = (enum tdm__update_outcome)message.outcome};
     }
-    TDM_TRY(check_enum_value(count, 0, TDM__PAST_UPDATES_MAX, "past updates"));
-    for (uint32_t i = 0; i < count; i++) {
-        struct tdm__past_update *past = &record->past_updates[i];
-        const void *id;
-        size_t id_bytes;
-        uint64_t outcome;
-
-        if (tdm_unpack(tdm_value_at(list, i), "buuu", &id, &id_bytes, &past->epoch, &past->version,
-                       &outcome) != TDM_OK) {
-            return malformed_error("past update");
-        }
-        TDM_TRY(read_id(id, id_bytes, "a past update", &past->id));
-        TDM_TRY(check_enum_value(outcome, TDM__UPDATE_COMMITTED, TDM__UPDATE_ABORTED, "outcome"));
-        past->outcome = (enum tdm__update_outcome)outcome;
-    }
-    record->past_updates_count = count;
+    record->past_updates_count = list->count;
     return TDM_OK;
 }
 
@@ -238,22 +207,20 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
 /* Reads the whole record and checks its consistency. */
 static tdm_status read_record(const tdm_value *root, struct tdm__version_record *record)
 {
-    uint64_t format;
-    int lost;
-    const tdm_value *update;
-    const tdm_value *past;
+    struct tdm__stored_version_record_message message;
 
-    if (tdm_unpack(root, "uuuuuu?vv", &format, &record->epoch, &record->version_highest,
-                   &record->version, &record->hash.high, &record->hash.low, &lost, &update,
-                   &past) != TDM_OK) {
-        return malformed_error("its values");
+    TDM_TRY(tdm__wrap(tdm__stored_version_record_decode(root, &message),
+                      "version record (this program knows format %d)", FORMAT_VERSION));
+    TDM_TRY(check_range(message.format, FORMAT_VERSION, FORMAT_VERSION, "format"));
+    record->epoch = message.epoch;
+    record->version_highest = message.version_highest;
+    record->version = message.version;
+    record->hash = (struct tdm__hash){message.hash_high, message.hash_low};
+    record->lost = message.lost;
+    if (message.has_update) {
+        TDM_TRY(read_update(&message.update, &record->update));
     }
-    TDM_TRY(check_enum_value(format, FORMAT_VERSION, FORMAT_VERSION, "format"));
-    record->lost = lost != 0;
-    if (tdm_value_kind_of(update) != TDM_NIL) {
-        TDM_TRY(read_update(update, &record->update));
-    }
-    TDM_TRY(read_past(past, record));
+    TDM_TRY(read_past_updates(&message.past_updates, record));
     return check_consistency(record);
 }
 

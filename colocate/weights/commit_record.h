@@ -1,11 +1,18 @@
-/* commit_record.h - encodes a version record as the bytes that the store keeps. */
+/* commit_record.h - encodes version records for the store, and members for messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_COMMIT_RECORD_H
 #define TDM_COLOCATE_WEIGHTS_COMMIT_RECORD_H
 
 #include "colocate/weights/commit_core.h"
+#include "runtime/messages/messages.h"
 
-#include <tandem/value.h>
+/* Returns the member as messages carry it. */
+struct tdm__update_member_message tdm__member_to_message(const struct tdm__member *member);
+/* Returns the member that a decoded message carries. */
+struct tdm__member tdm__member_from_message(const struct tdm__update_member_message *message);
+/* Getter of a message list of members: fills `item_out`, a struct tdm__update_member_message, from
+ * the array `members` of struct tdm__member. */
+void tdm__member_get_message(const void *members, uint32_t index, void *item_out);
 
 /* Encodes the record as one packed value. */
 tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer);

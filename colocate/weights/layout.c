@@ -1,4 +1,4 @@
-/* layout.c - the slices of a model's tensors that one rank holds, and their wire format. */
+/* layout.c - the slices of a model's tensors that one rank holds, and their message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A layout is a plain list of slices without state of its own; every function here is pure and
@@ -6,27 +6,21 @@
  * model. tdm__layout_resolve_addresses() finds where the bytes of slices can be read while their
  * regions are paused.
  *
- * The wire format is [version, [[tensor, flat, offset x 4, extent x 4, dtype, scales, address],
- * ...]]. The receiver of a layout never dereferences a decoded address: it is an offset that
- * tensor_slices.c and transfer_plan.c compare with the size of the weights. */
+ * The message of a layout is rank_layout (runtime/messages/weights.def). The receiver of a layout
+ * never dereferences a decoded address: it is an offset that tensor_slices.c and transfer_plan.c
+ * compare with the size of the weights. */
 
 #include "colocate/weights/layout.h"
 
 #include "colocate/weights/convert.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses travel as numbers");
-
-/* Constants of the wire format. */
-enum {
-    FORMAT_VERSION = 3,                  /* Version of the wire format. */
-    SLICE_VALUES = 5 + 2 * TDM_DIMS_MAX, /* Number of integers in an encoded slice. */
-    DTYPE = SLICE_VALUES - 3,            /* Index of the dtype among these integers. */
-};
 
 /* Checks that the slice's range in one dimension, or in the flat element list, is non-empty and
  * ends within `limit` elements. */
@@ -109,7 +103,7 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
     return TDM_OK;
 }
 
-/* ---- as a value ---------------------------------------------------------------------- */
+/* ---- as a message -------------------------------------------------------------------- */
 
 /* Returns the byte distance of `address` from `base`, or 0 if either of them is NULL. */
 static uint64_t offset_of(const void *address, const void *base)
@@ -117,112 +111,104 @@ static uint64_t offset_of(const void *address, const void *base)
     return base == NULL || address == NULL ? 0 : (uintptr_t)address - (uintptr_t)base;
 }
 
+/* What the getter of the slices of a message needs. */
+struct slice_source {
+    const struct tdm__layout *layout; /* Layout that is encoded; borrowed. */
+    const void *base; /* Address from which the offsets of the slices are counted; may be NULL. */
+};
+
+/* Getter of a message list: describes one slice. */
+static void get_slice(const void *arg, uint32_t index, void *item_out)
+{
+    const struct slice_source *source = arg;
+    const struct tdm_slice *slice = &source->layout->slices[index];
+
+    _Static_assert(TDM_DIMS_MAX == 4, "the message has a field for each dimension");
+    *(struct tdm__layout_slice_message *)item_out =
+        (struct tdm__layout_slice_message){.tensor = slice->tensor,
+                                           .flat = slice->flat != 0,
+                                           .offset_0 = slice->offset[0],
+                                           .offset_1 = slice->offset[1],
+                                           .offset_2 = slice->offset[2],
+                                           .offset_3 = slice->offset[3],
+                                           .extent_0 = slice->extent[0],
+                                           .extent_1 = slice->extent[1],
+                                           .extent_2 = slice->extent[2],
+                                           .extent_3 = slice->extent[3],
+                                           .dtype = (uint32_t)slice->dtype,
+                                           .scales = offset_of(slice->scales, source->base),
+                                           .address = offset_of(slice->address, source->base)};
+}
+
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,
                               tdm_writer *writer)
 {
-    tdm_write_array(writer, 2);
-    tdm_write_uint(writer, FORMAT_VERSION);
-    tdm_write_array(writer, layout->slices_count);
-    for (uint32_t i = 0; i < layout->slices_count; i++) {
-        const struct tdm_slice *slice = &layout->slices[i];
+    const struct slice_source source = {layout, base};
+    const struct tdm__rank_layout_message message = {
+        .slices = {.count = layout->slices_count, .get = get_slice, .arg = &source}};
 
-        tdm_write_array(writer, SLICE_VALUES);
-        tdm_write_uint(writer, slice->tensor);
-        tdm_write_uint(writer, slice->flat != 0);
-        for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
-            tdm_write_uint(writer, slice->offset[k]);
-        }
-        for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
-            tdm_write_uint(writer, slice->extent[k]);
-        }
-        tdm_write_uint(writer, (uint64_t)slice->dtype);
-        tdm_write_uint(writer, offset_of(slice->scales, base));
-        tdm_write_uint(writer, offset_of(slice->address, base));
-    }
-    return tdm_writer_status(writer);
+    return tdm__rank_layout_encode(&message, writer);
 }
 
-/* Reads one slice from its array of integers. Does not compare it with a manifest. */
-static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct tdm_slice *slice)
+/* Reads one slice of a decoded message. Does not compare it with a manifest. */
+static tdm_status read_slice(const struct tdm__message_list *slices, uint32_t index,
+                             struct tdm_slice *slice)
 {
-    uint64_t numbers[SLICE_VALUES];
+    struct tdm__layout_slice_message message;
 
-    if (tdm_value_count(value) != SLICE_VALUES) {
+    tdm__message_list_read(slices, index, &message, sizeof(message));
+    if (message.tensor > TDM__MANIFEST_TENSORS_MAX || message.dtype > UINT8_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "layout: slice %" PRIu32 " has %" PRIu32 " numbers, wanted %d", index,
-                         tdm_value_count(value), SLICE_VALUES);
+                         "layout: slice %" PRIu32 " is of tensor %" PRIu32 ", of dtype %" PRIu32,
+                         index, message.tensor, message.dtype);
     }
-    for (uint32_t i = 0; i < SLICE_VALUES; i++) {
-        const tdm_value *number = tdm_value_at(value, i);
-
-        numbers[i] = tdm_value_uint(number, UINT64_MAX);
-        if (numbers[i] == UINT64_MAX) {
-            return tdm__fail(TDM_E_PROTOCOL,
-                             "layout: slice %" PRIu32 ": value %" PRIu32 " is no number", index, i);
-        }
-    }
-    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1 || numbers[DTYPE] > UINT8_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "layout: slice %" PRIu32 " is of tensor %" PRIu64 ", flat %" PRIu64
-                         ", of dtype %" PRIu64,
-                         index, numbers[0], numbers[1], numbers[DTYPE]);
-    }
-    slice->tensor = (uint32_t)numbers[0];
-    slice->flat = (uint32_t)numbers[1];
-    for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
-        slice->offset[k] = numbers[2 + k];
-        slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
-    }
-    slice->dtype = (enum tdm_dtype)numbers[DTYPE];
+    *slice = (struct tdm_slice){
+        .tensor = message.tensor,
+        .flat = message.flat ? 1 : 0,
+        .offset = {message.offset_0, message.offset_1, message.offset_2, message.offset_3},
+        .extent = {message.extent_0, message.extent_1, message.extent_2, message.extent_3},
+        .dtype = (enum tdm_dtype)message.dtype};
     /* These addresses are never dereferenced; they are offsets that the caller compares with the
      * size of the weights. */
-    memcpy(&slice->scales, &numbers[DTYPE + 1], sizeof(slice->scales));
-    memcpy(&slice->address, &numbers[SLICE_VALUES - 1], sizeof(slice->address));
+    memcpy(&slice->scales, &message.scales, sizeof(slice->scales));
+    memcpy(&slice->address, &message.address, sizeof(slice->address));
     return TDM_OK;
 }
 
-/* Reads a list of slices into newly allocated memory, which `layout_out` owns. */
-static tdm_status decode_slices(const tdm_value *list, struct tdm__layout *layout_out)
+/* Reads the slices of a decoded message into newly allocated memory, which `layout_out` owns. */
+static tdm_status read_slices(const tdm_value *root, struct tdm__layout *layout_out)
 {
-    uint32_t count = tdm_value_count(list);
-    struct tdm_slice *slices = calloc(count + (size_t)1, sizeof(*slices));
+    struct tdm__rank_layout_message message;
+    struct tdm_slice *slices;
     tdm_status status = TDM_OK;
 
-    if (slices == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "layout of %" PRIu32 " slices", count);
+    TDM_TRY(tdm__rank_layout_decode(root, &message));
+    if (message.slices.count > TDM__LAYOUT_SLICES_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "layout: %" PRIu32 " slices, at most %d",
+                         message.slices.count, TDM__LAYOUT_SLICES_MAX);
     }
-    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = decode_slice(tdm_value_at(list, i), i, &slices[i]);
+    slices = calloc(message.slices.count + (size_t)1, sizeof(*slices));
+    if (slices == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layout of %" PRIu32 " slices", message.slices.count);
+    }
+    for (uint32_t i = 0; i < message.slices.count && status == TDM_OK; i++) {
+        status = read_slice(&message.slices, i, &slices[i]);
     }
     if (status != TDM_OK) {
         free(slices);
         return status;
     }
-    *layout_out = (struct tdm__layout){.slices = slices, .slices_count = count};
+    *layout_out = (struct tdm__layout){.slices = slices, .slices_count = message.slices.count};
     return TDM_OK;
 }
 
 tdm_status tdm__layout_decode(struct tdm_bytes bytes, struct tdm__layout *layout_out)
 {
     tdm_document *document;
-    const tdm_value *root;
-    const tdm_value *list;
     tdm_status status;
 
     TDM_TRY(tdm_document_parse(bytes, &document));
-    root = tdm_document_root(document);
-    list = tdm_value_at(root, 1);
-    if (tdm_value_count(root) != 2 || list == NULL || tdm_value_kind_of(list) != TDM_ARRAY ||
-        tdm_value_uint(tdm_value_at(root, 0), 0) != FORMAT_VERSION ||
-        tdm_value_count(list) > TDM__LAYOUT_SLICES_MAX) {
-        status = tdm__fail(TDM_E_PROTOCOL,
-                           "layout: wanted version %d and up to %d slices, got %" PRIu32
-                           " values with %" PRIu32 " slices",
-                           FORMAT_VERSION, TDM__LAYOUT_SLICES_MAX, tdm_value_count(root),
-                           tdm_value_count(list));
-    } else {
-        status = decode_slices(list, layout_out);
-    }
+    status = read_slices(tdm_document_root(document), layout_out);
     tdm_document_destroy(document);
     return status;
 }

@@ -1,4 +1,4 @@
-/* layout.h - the slices of a model's tensors that one rank holds, and their wire format. */
+/* layout.h - the slices of a model's tensors that one rank holds, and their message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_LAYOUT_H
 #define TDM_COLOCATE_WEIGHTS_LAYOUT_H

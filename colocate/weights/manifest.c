@@ -6,8 +6,8 @@
  * everything (limits, printable unique names, total size) and computes the hash over a
  * fixed-size form of each tensor, so the hash does not depend on pointers or padding.
  *
- * The wire format is [version, [[name, dtype, [shape...]], ...]]. There are no threads and no
- * locks here. */
+ * Its message is model_manifest (runtime/messages/weights.def). There are no threads and no locks
+ * here. */
 
 #include "colocate/weights/manifest.h"
 
@@ -20,9 +20,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Version of the wire format. */
-enum { FORMAT_VERSION = 1 };
 
 /* The largest sum of the sizes of all tensors, in bytes. */
 static const uint64_t size_bytes_max = (uint64_t)1 << 48;
@@ -185,60 +182,63 @@ void tdm__manifest_destroy(struct tdm__manifest *manifest)
     free(manifest);
 }
 
-/* ---- as a value: [version, [[name, dtype, [shape…]], …]] ----------------------------- */
+/* ---- as a message -------------------------------------------------------------------- */
 
-tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer)
+/* Getter of a message list: describes one tensor; the name and the shape are borrowed. */
+static void get_tensor(const void *arg, uint32_t index, void *item_out)
 {
-    tdm_write_array(writer, 2);
-    tdm_write_uint(writer, FORMAT_VERSION);
-    tdm_write_array(writer, manifest->tensors_count);
-    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
-        const struct tdm_tensor_info *tensor = &manifest->tensors[i];
+    const struct tdm_tensor_info *tensor = &((const struct tdm_tensor_info *)arg)[index];
 
-        tdm_write_array(writer, 3);
-        tdm_write_string(writer, tensor->name);
-        tdm_write_uint(writer, (uint64_t)tensor->dtype);
-        tdm_write_array(writer, tensor->dims_count);
-        for (uint32_t k = 0; k < tensor->dims_count; k++) {
-            tdm_write_uint(writer, tensor->shape[k]);
-        }
-    }
-    return tdm_writer_status(writer);
+    *(struct tdm__manifest_tensor_message *)item_out = (struct tdm__manifest_tensor_message){
+        .name = tensor->name,
+        .dtype = (uint32_t)tensor->dtype,
+        .shape = {.count = tensor->dims_count, .items = tensor->shape}};
+}
+
+struct tdm__model_manifest_message tdm__manifest_to_message(const struct tdm__manifest *manifest)
+{
+    return (struct tdm__model_manifest_message){
+        .tensors = {.count = manifest->tensors_count, .get = get_tensor, .arg = manifest->tensors}};
 }
 
 /* Reads one tensor. Its name is borrowed from the document and the shape is not checked. */
-static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
-                                struct tdm_tensor_info *tensor)
+static tdm_status read_tensor(const struct tdm__message_list *tensors, uint32_t index,
+                              struct tdm_tensor_info *tensor)
 {
-    const tdm_value *shape = tdm_value_at(value, 2);
+    struct tdm__manifest_tensor_message message;
 
-    tensor->name = tdm_value_string(tdm_value_at(value, 0), NULL);
-    tensor->dtype = (enum tdm_dtype)tdm_value_uint(tdm_value_at(value, 1), 0);
-    tensor->dims_count = tdm_value_count(shape);
-    if (tdm_value_count(value) != 3 || tensor->name == NULL || shape == NULL ||
-        tdm_value_kind_of(shape) != TDM_ARRAY || tensor->dims_count > TDM_DIMS_MAX) {
+    tdm__message_list_read(tensors, index, &message, sizeof(message));
+    if (message.shape.count > TDM_DIMS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "manifest: tensor %" PRIu32 " is not (name, dtype, shape of up to %d)",
-                         index, TDM_DIMS_MAX);
+                         "manifest: tensor %" PRIu32 " has %" PRIu32 " dimensions, at most %d",
+                         index, message.shape.count, TDM_DIMS_MAX);
     }
-    for (uint32_t k = 0; k < tensor->dims_count; k++) {
-        tensor->shape[k] = tdm_value_uint(tdm_value_at(shape, k), 0);
+    tensor->name = message.name;
+    tensor->dtype = (enum tdm_dtype)message.dtype;
+    tensor->dims_count = message.shape.count;
+    for (uint32_t k = 0; k < message.shape.count; k++) {
+        tdm__message_list_read(&message.shape, k, &tensor->shape[k], sizeof(tensor->shape[k]));
     }
     return TDM_OK;
 }
 
-/* Reads all tensors of the list and creates the manifest, which copies their names. */
-static tdm_status decode_tensors(const tdm_value *list, uint32_t count,
-                                 struct tdm__manifest **manifest_out)
+tdm_status tdm__manifest_from_message(const struct tdm__model_manifest_message *message,
+                                      struct tdm__manifest **manifest_out)
 {
-    struct tdm_tensor_info *tensors = calloc(count, sizeof(*tensors));
+    uint32_t count = message->tensors.count;
+    struct tdm_tensor_info *tensors;
     tdm_status status = TDM_OK;
 
+    if (count == 0 || count > TDM__MANIFEST_TENSORS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "manifest: %" PRIu32 " tensors, expected 1 to %d", count,
+                         TDM__MANIFEST_TENSORS_MAX);
+    }
+    tensors = calloc(count, sizeof(*tensors));
     if (tensors == NULL) {
         return tdm__fail(TDM_E_NOMEM, "manifest of %" PRIu32 " tensors", count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = decode_tensor(tdm_value_at(list, i), i, &tensors[i]);
+        status = read_tensor(&message->tensors, i, &tensors[i]);
     }
     if (status == TDM_OK) {
         status = tdm__manifest_create(tensors, count, manifest_out);
@@ -247,30 +247,5 @@ static tdm_status decode_tensors(const tdm_value *list, uint32_t count,
         }
     }
     free(tensors);
-    return status;
-}
-
-tdm_status tdm__manifest_decode(struct tdm_bytes bytes, struct tdm__manifest **manifest_out)
-{
-    tdm_document *document;
-    const tdm_value *root;
-    uint64_t version;
-    uint32_t count;
-    tdm_status status;
-
-    TDM_TRY(tdm_document_parse(bytes, &document));
-    root = tdm_document_root(document);
-    version = tdm_value_uint(tdm_value_at(root, 0), 0);
-    count = tdm_value_count(tdm_value_at(root, 1));
-    if (tdm_value_count(root) != 2 || version != FORMAT_VERSION || count == 0 ||
-        count > TDM__MANIFEST_TENSORS_MAX) {
-        status = tdm__fail(TDM_E_PROTOCOL,
-                           "manifest: version %" PRIu64 " with %" PRIu32
-                           " tensors; wanted version %d with 1 to %d",
-                           version, count, FORMAT_VERSION, TDM__MANIFEST_TENSORS_MAX);
-    } else {
-        status = decode_tensors(tdm_value_at(root, 1), count, manifest_out);
-    }
-    tdm_document_destroy(document);
     return status;
 }

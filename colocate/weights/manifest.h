@@ -4,9 +4,9 @@
 #define TDM_COLOCATE_WEIGHTS_MANIFEST_H
 
 #include "colocate/weights/checksum.h"
+#include "runtime/messages/messages.h"
 
 #include <tandem/tensor.h>
-#include <tandem/value.h>
 
 /* The largest number of tensors in a manifest. */
 enum { TDM__MANIFEST_TENSORS_MAX = 1 << 18 };
@@ -32,9 +32,11 @@ tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t 
 /* Frees the manifest; NULL is allowed. */
 void tdm__manifest_destroy(struct tdm__manifest *manifest);
 
-/* Encodes the manifest as one packed value. */
-tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer);
-/* Decodes and checks a manifest; the caller owns it. Returns TDM_E_PROTOCOL for malformed bytes. */
-tdm_status tdm__manifest_decode(struct tdm_bytes bytes, struct tdm__manifest **manifest_out);
+/* Returns the message of the manifest, which borrows all of it. */
+struct tdm__model_manifest_message tdm__manifest_to_message(const struct tdm__manifest *manifest);
+/* Creates a manifest from a decoded message and checks it; the caller owns it. Returns
+ * TDM_E_PROTOCOL for a list of tensors that tdm__manifest_create() refuses. */
+tdm_status tdm__manifest_from_message(const struct tdm__model_manifest_message *message,
+                                      struct tdm__manifest **manifest_out);
 
 #endif

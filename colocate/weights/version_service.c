@@ -12,6 +12,8 @@
 
 #include "colocate/weights/version_service.h"
 
+#include "colocate/weights/commit_record.h"
+
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -31,49 +33,33 @@ enum {
 
 /* ---- a request as a value ------------------------------------------------------------ */
 
-/* Returns the member as messages carry it. */
-static struct tdm__update_member_message member_to_message(const struct tdm__member *member)
-{
-    return (struct tdm__update_member_message){member->actor, member->incarnation};
-}
-
-/* Returns the member that a message carries. */
-static struct tdm__member member_of_message(const struct tdm__update_member_message *message)
-{
-    return (struct tdm__member){message->actor, message->incarnation};
-}
-
-/* Writes a member of a message list; the callback of struct tdm__message_list. */
-static void get_member(const void *members, uint32_t index, void *item_out)
-{
-    struct tdm__update_member_message *item = item_out;
-
-    *item = member_to_message(&((const struct tdm__member *)members)[index]);
-}
-
 /* Encodes a request about a model as the arguments of version.request. */
 static tdm_status write_request(tdm_writer *writer, const char *model,
                                 const struct tdm__version_request *request)
 {
-    const struct tdm__version_ask_message message = {
+    const struct tdm__version_request_message message = {
         .model = model,
         .kind = (uint32_t)request->kind,
         .update = request->update,
         .base = request->base,
         .version_floor = request->version_floor,
-        .source = member_to_message(&request->source),
-        .members = {.count = request->members_count, .get = get_member, .arg = request->members},
-        .member = member_to_message(&request->member),
+        .source = tdm__member_to_message(&request->source),
+        .members = {.count = request->members_count,
+                    .get = tdm__member_get_message,
+                    .arg = request->members},
+        .member = tdm__member_to_message(&request->member),
         .hash_high = request->hash.high,
         .hash_low = request->hash.low,
         .proposal = (uint32_t)request->proposal,
-        .dead = {.count = request->dead_count, .get = get_member, .arg = request->dead},
+        .dead = {.count = request->dead_count,
+                 .get = tdm__member_get_message,
+                 .arg = request->dead},
         .version = request->version,
         .epoch = request->epoch,
         .update_version = request->update_version,
         .settled = request->settled};
 
-    return tdm__version_ask_encode(&message, writer);
+    return tdm__version_request_encode(&message, writer);
 }
 
 /* Copies a list of members out of a message. The caller frees `*members_out`, also on failure. */
@@ -92,7 +78,7 @@ static tdm_status read_members(const struct tdm__message_list *list,
         struct tdm__update_member_message item;
 
         tdm__message_list_read(list, i, &item, sizeof(item));
-        (*members_out)[i] = member_of_message(&item);
+        (*members_out)[i] = tdm__member_from_message(&item);
     }
     *count_out = list->count;
     return TDM_OK;
@@ -111,9 +97,9 @@ struct service_request {
 static tdm_status read_request(struct tdm__incoming_call *incoming, struct service_request *asked)
 {
     struct tdm__version_request *request = &asked->request;
-    struct tdm__version_ask_message message;
+    struct tdm__version_request_message message;
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__version_ask_table(), &message));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__version_request_table(), &message));
     if (message.kind > TDM__VERSION_RESTORE || message.proposal > TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_PROTOCOL, "version.request of kind %u, proposal %u", message.kind,
                          message.proposal);
@@ -124,8 +110,8 @@ static tdm_status read_request(struct tdm__incoming_call *incoming, struct servi
                                       .update = message.update,
                                       .base = message.base,
                                       .version_floor = message.version_floor,
-                                      .source = member_of_message(&message.source),
-                                      .member = member_of_message(&message.member),
+                                      .source = tdm__member_from_message(&message.source),
+                                      .member = tdm__member_from_message(&message.member),
                                       .hash = {.high = message.hash_high, .low = message.hash_low},
                                       .proposal = (enum tdm__update_outcome)message.proposal,
                                       .version = message.version,

@@ -153,19 +153,6 @@ tdm_status tdm__incoming_take_document(struct tdm__incoming_call *incoming,
     return TDM_OK;
 }
 
-tdm_status tdm__incoming_unpack(struct tdm__incoming_call *incoming, const char *format, ...)
-{
-    const tdm_value *value;
-    tdm_status status;
-    va_list args;
-
-    TDM_TRY(tdm__incoming_value(incoming, &value));
-    va_start(args, format);
-    status = tdm_unpack_va(value, format, args);
-    va_end(args);
-    return tdm__wrap(status, "%s", incoming->method);
-}
-
 tdm_status tdm__incoming_decode(struct tdm__incoming_call *incoming,
                                 const struct tdm__message *message, void *structure_out)
 {

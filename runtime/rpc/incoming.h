@@ -20,8 +20,6 @@ struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming_call *incoming)
 /* Returns the root of the call's value, parsed on first use. Returns TDM_E_PROTOCOL if the payload
  * is not a valid packed value. */
 tdm_status tdm__incoming_value(struct tdm__incoming_call *incoming, const tdm_value **value_out);
-/* Unpacks the call's value by a format as tdm_unpack() does. Errors name the method. */
-tdm_status tdm__incoming_unpack(struct tdm__incoming_call *incoming, const char *format, ...);
 /* Decodes the arguments as a message (runtime/messages) into its structure. The strings, bytes and
  * lists in the structure are valid until the reply. Errors name the method. */
 tdm_status tdm__incoming_decode(struct tdm__incoming_call *incoming,

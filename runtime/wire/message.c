@@ -3,7 +3,7 @@
 /* The tables of runtime/messages describe the fields; this file interprets them.  Decoding visits
  * the fields in one pass.  Each level of nesting has a `struct field_path` on the stack that
  * points to the level around it.  So an error can print the whole path of the field, such as
- * "version_ask.members[3].actor".  Nothing is allocated: the text is made only when a check has
+ * "version_request.members[3].actor".  Nothing is allocated: the text is made only when a check has
  * failed.
  *
  * The items of a list are checked with the message but are not stored, because their number is
@@ -214,7 +214,7 @@ struct field_path {
     int64_t index;                  /* Index of the item of a list; -1 outside lists. */
 };
 
-/* Prints a path such as "version_ask.members[3].actor" and returns its length. */
+/* Prints a path such as "version_request.members[3].actor" and returns its length. */
 static size_t field_path_print(const struct field_path *path_end, char text[PATH_BYTES])
 {
     size_t used = path_end->outer != NULL ? field_path_print(path_end->outer, text) : 0;

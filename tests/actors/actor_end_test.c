@@ -4,6 +4,7 @@
 #include "actors/daemon/actor_actions.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/objects/ref_table.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/node_fixture.h"
 
 #include <fcntl.h>
@@ -61,14 +62,14 @@ static bool says(struct tdm__incoming_call *incoming, const char *method)
 static bool is_drained(struct remote_peer *worker)
 {
     struct tdm__incoming_call *incoming;
-    int drains;
+    struct tdm__worker_exit_message message;
 
     remote_peer_hold(worker, 1);
     incoming = remote_peer_take(worker);
     assert_true(says(incoming, "worker.exit"));
-    assert_int_equal(tdm__incoming_unpack(incoming, "?", &drains), TDM_OK);
+    assert_int_equal(tdm__incoming_decode(incoming, tdm__worker_exit_table(), &message), TDM_OK);
     tdm__incoming_reply_pack(incoming, "");
-    return drains != 0;
+    return message.drain;
 }
 
 /* ---- again ------------------------------------------------------------------------------ */

@@ -321,11 +321,13 @@ static void an_owner_node_knows_its_actors(void **state)
 {
     struct pair pair = open_pair(*state);
     struct remote_peer *driver = &pair.scene->driver;
+    static const struct tdm__id no_node;
     struct remote_reply reply;
 
     for (int known = 1; known >= 0; known--) {
-        remote_peer_ask(driver, &reply, "actor.known", "b", (const void *)pair.actor.bytes,
-                        sizeof(pair.actor.bytes));
+        remote_peer_ask(driver, &reply, "actor.known", "b?b", (const void *)pair.actor.bytes,
+                        sizeof(pair.actor.bytes), 0, (const void *)no_node.bytes,
+                        sizeof(no_node.bytes));
         assert_int_equal(remote_peer_wait(driver, &reply), TDM_OK);
         assert_int_equal(tdm_value_bool(tdm_value_at(remote_reply_value(&reply), 0), -1), known);
         remote_reply_free(&reply);

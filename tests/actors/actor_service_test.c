@@ -44,12 +44,14 @@ static void a_question_about_nobody_is_answered(void **state)
     const struct tdm__id none = {{0}};
 
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(remote_peer_call(&scene->driver, methods[i], "b?",
-                                          (const void *)none.bytes, sizeof(none.bytes), 0),
+        assert_int_equal(remote_peer_call(&scene->driver, methods[i], "b?b",
+                                          (const void *)none.bytes, sizeof(none.bytes), 0,
+                                          (const void *)none.bytes, sizeof(none.bytes)),
                          TDM_E_ACTOR_DIED);
     }
-    assert_int_equal(remote_peer_call(&scene->driver, "actor.kill", "b?", (const void *)none.bytes,
-                                      sizeof(none.bytes), 0),
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.kill", "b?b", (const void *)none.bytes,
+                                      sizeof(none.bytes), 0, (const void *)none.bytes,
+                                      sizeof(none.bytes)),
                      TDM_OK);
 }
 

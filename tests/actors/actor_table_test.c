@@ -235,13 +235,14 @@ static void the_nodes_end_answers_all_who_wait(void **state)
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
     struct remote_reply replies[3];
+    static const struct tdm__id no_node;
     struct tdm__id unknown;
 
     assert_int_equal(tdm__id_generate(&unknown), TDM_OK);
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &replies[0]));
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, node_fixture_incoming(scene, &replies[1]));
-    remote_peer_ask(&scene->driver, &replies[2], "actor.await", "b?", (const void *)unknown.bytes,
-                    sizeof(unknown.bytes), 0);
+    remote_peer_ask(&scene->driver, &replies[2], "actor.await", "b?b", (const void *)unknown.bytes,
+                    sizeof(unknown.bytes), 0, (const void *)no_node.bytes, sizeof(no_node.bytes));
     node_fixture_settle(scene);
     assert_non_null(scene->node.actors->early_queries);
     tdm__node_actors_destroy(&scene->node);

@@ -320,7 +320,7 @@ static void late_fate_reply_is_ignored_after_release(void **state)
 
 /* ---- values from a process of this node --------------------------------------------------- */
 
-/* Replies {"near": (kind, process, name)} that names the process `sibling`. */
+/* Replies {"sibling": (kind, process, name)} that names the process `sibling`. */
 static void reply_redirection(struct borrowed *borrowed, const char *method,
                               const struct remote_peer *sibling)
 {
@@ -329,7 +329,7 @@ static void reply_redirection(struct borrowed *borrowed, const char *method,
 
     TRY(tdm_writer_create(&writer));
     tdm_write_map(writer, 1);
-    tdm_write_string(writer, "near");
+    tdm_write_string(writer, "sibling");
     TRY(tdm_pack(writer, "ibs", (int64_t)sibling->self.kind, (const void *)sibling->self.id.bytes,
                  sizeof(sibling->self.id.bytes), "neighbour"));
     tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);

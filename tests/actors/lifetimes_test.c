@@ -3,6 +3,7 @@
 #include "actors/common/actor_spec.h"
 #include "actors/runtime.h"
 #include "runtime/clock.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/actor_fixture.h"
 
 #include <poll.h>
@@ -106,12 +107,12 @@ static tdm_actor *make(const struct tdm_actor_options *options, const char *word
 static tdm_status ask(const char *method, const struct tdm__id *id, int may_restart,
                       tdm_document **document_out)
 {
+    const struct tdm__actor_query_message query = {.actor = *id, .may_restart = may_restart != 0};
     tdm_writer *writer;
     tdm_status status;
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    assert_int_equal(
-        tdm_pack(writer, "b?", (const void *)id->bytes, sizeof(id->bytes), may_restart), TDM_OK);
+    assert_int_equal(tdm__actor_query_encode(&query, writer), TDM_OK);
     status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), TEST_TIMEOUT_MS,
                                       document_out);
     tdm_writer_destroy(writer);

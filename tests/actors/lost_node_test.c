@@ -1,6 +1,7 @@
 /* lost_node_test.c - the effects of a lost node, and actors created again on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
@@ -42,14 +43,14 @@ TDM_ACTOR_CLASS(grouper, .methods = {{"hold", grouper_hold}});
 static tdm_status ask(const char *method, const tdm_actor *actor, tdm_document **document_out)
 {
     struct tdm_actor_info info;
-    struct tdm__id id;
+    struct tdm__actor_query_message query = {.may_restart = false};
     tdm_writer *writer;
     tdm_status status;
 
     tdm_actor_describe((tdm_actor *)actor, &info);
-    assert_int_equal(tdm__id_parse(info.id, &id), TDM_OK);
+    assert_int_equal(tdm__id_parse(info.id, &query.actor), TDM_OK);
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    assert_int_equal(tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes)), TDM_OK);
+    assert_int_equal(tdm__actor_query_encode(&query, writer), TDM_OK);
     status = tdm__runtime_call_daemon(runtime, method, tdm_writer_bytes(writer), TEST_TIMEOUT_MS,
                                       document_out);
     tdm_writer_destroy(writer);

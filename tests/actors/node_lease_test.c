@@ -1,6 +1,7 @@
 /* node_lease_test.c - a node that cannot renew its lease stops what others may take over. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
+#include "runtime/messages/messages.h"
 #include "runtime/redis/embedded.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
@@ -23,14 +24,14 @@ static tdm_status fate(tdm_actor *actor, uint64_t *incarnation)
 {
     struct tdm_actor_info info;
     tdm_document *document = NULL;
-    struct tdm__id id;
+    struct tdm__actor_query_message query = {.may_restart = false};
     tdm_writer *writer;
     tdm_status status;
 
     tdm_actor_describe(actor, &info);
-    assert_int_equal(tdm__id_parse(info.id, &id), TDM_OK);
+    assert_int_equal(tdm__id_parse(info.id, &query.actor), TDM_OK);
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    assert_int_equal(tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes)), TDM_OK);
+    assert_int_equal(tdm__actor_query_encode(&query, writer), TDM_OK);
     status = tdm__runtime_call_daemon(runtime, "actor.await", tdm_writer_bytes(writer),
                                       TEST_TIMEOUT_MS, &document);
     tdm_writer_destroy(writer);

@@ -1,6 +1,7 @@
 /* reply_pins_test.c - references in replies are pinned until the caller has settled, and no
  * longer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/messages/messages.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>
@@ -251,8 +252,7 @@ static void callee_is_told_after_the_owner_acknowledged(void **state)
     struct remote_peer callee;
     struct remote_peer owner;
     struct tdm__incoming_call *told;
-    uint64_t call_id;
-    uint64_t item;
+    struct tdm__reply_settled_message settled;
 
     object_fixture_owner(scene, TDM__PEER_DRIVER, &owner);
     arrive(scene, connect_to(scene, &callee), &owner);
@@ -261,9 +261,9 @@ static void callee_is_told_after_the_owner_acknowledged(void **state)
     assert_int_equal(callee.asked_count, 0);
     tdm__incoming_reply_pack(object_fixture_expect(&owner, "object.pin"), "");
     told = object_fixture_expect(&callee, "object.settled");
-    TRY(tdm__incoming_unpack(told, "uu", &call_id, &item));
-    assert_int_equal(call_id, 41);
-    assert_int_equal(item, 5);
+    TRY(tdm__incoming_decode(told, tdm__reply_settled_table(), &settled));
+    assert_int_equal(settled.call_id, 41);
+    assert_int_equal(settled.item, 5);
     tdm__incoming_reply_pack(told, "");
     tdm__incoming_reply_pack(object_fixture_expect(&owner, "object.unpin"), "");
     object_fixture_settle(scene);

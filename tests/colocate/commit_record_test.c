@@ -81,6 +81,28 @@ static void a_record_survives_the_store_after_every_step(void **state)
     tdm_writer_destroy(again);
 }
 
+/* A store keeps records that an earlier program wrote. If this test fails because a table has
+ * changed, the number of the format must change too. */
+static void the_stored_form_has_not_changed(void **state)
+{
+    static const char stored[] =
+        "\x99\x01\x02\x39\x39\x07\x08\xc2\x99\xc4\x10\x62\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+        "\x02\x39\0\xc4\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0"
+        "\x92\x96\xc4\x10\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02\xc3\x07\x08"
+        "\x96\xc4\x10\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\x03\xc3\x07\x08"
+        "\x91\x94\xc4\x10\x61\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x03";
+    struct tdm__version_record record = make_record(7);
+    struct tdm_bytes bytes;
+    tdm_writer *writer;
+
+    (void)state;
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    bytes = encode(&record, writer);
+    assert_int_equal(bytes.size_bytes, sizeof(stored) - 1);
+    assert_memory_equal(bytes.data, stored, bytes.size_bytes);
+    tdm_writer_destroy(writer);
+}
+
 #define BREAKS(place, value)                                                                       \
     do {                                                                                           \
         struct tdm__version_record record = make_record(7);                                        \
@@ -114,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_survives_the_store_after_every_step),
+        cmocka_unit_test(the_stored_form_has_not_changed),
         cmocka_unit_test(a_record_that_no_step_could_write_is_refused),
     };
 

@@ -112,22 +112,22 @@ static void assert_told(const char *words)
 static tdm_actor *create(const char *class_name, const char *name, double num_gpus)
 {
     const struct tdm_actor_options options = {.name = name, .num_gpus = num_gpus};
-    const struct tdm__rank_arguments arguments = {.config_json = "{}",
-                                                  .config_name = "test",
-                                                  .library = LIBRARY,
-                                                  .model_config = "",
-                                                  .model = the->id,
-                                                  .group = name,
-                                                  .ranks_count = 1,
-                                                  .ranks_per_engine = 1,
-                                                  .bucket_bytes = 4096,
-                                                  .timeout_ms = WAIT_MS,
-                                                  .verify = 1};
+    const struct tdm__rank_arguments_message arguments = {.config_json = "{}",
+                                                          .config_name = "test",
+                                                          .library = LIBRARY,
+                                                          .model_config = "",
+                                                          .model = the->id,
+                                                          .group = name,
+                                                          .ranks_count = 1,
+                                                          .ranks_per_engine = 1,
+                                                          .bucket_bytes = 4096,
+                                                          .timeout_ms = WAIT_MS,
+                                                          .verify = 1};
     tdm_writer *writer;
     tdm_actor *actor;
 
     TRY(tdm_writer_create(&writer));
-    TRY(tdm__rank_arguments_write(writer, &arguments));
+    TRY(tdm__rank_arguments_encode(&arguments, writer));
     TRY(tdm_actor_create_packed(runtime, class_name, &options, tdm_writer_bytes(writer), &actor));
     tdm_writer_destroy(writer);
     TRY(tdm_actor_wait_ready(actor, WAIT_MS));

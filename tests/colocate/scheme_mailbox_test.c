@@ -26,7 +26,7 @@ static void put(const char *key, uint64_t value)
     tdm_ref *done;
 
     TRY(tdm_actor_call(mailbox, "put", &done, "s(u)", key, value));
-    TRY(tdm__mailbox_await_put(done, tdm__deadline_after(SOON_MS)));
+    TRY(tdm__mailbox_await_done(done, tdm__deadline_after(SOON_MS)));
 }
 
 static uint64_t read_note(const char *key)
@@ -44,13 +44,15 @@ static uint64_t read_note(const char *key)
 /* Checks the keys that a wait found, in their order. */
 static void assert_found(tdm_ref *ref, const char *keys)
 {
-    const tdm_value *messages;
+    struct tdm__message_list messages;
     char found[256] = "";
 
-    TRY(tdm_get_value(ref, SOON_MS, &messages));
-    for (uint32_t i = 0; i < tdm_value_count(messages); i++) {
-        (void)strncat(found, tdm_value_string(tdm_value_at(tdm_value_at(messages, i), 0), "?"),
-                      sizeof(found) - strlen(found) - 1);
+    TRY(tdm__mailbox_get_messages(ref, SOON_MS, &messages));
+    for (uint32_t i = 0; i < messages.count; i++) {
+        const char *key;
+
+        (void)tdm__mailbox_message_at(&messages, i, &key);
+        (void)strncat(found, key, sizeof(found) - strlen(found) - 1);
     }
     assert_string_equal(found, keys);
     tdm_ref_release(ref);
@@ -98,7 +100,7 @@ static void a_closed_prefix_fails_those_who_wait_and_who_come_later(void **state
 
     (void)state;
     put("shut/1/y", 1);
-    TRY(tdm__mailbox_close(mailbox, "shut/1/", TDM_E_ABORTED, "it is over"));
+    TRY(tdm__mailbox_close(mailbox, "shut/1/", TDM_E_ABORTED, "it is over", NULL));
     assert_int_equal(tdm_get(early, SOON_MS, ""), TDM_E_ABORTED);
     assert_string_equal(tdm_error_detail(), "it is over");
     tdm_ref_release(early);
@@ -110,7 +112,7 @@ static void a_closed_prefix_fails_those_who_wait_and_who_come_later(void **state
     TRY(tdm_cancel(other, 0));
     tdm_ref_release(other);
     put("gone/1", 1);
-    TRY(tdm__mailbox_close(mailbox, "gone/", TDM_OK, ""));
+    TRY(tdm__mailbox_close(mailbox, "gone/", TDM_OK, "", NULL));
     /* The messages were removed and may be put again. */
     assert_found(wait_for("gone/", "", 0), "");
     put("gone/1", 2);
@@ -126,7 +128,7 @@ static void only_the_newest_ends_are_remembered(void **state)
     (void)state;
     for (int i = 0; i <= TDM__MAILBOX_CLOSED_MAX; i++) {
         (void)snprintf(key, sizeof(key), "many/%d/", i);
-        TRY(tdm__mailbox_close(mailbox, key, TDM_E_ABORTED, key));
+        TRY(tdm__mailbox_close(mailbox, key, TDM_E_ABORTED, key, NULL));
     }
     ref = wait_for(key, "", 1);
     assert_int_equal(tdm_get(ref, SOON_MS, ""), TDM_E_ABORTED);
@@ -148,7 +150,7 @@ static void a_reference_stays_as_long_as_its_note(void **state)
     (void)state;
     TRY(tdm_put(runtime, &inner, "u", (uint64_t)42));
     TRY(tdm_actor_call(mailbox, "put", &done, "s(R)", "ref", inner));
-    TRY(tdm__mailbox_await_put(done, tdm__deadline_after(SOON_MS)));
+    TRY(tdm__mailbox_await_done(done, tdm__deadline_after(SOON_MS)));
     tdm_ref_release(inner);
     TRY(tdm__mailbox_read_message(mailbox, "ref", tdm__deadline_after(SOON_MS), &ref, &value));
     TRY(tdm_value_ref(runtime, tdm_value_at(value, 0), &inner));
@@ -156,6 +158,33 @@ static void a_reference_stays_as_long_as_its_note(void **state)
     assert_int_equal(number, 42);
     tdm_ref_release(inner);
     tdm_ref_release(ref);
+}
+
+static void refuses(const char *method, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_ref *ref;
+    va_list args;
+
+    TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    TRY(tdm_pack_va(writer, format, args));
+    va_end(args);
+    TRY(tdm_actor_call_packed(mailbox, method, tdm_writer_bytes(writer), &ref));
+    assert_int_equal(tdm_get(ref, SOON_MS, ""), TDM_E_PROTOCOL);
+    tdm_ref_release(ref);
+    tdm_writer_destroy(writer);
+}
+
+static void malformed_calls_are_refused_and_the_mailbox_lives_on(void **state)
+{
+    (void)state;
+    refuses("put", "nu", (uint64_t)1); /* Texts must not be nil. */
+    refuses("wait", "nsu", "", (uint64_t)1);
+    refuses("close", "nis", (int64_t)TDM_E_END, "over");
+    refuses("put", "s", "key");
+    put("still/here", 3);
+    assert_int_equal(read_note("still/here"), 3);
 }
 
 static void a_mailbox_is_found_by_its_name_until_the_deadline(void **state)
@@ -168,7 +197,7 @@ static void a_mailbox_is_found_by_its_name_until_the_deadline(void **state)
     assert_int_equal(tdm__mailbox_find(runtime, "no mailbox", tdm__deadline_after(50), &found),
                      TDM_E_TIMEOUT);
     assert_int_equal(tdm__mailbox_create(runtime, "the mailbox", SOON_MS, &found), TDM_E_EXISTS);
-    assert_int_equal(tdm__mailbox_close(mailbox, "", TDM_E_END, "all over"), TDM_OK);
+    assert_int_equal(tdm__mailbox_close(mailbox, "", TDM_E_END, "all over", NULL), TDM_OK);
 }
 
 int main(void)
@@ -179,6 +208,7 @@ int main(void)
         cmocka_unit_test(a_closed_prefix_fails_those_who_wait_and_who_come_later),
         cmocka_unit_test(only_the_newest_ends_are_remembered),
         cmocka_unit_test(a_reference_stays_as_long_as_its_note),
+        cmocka_unit_test(malformed_calls_are_refused_and_the_mailbox_lives_on),
         cmocka_unit_test(a_mailbox_is_found_by_its_name_until_the_deadline),
     };
     int failed;

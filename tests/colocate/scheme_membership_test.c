@@ -3,6 +3,7 @@
 #include "colocate/scheme/membership.h"
 
 #include "colocate/scheme/mailbox.h"
+#include "colocate/weights/commit_record.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
 #include "tests/support/scheme_fixture.h"
@@ -35,26 +36,26 @@ struct fixture {
 static void put_presence(struct fixture *f, uint32_t index, int present)
 {
     const struct tdm__member *member = &f->members[index];
+    const struct tdm__scheme_join_message message = {.receiver = tdm__member_to_message(member),
+                                                     .is_present = present != 0};
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_ref *done;
 
-    TRY(tdm_actor_call(f->sender->mailbox, "put", &done, "s(bu?)",
-                       tdm__update_join_key(member, key), (const void *)member->actor.bytes,
-                       sizeof(member->actor.bytes), member->incarnation, present));
-    TRY(tdm__mailbox_await_put(done, tdm__deadline_after(SOON_MS)));
+    TRY(tdm__mailbox_put_and_wait(f->sender->mailbox, tdm__update_join_key(member, key),
+                                  tdm__scheme_join_table(), &message,
+                                  tdm__deadline_after(SOON_MS)));
 }
 
 static void put_vote(struct fixture *f, uint32_t index, tdm_status status, const char *text)
 {
-    const struct tdm__member *member = &f->members[index];
+    const struct tdm__scheme_report_message message = {
+        .receiver = tdm__member_to_message(&f->members[index]),
+        .status = (int64_t)status,
+        .text = text};
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_ref *done;
 
     (void)snprintf(key, sizeof(key), "update/5/vote/%u", index);
-    TRY(tdm_actor_call(f->sender->mailbox, "put", &done, "s(buis)", key,
-                       (const void *)member->actor.bytes, sizeof(member->actor.bytes),
-                       member->incarnation, (int64_t)status, text));
-    TRY(tdm__mailbox_await_put(done, tdm__deadline_after(SOON_MS)));
+    TRY(tdm__mailbox_put_and_wait(f->sender->mailbox, key, tdm__scheme_report_table(), &message,
+                                  tdm__deadline_after(SOON_MS)));
 }
 
 static tdm_status await_votes(struct fixture *f, int64_t timeout_ms)

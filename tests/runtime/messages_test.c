@@ -67,11 +67,20 @@ static void test_nested_messages_are_listed_before_their_users(void **state)
     }
 }
 
+/* A creator tells the two replies of actor.create apart by the number of their fields. */
+static void test_replies_of_actor_create_differ_in_length(void **state)
+{
+    (void)state;
+    assert_int_not_equal(tdm__actor_found_table()->fields_count,
+                         tdm__actor_description_table()->fields_count);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_of_messages_are_unique),
         cmocka_unit_test(test_names_of_fields_are_unique_and_offsets_grow),
+        cmocka_unit_test(test_replies_of_actor_create_differ_in_length),
         cmocka_unit_test(test_nested_messages_are_listed_before_their_users),
     };
 

@@ -738,7 +738,6 @@ static void a_payload_that_is_no_value_fails_only_its_call(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
     const tdm_value *value;
-    int64_t number;
     struct pair_reply *answer = &answers[0];
 
     (void)state;
@@ -747,7 +746,6 @@ static void a_payload_that_is_no_value_fails_only_its_call(void **state)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, answer, NULL), TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
     assert_int_equal(tdm__incoming_value(pair.held[0], &value), TDM_E_PROTOCOL);
-    assert_int_equal(tdm__incoming_unpack(pair.held[0], "i", &number), TDM_E_PROTOCOL);
     tdm__incoming_reply_pack(pair.held[--pair.held_count], "nonsense");
     pair_run_until(&pair, &answer->count, 1);
     assert_int_equal(answer->status, TDM_E_INVAL);

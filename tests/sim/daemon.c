@@ -5,6 +5,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "tests/sim/worker.h"
 
 #include <stdio.h>
@@ -162,9 +163,11 @@ static void serve_constructed(struct tdm__incoming_call *incoming)
     const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
     struct daemon_actor *actor = daemon_find(&peer->id);
     bool is_it = actor->pid == peer->pid && actor->state == DAEMON_STARTING;
+    const tdm_value *value;
     const char *address;
 
-    TDM_ASSERT(tdm__incoming_unpack(incoming, "s", &address) == TDM_OK);
+    TDM_ASSERT(tdm__incoming_value(incoming, &value) == TDM_OK);
+    TDM_ASSERT(tdm_unpack(value, "s", &address) == TDM_OK);
     if (is_it) {
         (void)snprintf(actor->address, sizeof(actor->address), "%s", address);
         actor->state = DAEMON_ALIVE;
@@ -248,13 +251,12 @@ static void serve_create(struct tdm__incoming_call *incoming)
 static void serve_find(struct tdm__incoming_call *incoming)
 {
     struct daemon_actor *actor;
-    const char *name_space;
-    const char *name;
+    struct tdm__actor_find_message message;
 
-    TDM_ASSERT(tdm__incoming_unpack(incoming, "ss", &name_space, &name) == TDM_OK);
+    TDM_ASSERT(tdm__incoming_decode(incoming, tdm__actor_find_table(), &message) == TDM_OK);
     TAILQ_FOREACH(actor, &daemon_here.actors, link)
     {
-        if (strcmp(actor->spec->name, name) == 0 && actor->state != DAEMON_DEAD) {
+        if (strcmp(actor->spec->name, message.name) == 0 && actor->state != DAEMON_DEAD) {
             break;
         }
     }
@@ -328,15 +330,10 @@ static void serve_question(struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
     struct daemon_actor *actor;
-    const tdm_value *value;
-    struct tdm_bytes bytes;
-    struct tdm__id id;
+    struct tdm__actor_query_message query;
 
-    TDM_ASSERT(tdm__incoming_value(incoming, &value) == TDM_OK);
-    bytes = tdm_value_bytes(tdm_value_at(value, 0));
-    TDM_ASSERT(bytes.size_bytes == sizeof(id.bytes));
-    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    actor = daemon_find(&id);
+    TDM_ASSERT(tdm__incoming_decode(incoming, tdm__actor_query_table(), &query) == TDM_OK);
+    actor = daemon_find(&query.actor);
     if (actor == NULL) {
         ask_in(&daemon_here.early, OF_LIFE, incoming);
         return;
@@ -345,7 +342,7 @@ static void serve_question(struct tdm__incoming_call *incoming)
         tdm__incoming_reply_pack(incoming, "");
         release(actor);
     } else if (strcmp(method, "actor.kill") == 0) {
-        serve_kill(actor, tdm_value_bool(tdm_value_at(value, 1), 0) != 0, incoming);
+        serve_kill(actor, query.may_restart, incoming);
     } else if (actor->state == DAEMON_DEAD) {
         tdm__incoming_fail(incoming, actor->death_status, actor->death);
     } else if (actor->state != DAEMON_ALIVE) {

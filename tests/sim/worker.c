@@ -11,6 +11,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "tests/sim/methods.h"
 #include "tests/sim/model.h"
 
@@ -35,15 +36,12 @@ struct worker {
 
 static void serve_exit(struct worker *worker, struct tdm__incoming_call *incoming)
 {
-    const tdm_value *arguments;
-    bool drain = false;
+    struct tdm__worker_exit_message message;
 
-    if (tdm__incoming_value(incoming, &arguments) == TDM_OK) {
-        drain = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
-    }
+    TDM_ASSERT(tdm__incoming_decode(incoming, tdm__worker_exit_table(), &message) == TDM_OK);
     worker->asked_to_end = true;
     if (worker->executor != NULL) {
-        tdm__executor_request_end(worker->executor, drain);
+        tdm__executor_request_end(worker->executor, message.drain);
     }
     tdm__incoming_reply_pack(incoming, "");
 }

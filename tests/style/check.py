@@ -196,6 +196,29 @@ def check_nolint():
             yield f"{place}: name the check that is silenced"
 
 
+def check_positional():
+    """Messages are read by field tables, not by position; positional.txt lists the reads that are left."""
+    position = re.compile(r"\btdm_value_at\((?:[^();]|\([^();]*\))*,\s*\d+\)|(?<!tdm_status )\btdm_(?:call_)?unpack\(")
+    allowed = {}
+    for line in (HERE / "positional.txt").read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            path, count, reason = (part.strip() for part in line.split(":", 2))
+            allowed[path] = int(count)
+            if not reason:
+                yield f"positional.txt: {path}: say why it reads by position"
+    sources = [path for path in files((*LIBRARY, "cli"), [".c"]) if path.parts[:2] != ("runtime", "wire")]
+    for path in sources:
+        found = len(position.findall("\n".join(code_lines(path))))
+        listed = allowed.pop(path.as_posix(), 0)
+        if found > listed:
+            yield (f"{path}: {found} reads of values by position, positional.txt allows {listed}: declare a message "
+                   "in runtime/messages")
+        elif found < listed:
+            yield f"positional.txt: {path} has {found} reads by position: lower the number, or remove the line"
+    for path in allowed:
+        yield f"positional.txt: {path} does not exist: remove the line"
+
+
 def check_packages():
     """The demo installs what it builds and runs with, and none of the tools for tests and style."""
     listed = {purpose: set(run("scripts/setup", "--list", purpose).stdout.split())

@@ -119,6 +119,7 @@ static void serve_actor(struct channel_peer *peer, struct tdm__incoming_call *in
     uint64_t sequence = tdm__incoming_sequence(incoming);
     struct peer_run *run = find_run(peer, sequence);
     struct tag *tag = &tags[tags_count++ % (PEER_RUNS_MAX * 4)];
+    const tdm_value *value;
     int64_t number;
 
     if (sequence == 0) {
@@ -130,7 +131,8 @@ static void serve_actor(struct channel_peer *peer, struct tdm__incoming_call *in
     }
     assert_true(sequence > peer->acknowledged); /* Otherwise its reply was forgotten already. */
     note_acknowledged(peer, incoming);
-    assert_int_equal(tdm__incoming_unpack(incoming, "i", &number), TDM_OK);
+    assert_int_equal(tdm__incoming_value(incoming, &value), TDM_OK);
+    assert_int_equal(tdm_unpack(value, "i", &number), TDM_OK);
     if (run == NULL) {
         assert_true(peer->runs_count < PEER_RUNS_MAX);
         run = &peer->runs[peer->runs_count++];
