@@ -184,9 +184,13 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     }
     if (status == TDM_OK) {
         entry = tdm__actor_entry_add(node, spec);
+        if (entry == NULL) {
+            tdm__actor_spec_destroy(spec);
+            status = tdm__fail(TDM_E_NOMEM, "an actor");
+        }
     }
-    if (entry == NULL) {
-        fail_with_detail(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
+    if (status != TDM_OK) {
+        fail_with_detail(incoming, status);
         return;
     }
     entry->owner_node = owner_node;
