@@ -162,6 +162,8 @@ static void on_result_pulled(void *arg, tdm_status status, const char *detail,
     tdm_document *document = NULL;
 
     pending_call->pull = NULL;
+    /* The channel has the connection of the pull: a connection that ends fails its requests before
+     * the channel hears of it, and the channel abandons the pulls before it leaves a connection. */
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(pending_call->channel->conn)) {
         return; /* The call is requeued by on_channel_closed(). */
     }
