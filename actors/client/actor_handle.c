@@ -1,7 +1,7 @@
 /* actor_handle.c - handles to actors: how they are counted, packed and opened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Owns struct tdm_actor, the user's handle, and the keep-alive reference of a channel (`hold`).
+/* Owns struct tdm_actor, the user's handle, and the member `keep_alive` of a channel.
  * In the actor's creator this is an own reference, in other processes a borrowed one; it never
  * has a value. Each process holds it while it has a counted handle or a pending call. When all
  * processes have released it, on_keep_alive_end() runs in the creator and asks the daemon to
@@ -87,18 +87,19 @@ static tdm_status handle_write_id(tdm_writer *writer, const struct tdm__id *id)
 
 /* Called in the actor's creator when no process has a counted handle any more: asks the daemon
  * to terminate the actor. */
-static void on_keep_alive_end(tdm_ref *hold)
+static void on_keep_alive_end(tdm_ref *keep_alive)
 {
     struct tdm__rpc_request request = {.method = "actor.release",
                                        .deadline_ms = tdm__deadline_after(RELEASE_TIMEOUT_MS)};
     struct tdm__conn *daemon;
     tdm_writer *writer;
 
-    if (hold->runtime->is_stopping || tdm__runtime_daemon(hold->runtime, &daemon) != TDM_OK ||
+    if (keep_alive->runtime->is_stopping ||
+        tdm__runtime_daemon(keep_alive->runtime, &daemon) != TDM_OK ||
         tdm_writer_create(&writer) != TDM_OK) {
         return; /* The actor then ends with its creator. */
     }
-    if (handle_write_id(writer, &hold->actor) == TDM_OK) {
+    if (handle_write_id(writer, &keep_alive->actor) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         (void)tdm__conn_call(daemon, &request, NULL, NULL, NULL);
     }
@@ -107,20 +108,20 @@ static void on_keep_alive_end(tdm_ref *hold)
 
 tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel)
 {
-    TDM_ASSERT(channel->hold == NULL);
-    TDM_TRY(tdm__ref_create(channel->runtime, &channel->hold));
-    channel->hold->actor = channel->id;
-    channel->hold->on_end = on_keep_alive_end;
+    TDM_ASSERT(channel->keep_alive == NULL);
+    TDM_TRY(tdm__ref_create(channel->runtime, &channel->keep_alive));
+    channel->keep_alive->actor = channel->id;
+    channel->keep_alive->on_end = on_keep_alive_end;
     return TDM_OK;
 }
 
 void tdm__handle_release_unused(struct tdm__actor_channel *channel)
 {
-    tdm_ref *hold = channel->hold;
+    tdm_ref *keep_alive = channel->keep_alive;
 
-    if (channel->counted_handles == 0 && hold != NULL && tdm__send_queue_is_idle(channel)) {
-        channel->hold = NULL;
-        tdm_ref_release(hold);
+    if (channel->counted_handles == 0 && keep_alive != NULL && tdm__send_queue_is_idle(channel)) {
+        channel->keep_alive = NULL;
+        tdm_ref_release(keep_alive);
     }
 }
 
@@ -145,8 +146,8 @@ tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
     tdm_write_string(bytes, channel->info.name);
     tdm_write_string(bytes, channel->info.class_name);
     status = TDM_OK;
-    if (actor->is_counted && channel->hold != NULL) {
-        status = tdm__reference_write(bytes, channel->hold);
+    if (actor->is_counted && channel->keep_alive != NULL) {
+        status = tdm__reference_write(bytes, channel->keep_alive);
     } else {
         tdm_write_nil(bytes);
     }
@@ -165,41 +166,42 @@ struct handle_contents {
     const char *class_name; /* Class of the actor, borrowed from the parsed document. */
     /* Packed keep-alive reference, borrowed from the parsed document; {NULL, 0} if the handle is
      * not counted. */
-    struct tdm_bytes hold;
+    struct tdm_bytes keep_alive;
 };
 
 /* Parses a packed handle. */
 static tdm_status handle_parse(const tdm_document *document,
                                struct handle_contents *handle_contents)
 {
-    const tdm_value *hold;
+    const tdm_value *keep_alive;
     struct tdm_bytes id;
 
     TDM_TRY(tdm_unpack(tdm_document_root(document), "bssv", &id.data, &id.size_bytes,
-                       &handle_contents->name, &handle_contents->class_name, &hold));
+                       &handle_contents->name, &handle_contents->class_name, &keep_alive));
     if (id.size_bytes != sizeof(handle_contents->id.bytes) || handle_contents->name == NULL ||
         handle_contents->class_name == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "a handle without an actor");
     }
     memcpy(handle_contents->id.bytes, id.data, sizeof(handle_contents->id.bytes));
-    handle_contents->hold = tdm_value_kind_of(hold) == TDM_REFERENCE ? tdm__value_ext(hold)
-                                                                     : (struct tdm_bytes){NULL, 0};
+    handle_contents->keep_alive = tdm_value_kind_of(keep_alive) == TDM_REFERENCE
+                                      ? tdm__value_ext(keep_alive)
+                                      : (struct tdm_bytes){NULL, 0};
     return TDM_OK;
 }
 
 /* Opens the keep-alive reference of a packed handle; NULL if absent. */
 static tdm_status handle_open_keep_alive(tdm_runtime *runtime,
                                          const struct handle_contents *handle_contents,
-                                         tdm_ref **hold_out)
+                                         tdm_ref **keep_alive_out)
 {
-    *hold_out = NULL;
-    return handle_contents->hold.data == NULL
+    *keep_alive_out = NULL;
+    return handle_contents->keep_alive.data == NULL
                ? TDM_OK
-               : tdm__reference_open(runtime, handle_contents->hold, hold_out);
+               : tdm__reference_open(runtime, handle_contents->keep_alive, keep_alive_out);
 }
 
 tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes bytes,
-                                        tdm_ref **hold_out)
+                                        tdm_ref **keep_alive_out)
 {
     tdm_document *document;
     struct handle_contents handle_contents;
@@ -208,7 +210,7 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
     status = handle_parse(document, &handle_contents);
     if (status == TDM_OK) {
-        status = handle_open_keep_alive(runtime, &handle_contents, hold_out);
+        status = handle_open_keep_alive(runtime, &handle_contents, keep_alive_out);
     }
     tdm_document_destroy(document);
     return status;
@@ -218,10 +220,10 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
  * has been created; the daemon of the creator's node learns of the actor first. */
 static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
-                                             const tdm_ref *hold)
+                                             const tdm_ref *keep_alive)
 {
     const struct ref_owner *creator =
-        hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+        keep_alive == NULL || keep_alive->shared == NULL ? NULL : keep_alive->shared->owner;
 
     tdm_write_array(writer, creator == NULL ? 2 : 3);
     tdm_write_bytes(writer, channel->id.bytes, sizeof(channel->id.bytes));
@@ -233,7 +235,8 @@ static tdm_status handle_write_await_request(tdm_writer *writer,
 }
 
 /* Asks the daemon for the address of the actor, which it knows or will know. */
-static tdm_status channel_request_address(struct tdm__actor_channel *channel, const tdm_ref *hold)
+static tdm_status channel_request_address(struct tdm__actor_channel *channel,
+                                          const tdm_ref *keep_alive)
 {
     struct tdm__rpc_request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -242,7 +245,7 @@ static tdm_status channel_request_address(struct tdm__actor_channel *channel, co
 
     TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = handle_write_await_request(writer, channel, hold);
+    status = handle_write_await_request(writer, channel, keep_alive);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__actor_channel_request(channel, daemon, &request);
@@ -254,7 +257,8 @@ static tdm_status channel_request_address(struct tdm__actor_channel *channel, co
 /* Finds or creates the channel to the actor of a packed handle, with a holder. */
 static tdm_status handle_get_channel(tdm_runtime *runtime,
                                      const struct handle_contents *handle_contents,
-                                     const tdm_ref *hold, struct tdm__actor_channel **channel_out)
+                                     const tdm_ref *keep_alive,
+                                     struct tdm__actor_channel **channel_out)
 {
     tdm_status status;
 
@@ -264,7 +268,7 @@ static tdm_status handle_get_channel(tdm_runtime *runtime,
     }
     TDM_TRY(tdm__actor_channel_create(runtime, &handle_contents->id, handle_contents->name,
                                       handle_contents->class_name, channel_out));
-    status = channel_request_address(*channel_out, hold);
+    status = channel_request_address(*channel_out, keep_alive);
     if (status != TDM_OK) {
         tdm__actor_channel_release(*channel_out);
     }
@@ -277,21 +281,21 @@ static tdm_status handle_open_contents(tdm_runtime *runtime,
                                        tdm_actor **actor_out)
 {
     struct tdm__actor_channel *channel;
-    tdm_ref *hold;
+    tdm_ref *keep_alive;
     tdm_status status;
 
-    TDM_TRY(handle_open_keep_alive(runtime, handle_contents, &hold));
-    status = handle_get_channel(runtime, handle_contents, hold, &channel);
+    TDM_TRY(handle_open_keep_alive(runtime, handle_contents, &keep_alive));
+    status = handle_get_channel(runtime, handle_contents, keep_alive, &channel);
     if (status != TDM_OK) {
-        tdm_ref_release(hold);
+        tdm_ref_release(keep_alive);
         return status;
     }
-    if (channel->hold == NULL) {
-        channel->hold = hold;
+    if (channel->keep_alive == NULL) {
+        channel->keep_alive = keep_alive;
     } else {
-        tdm_ref_release(hold); /* The channel has a keep-alive reference already. */
+        tdm_ref_release(keep_alive); /* The channel has a keep-alive reference already. */
     }
-    return tdm__handle_create(channel, handle_contents->hold.data != NULL, actor_out);
+    return tdm__handle_create(channel, handle_contents->keep_alive.data != NULL, actor_out);
 }
 
 tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_actor **actor_out)

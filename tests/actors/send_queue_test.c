@@ -167,13 +167,13 @@ static void last_call_releases_the_actor_even_if_its_argument_fails(void **state
     assert_int_equal(tdm__ref_create(peer.runtime, &argument), TDM_OK);
     assert_int_equal(tdm_actor_call(&peer.actor, "m", &ref, "r", argument), TDM_OK);
     tdm__handle_release_unused(peer.channel);
-    assert_non_null(peer.channel->hold);
+    assert_non_null(peer.channel->keep_alive);
     tdm__ref_complete(argument, TDM_E_METHOD, "on purpose", NULL);
     peer.runtime->results_arrived = true;
     tdm__actor_channels_flush(peer.runtime);
     expect_failure(ref, TDM_E_METHOD, "on purpose");
     peer_run_until(&peer, was_released, &peer);
-    assert_null(peer.channel->hold);
+    assert_null(peer.channel->keep_alive);
     tdm_ref_release(argument);
 }
 
