@@ -1,8 +1,8 @@
 /* actor_handle.c - handles to actors: how they are counted, packed and opened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Owns struct tdm_actor, the user's handle, and the member `keep_alive` of a channel.
- * In the actor's creator this is an own reference, in other processes a borrowed one; it never
+/* Owns struct tdm_actor, the user's handle, and the reference `keep_alive` of a channel. In the
+ * actor's creator this is an own reference, in other processes a borrowed one; it never
  * has a value. Each process holds it while it has a counted handle or a pending call. When all
  * processes have released it, on_keep_alive_end() runs in the creator and asks the daemon to
  * terminate the actor ("actor.release").

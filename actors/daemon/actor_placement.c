@@ -175,12 +175,12 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
     const struct tdm__actor_spec *spec = entry->spec;
 
     *request = (struct tdm__actor_request){.actor = spec->id,
-                                           .wish = spec->wish,
+                                           .placement = spec->placement,
                                            .group = spec->group,
                                            .bundle = spec->bundle,
                                            .recreate_on_node_loss = spec->max_restarts != 0 &&
                                                                     tdm__id_is_none(&spec->group)};
-    request->wish.owner_node = entry->node->record.id;
+    request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s", spec->name_space,
                        spec->name);
@@ -199,7 +199,7 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .group = entry->spec->group,
                                    .bundle = entry->spec->bundle,
                                    .grant = reserved->grant,
-                                   .owner_node = request->wish.owner_node,
+                                   .owner_node = request->placement.owner_node,
                                    .recreate_on_node_loss = request->recreate_on_node_loss};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));

@@ -69,7 +69,7 @@ static tdm_status environment_append(char **environment, uint32_t *count, const 
 static tdm_status environment_append_threads(char **environment, uint32_t *count,
                                              const struct tdm__actor_spec *spec)
 {
-    int64_t cpus = spec->wish.wanted.cpu / TDM__RESOURCE_ONE;
+    int64_t cpus = spec->placement.wanted.cpu / TDM__RESOURCE_ONE;
     char setting[48];
 
     (void)snprintf(setting, sizeof(setting), "OMP_NUM_THREADS=%lld",

@@ -68,7 +68,7 @@ static struct actor_entry *place_actor(struct scene *scene)
     (void)snprintf(spec->class_name, sizeof(spec->class_name), "tester");
     (void)snprintf(spec->name, sizeof(spec->name), "only");
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
-    TRY(tdm__resources_add(&spec->wish.wanted, "GPU", 1));
+    TRY(tdm__resources_add(&spec->placement.wanted, "GPU", 1));
     entry = tdm__actor_entry_add(&scene->node, spec);
     assert_non_null(entry);
     tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
@@ -93,7 +93,7 @@ static void expect_all_free(struct scene *scene)
 
     TRY(tdm__loop_run(scene->world.loop, is_gone, scene, tdm__deadline_after(WAIT_MS)));
     TRY(tdm__id_generate(&request.actor));
-    TRY(tdm__resources_add(&request.wish.wanted, "GPU", 1));
+    TRY(tdm__resources_add(&request.placement.wanted, "GPU", 1));
     TRY(reserve_fixture_take(&scene->world, &request));
 }
 

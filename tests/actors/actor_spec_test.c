@@ -65,10 +65,10 @@ static void a_description_comes_back_as_it_was_written(void **state)
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
     assert_int_equal(tdm__actor_spec_read(tdm_document_root(document), &back), TDM_OK);
     assert_true(tdm__id_equal(&spec->id, &back->id));
-    assert_true(tdm__resources_equal(&spec->wish.wanted, &back->wish.wanted));
-    assert_int_equal(back->wish.scheduling, TDM_SCHEDULE_NODE_SOFT);
-    assert_true(tdm__id_equal(&spec->wish.node, &back->wish.node));
-    assert_string_equal(back->wish.labels.texts[1], "zone!=b");
+    assert_true(tdm__resources_equal(&spec->placement.wanted, &back->placement.wanted));
+    assert_int_equal(back->placement.scheduling, TDM_SCHEDULE_NODE_SOFT);
+    assert_true(tdm__id_equal(&spec->placement.node, &back->placement.node));
+    assert_string_equal(back->placement.labels.texts[1], "zone!=b");
     assert_true(back->get_if_exists);
     assert_int_equal(back->max_restarts, -1);
     assert_int_equal(back->max_task_retries, 3);

@@ -48,7 +48,7 @@ static char **environment_of(char *own, int64_t cpus, const char *devices)
     struct tdm__actor_spec spec = {.environment_count = own == NULL ? 0 : 1, .environment = {own}};
     char **environment;
 
-    spec.wish.wanted.cpu = cpus;
+    spec.placement.wanted.cpu = cpus;
     assert_int_equal(tdm__worker_environment_create(&spec, devices, &environment), TDM_OK);
     return environment;
 }

@@ -69,7 +69,7 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
     request.group = group;
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 0.5), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", 0.5), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     assert_int_equal(world.reserved.grant.gpu_indices[0], 1);
     held = (struct tdm__actor_record){.actor = request.actor,
@@ -96,7 +96,7 @@ static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
     request.group = group;
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 1), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", 1), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     held.actor = request.actor;
     held.node = world.reserved.node.id;

@@ -32,7 +32,7 @@ static struct tdm__actor_request wish(double gpus, const char *name)
     struct tdm__actor_request request = {.class_name = "engine"};
 
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", gpus), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", gpus), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
     return request;
 }
@@ -155,7 +155,7 @@ static void the_owner_node_is_preferred(void **state)
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
-    request.wish.owner_node = reserve_fixture_join(&world, "two", 1);
+    request.placement.owner_node = reserve_fixture_join(&world, "two", 1);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     assert_string_equal(world.reserved.node.name, "two");
 }
@@ -220,8 +220,8 @@ static void requests_before_rejoining_must_wait(void **state)
     struct tdm__actor_request request = wish(0, "");
 
     (void)state;
-    request.wish.owner_node = reserve_fixture_join(&world, "one", 2);
-    reserve_fixture_lose(&world, &request.wish.owner_node);
+    request.placement.owner_node = reserve_fixture_join(&world, "one", 2);
+    reserve_fixture_lose(&world, &request.placement.owner_node);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
 }
 
