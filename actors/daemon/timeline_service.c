@@ -86,16 +86,6 @@ static void timeline_query_start(struct tdm__node *node, struct tdm__incoming_ca
     }
 }
 
-/* Passes the reply of another node's daemon to the call `arg`. */
-static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
-{
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(arg, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(arg, reply->status, reply->detail);
-    }
-}
-
 /* Returns the method of the workers that a method of this service needs; NULL if there is no such
  * method. */
 static const char *timeline_worker_method(const char *method)
@@ -125,7 +115,7 @@ static void timeline_serve(void *self, struct tdm__incoming_call *incoming)
         timeline_query_start(node, incoming, timeline_worker_method(method));
     } else {
         tdm__node_forward(node, &id, method, (struct tdm_bytes){here, sizeof(here)},
-                          tdm__incoming_deadline(incoming), on_forward_reply, incoming);
+                          tdm__incoming_deadline(incoming), tdm__incoming_pass_reply, incoming);
     }
 }
 

@@ -264,6 +264,9 @@ void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *
 /* Parses the callee's value into a document that outlives the reply; the caller destroys it. Only
  * small values are copied. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out);
+/* A tdm__rpc_reply_fn for a call that this process forwards: replies to `incoming`, a struct
+ * tdm__incoming_call, with the value or the failure of `reply`, and frees `incoming`. */
+void tdm__incoming_pass_reply(void *incoming, struct tdm__rpc_reply *reply);
 
 /* First member of each structure that is kept in a table of calls. Only the files of this folder
  * use the fields. */
