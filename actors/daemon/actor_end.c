@@ -6,8 +6,8 @@
  * the wait for an exit, or delays a restart; the lifecycle never needs both.
  *
  * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report, releases what
- * the process held, ends what it created, and hands ACTOR_ON_WORKER_ENDED to the lifecycle, which
- * decides between restart and end. Everything runs on the daemon's loop thread. */
+ * the process held, and ends what it created. It then hands ACTOR_ON_WORKER_ENDED to the lifecycle,
+ * which decides between restart and end. Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/actor_entry.h"
 #include "actors/daemon/death_report.h"

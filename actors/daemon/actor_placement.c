@@ -3,10 +3,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Reserving: tdm__actor_entry_reserve() asks the scheduler (scheduler/reserve.h) for a node,
- * resources and the name; the result becomes an event. Releasing: a release keeps a copy
- * of the record until the store has taken it back, across failures of the store, because resources
- * that are not given back are lost to the whole cluster. Rewriting: after this node lost its lease,
- * the store may have forgotten records; they are written again (restored) before they are used or
+ * resources and the name; the result becomes an event. Releasing: a release keeps a copy of the
+ * record until the store has taken it back, also across failures of the store. Resources that are
+ * not given back are lost to the whole cluster. Rewriting: after this node lost its lease, the
+ * store may have forgotten records; they are written again (restored) before they are used or
  * released.
  *
  * Invariants: a release exists for at most one pending request at a time (`is_sent`); it outlives

@@ -1,10 +1,10 @@
 /* actor_service.c - the methods of the service "actor" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table in tdm__node_actors_serve() lists the methods. Calls come from drivers and workers of
- * this node (create, arguments, exiting, leave), from a worker about itself (constructed), from
- * daemons of other nodes (start, ended), or from all of them (queries, actor_queries.c).
- * docs/protocols describes the messages, runtime/messages their encoding.
+/* The table in tdm__node_actors_serve() lists the methods. Drivers and workers of this node call
+ * create, arguments, exiting and leave. A worker calls constructed about itself. Daemons of other
+ * nodes call start and ended. All of them call the queries (actor_queries.c). docs/protocols
+ * describes the messages, runtime/messages their encoding.
  *
  * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
  * Identities of creators are taken from the authenticated connection, never from the message.
