@@ -97,7 +97,7 @@ static void expect_all_free(struct scene *scene)
     TRY(reserve_fixture_take(&scene->world, &request));
 }
 
-static void one_that_waits_since_an_answer_was_lost(void **state)
+static void waiting_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
     struct actor_entry *entry;
@@ -109,7 +109,7 @@ static void one_that_waits_since_an_answer_was_lost(void **state)
     expect_all_free(scene);
 }
 
-static void one_that_was_unwanted_when_the_answer_was_lost(void **state)
+static void unwanted_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
 
@@ -118,7 +118,7 @@ static void one_that_was_unwanted_when_the_answer_was_lost(void **state)
     expect_all_free(scene);
 }
 
-static void one_that_was_unwanted_when_the_answer_came(void **state)
+static void unwanted_actor_with_a_late_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
 
@@ -129,12 +129,12 @@ static void one_that_was_unwanted_when_the_answer_came(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_that_waits_since_an_answer_was_lost, open_scene,
-                                        close_scene),
-        cmocka_unit_test_setup_teardown(one_that_was_unwanted_when_the_answer_was_lost, open_scene,
-                                        close_scene),
-        cmocka_unit_test_setup_teardown(one_that_was_unwanted_when_the_answer_came, open_scene,
-                                        close_scene),
+        cmocka_unit_test_setup_teardown(waiting_actor_with_a_lost_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(unwanted_actor_with_a_lost_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(unwanted_actor_with_a_late_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

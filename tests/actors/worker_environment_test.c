@@ -53,7 +53,7 @@ static char **environment_of(char *own, int64_t cpus, const char *devices)
     return environment;
 }
 
-static void the_actors_word_counts_over_the_nodes_and_devices_over_both(void **state)
+static void actor_setting_overrides_the_node_and_devices_override_both(void **state)
 {
     char own[] = "WHOSE=actor";
     char **environment;
@@ -71,7 +71,7 @@ static void the_actors_word_counts_over_the_nodes_and_devices_over_both(void **s
     tdm__worker_environment_destroy(environment);
 }
 
-static void threads_are_as_many_as_cpus_unless_somebody_says(void **state)
+static void omp_num_threads_is_the_number_of_cpus_unless_set(void **state)
 {
     static const struct {
         int64_t cpus;
@@ -96,7 +96,7 @@ static void threads_are_as_many_as_cpus_unless_somebody_says(void **state)
     tdm__worker_environment_destroy(environment);
 }
 
-static void the_mark_and_one_more_setting_have_room(void **state)
+static void environment_has_space_for_the_mark_and_one_more_setting(void **state)
 {
     char role[] = "ROLE=worker";
     char mark[TDM__PROCESS_MARK_BYTES];
@@ -141,9 +141,9 @@ static void environment_is_created_completely_or_not_at_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_actors_word_counts_over_the_nodes_and_devices_over_both),
-        cmocka_unit_test(threads_are_as_many_as_cpus_unless_somebody_says),
-        cmocka_unit_test(the_mark_and_one_more_setting_have_room),
+        cmocka_unit_test(actor_setting_overrides_the_node_and_devices_override_both),
+        cmocka_unit_test(omp_num_threads_is_the_number_of_cpus_unless_set),
+        cmocka_unit_test(environment_has_space_for_the_mark_and_one_more_setting),
         cmocka_unit_test(environment_is_created_completely_or_not_at_all),
     };
 

@@ -77,7 +77,7 @@ static void the_hash_tells_name_dtype_shape_and_order_apart(void **state)
     }
 }
 
-static void a_manifest_survives_the_wire_and_its_cuts_do_not(void **state)
+static void manifest_survives_the_wire_and_its_cuts_do_not(void **state)
 {
     struct tdm__manifest *manifest;
     struct tdm__manifest *back;
@@ -111,7 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifest_refuses_lists_that_make_no_sense),
         cmocka_unit_test(the_hash_tells_name_dtype_shape_and_order_apart),
-        cmocka_unit_test(a_manifest_survives_the_wire_and_its_cuts_do_not),
+        cmocka_unit_test(manifest_survives_the_wire_and_its_cuts_do_not),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
